@@ -11,6 +11,7 @@ import importlib
 import json
 import shlex
 import sys
+import traceback
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,17 +19,28 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+FAILED = 70
+"""The exit code of a failure of guard itself: EX_SOFTWARE of sysexits.h."""
 _NAME = "biasguard"
 # A line of our guard/__init__.py that no other package has.
 _MARK = b'\n__distribution__ = "biasguard"\n'
 
 
 def main(**options: Any) -> None:
-    """Run the command line; exit with one sentence if the package ``guard`` is not ours."""
+    """Run the command line; exit with one sentence if the package ``guard`` is not ours.
+
+    An unexpected exception exits with FAILED: Python's own exit code, 1, is a verdict of an audit.
+    """
     if wrong := conflict():
         print(f"Error: {wrong}", file=sys.stderr)
         sys.exit(2)
-    importlib.import_module("guard.cli").main(**options)
+    try:
+        importlib.import_module("guard.cli").main(**options)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:  # asyncio's CancelledError is no Exception
+        traceback.print_exc()
+        sys.exit(FAILED)
 
 
 def __getattr__(name: str) -> Any:

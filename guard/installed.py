@@ -4,6 +4,7 @@ from __future__ import annotations
 
 try:
     from guard._biasguard import (
+        FAILED,
         checkout_command,
         install_command,
         main,
@@ -12,6 +13,7 @@ try:
     )
 except ModuleNotFoundError:  # not a checkout
     from biasguard import (  # type: ignore[no-redef]
+        FAILED,
         checkout_command,
         install_command,
         main,
@@ -19,4 +21,11 @@ except ModuleNotFoundError:  # not a checkout
         repair_command,
     )
 
-__all__ = ["checkout_command", "install_command", "main", "other_distributions", "repair_command"]
+__all__ = [
+    "FAILED",
+    "checkout_command",
+    "install_command",
+    "main",
+    "other_distributions",
+    "repair_command",
+]

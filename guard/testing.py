@@ -13,16 +13,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
 from guard.audit.comparison import EXIT_CODES, Comparison
-from guard.errors import UsageError
+from guard.errors import GuardError, UsageError
 
 __all__ = ["AuditGate", "guard_audit"]
 
 Inconclusive = Literal["fail", "skip"]
+_MISTAKE = 2
+# A run that stopped early, or that could not be compared and so made no call, prints a sentence.
+_WITHOUT_COMPARISON = (EXIT_CODES["incomplete"], EXIT_CODES["not comparable"])
 
 
 class AuditGate:
@@ -67,6 +70,8 @@ class AuditGate:
         return self._verdict(["compare", *arguments], inconclusive)
 
     def _verdict(self, arguments: Sequence[str], inconclusive: Inconclusive) -> Comparison:
+        if inconclusive not in get_args(Inconclusive):
+            raise UsageError(f"inconclusive takes 'fail' or 'skip', got {inconclusive!r}.")
         done = subprocess.run(
             [sys.executable, "-m", "guard", "audit", *arguments, "--json"],
             cwd=self._folder,
@@ -75,13 +80,16 @@ class AuditGate:
             encoding="utf-8",
             check=False,
         )
-        if done.returncode not in EXIT_CODES.values():
-            raise UsageError(
-                done.stderr.strip().removeprefix("Error: ") or f"{arguments} was stopped."
-            )
+        problem = done.stderr.strip().removeprefix("Error: ") or "It printed nothing."
+        if done.returncode == _MISTAKE:
+            raise UsageError(problem)
         comparison = _comparison(done.stdout)
-        if comparison is None:
-            pytest.fail(done.stderr.strip(), pytrace=False)
+        if comparison is None and done.returncode in _WITHOUT_COMPARISON:
+            pytest.fail(problem, pytrace=False)
+        if comparison is None or comparison.exit_code != done.returncode:
+            raise GuardError(
+                f"guard audit {arguments[0]} failed with exit code {done.returncode}: {problem}"
+            )
         if done.returncode == 0:
             return comparison
         message = "\n".join(comparison.lines())
@@ -92,9 +100,12 @@ class AuditGate:
 
 def _comparison(output: str) -> Comparison | None:
     """Return the comparison in the JSON that a command printed; None without one."""
-    printed = json.loads(output) if output.strip() else {}
-    printed = printed.get("comparison") if "suites" in printed else printed
-    return Comparison.from_dict(printed) if printed else None
+    try:
+        printed = json.loads(output)
+        printed = printed.get("comparison") if "suites" in printed else printed
+        return Comparison.from_dict(printed) if printed else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 @pytest.fixture

@@ -135,7 +135,8 @@ def _text(side: Side) -> str:
         "guard": __version__,
         "suites": {name: _suite_to_json(one) for name, one in side.suites.items()},
     }
-    return _format_json({**body, "checksum": _checksum(body)}) + "\n"
+    text = _format_json({**body, "checksum": _checksum(body)}) + "\n"
+    return text.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
 
 
 def identity(one: SuiteSide) -> str:

@@ -204,7 +204,8 @@ def _select_suites(base: Side, new: Side, suites: Sequence[str]) -> tuple[Side, 
         return base, new
     for name in suites:
         if name not in base.suites and name not in new.suites:
-            known = ", ".join(dict.fromkeys([*base.suites, *new.suites])) or "none"
+            own = [f"{one} (MODULE:CLASS names it)" for one in (*base.unknown, *new.unknown)]
+            known = ", ".join(dict.fromkeys([*base.suites, *new.suites, *own])) or "none"
             raise UsageError(f"Neither side has a suite {name!r}; they have {known}.")
     one, other = (
         replace(side, suites={n: s for n, s in side.suites.items() if n in suites})

@@ -19,6 +19,7 @@ JOURNAL = ".jsonl.gz"
 """The file names of journals end with this."""
 BASELINE = "guard audit baseline"
 """The kind of a baseline, in its first line."""
+_CONTROLS = {c: "\ufffd" for c in (*range(32), *range(127, 160)) if chr(c) not in "\t\r\n"}
 _FORMULA = (
     "=",
     "+",
@@ -76,9 +77,9 @@ def write_all(texts: Mapping[Path, str]) -> None:
         for path in temporary:
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            temporary[path].write_bytes(_encoded(texts[path]))
+            temporary[path].write_bytes(encoded(texts[path]))
         for path in devices:
-            path.write_bytes(_encoded(texts[path]))
+            path.write_bytes(encoded(texts[path]))
         for path in temporary:
             temporary[path].replace(path)
     except OSError as error:
@@ -91,8 +92,8 @@ def write_all(texts: Mapping[Path, str]) -> None:
 
 def refuse_precious(path: Path) -> None:
     """Raise UsageError where ``path`` is a journal, a baseline or a store."""
-    if path.name.endswith(JOURNAL):
-        raise UsageError(f"{path} has the name of a journal; name another file.")
+    if path.name.endswith((JOURNAL, f"{JOURNAL}.lock")):
+        raise UsageError(f"{path} has the name of a journal or of its lock; name another file.")
     if not path.is_file():
         return
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -105,6 +106,10 @@ def refuse_precious(path: Path) -> None:
             raise UsageError(f"{path} is a baseline; name another file.")
 
 
-def _encoded(text: str) -> bytes:
-    # A model may answer half a surrogate pair, which has no UTF-8.
-    return text.encode("utf-8", "replace")
+def encoded(text: str) -> bytes:
+    """Return the bytes of a table or page: UTF-8 without control characters but tabs and line ends.
+
+    A model may answer those, which make a file binary or act on a terminal, and half a surrogate
+    pair, which has no UTF-8.
+    """
+    return text.translate(_CONTROLS).encode("utf-8", "replace")

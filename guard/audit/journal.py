@@ -403,7 +403,7 @@ class Reader:
         try:
             header = json.loads(line)
             sums = header["format"] != WITHOUT_CHECKSUMS
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise self._no_journal() from None
         text = _checked(line, b"") if header["format"] == FORMAT else line
         if text is None:
@@ -519,5 +519,5 @@ def _parsed(line: bytes) -> bytes | None:
     """Return a line of the format without checksums; None where it is not JSON."""
     try:
         return line if isinstance(json.loads(line), dict) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -345,5 +345,5 @@ def read_setting(name: str, text: str, role: Role = "model") -> Any:
         )
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

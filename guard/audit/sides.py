@@ -109,10 +109,14 @@ class SuiteSide:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A run, a baseline or a log, with its suites by name."""
+    """A run, a baseline or a log, with its suites by name.
+
+    ``unknown`` names the suites of journals that were skipped because guard does not know them.
+    """
 
     name: str
     suites: Mapping[str, SuiteSide]
+    unknown: Sequence[str] = ()
 
     @property
     def missing(self) -> int:
@@ -132,6 +136,7 @@ def read(
     classes = {registry.find(name).name: name for name in own_suites if ":" in name}
     suites: dict[str, SuiteSide] = {}
     read_from: dict[str, Path] = {}
+    unknown: list[str] = []
     paths = _journals(place)
     if data is not None and len(paths) > 1:
         raise UsageError("--data belongs to one suite; compare baselines, or one journal of each.")
@@ -140,6 +145,7 @@ def read(
         refuse_damaged(contents, path)
         name = contents.header.suite
         if known and name not in {*registry.names(), *classes}:
+            unknown.append(name)
             continue
         audit = recorded_audit(contents, path, data, classes)
         if name in read_from:
@@ -149,7 +155,7 @@ def read(
             )
         read_from[name] = path
         suites[name] = from_journal(audit, contents)
-    return Side(str(place), suites)
+    return Side(str(place), suites, unknown)
 
 
 def _journals(place: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
@@ -18,13 +19,16 @@ from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
 from guard.suites import GroupTexts, Record, Suite, registry
 
+_STRATA = 6
+"""The most strata that a warning names."""
 _HINT = "give the suite's options that the answers were asked with."
 
 
 def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     """Return the result of the answers in a journal, a CSV or JSON lines; asks no model.
 
-    A table has only the plain arm, and further items only where ``embedder`` answers them. Raises
+    A table has only the plain arm, and further items only where ``embedder`` answers them. Where it
+    has not all items of the suite, the result's ``about`` has a warning. Raises
     UsageError where the file cannot be read, or has other data, prompts or options.
     """
     if not answers.is_file():
@@ -40,7 +44,28 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     if not read.plain:
         raise UsageError(f"{answers} has no answers to score; give another file.")
     read.further += _unified(suite, read.plain, embedder)
-    return result_of(suite, read)
+    return result_of(suite, read, about=_extent(suite, read.plain))
+
+
+def _extent(suite: Suite, plain: Sequence[Record]) -> dict[str, Any]:
+    """Return how many items the suite has, with a warning where the table has only some of them.
+
+    Empty where the table's items are its own.
+    """
+    stratum_of = {item.id: item.stratum for item in suite.items()}
+    there = {record.item.id for record in plain} & stratum_of.keys()
+    if not there:
+        return {}
+    if len(there) == len(stratum_of):
+        return {"suite_items": len(stratum_of)}
+    text = f"This table has {len(there):,} of the suite's {len(stratum_of):,} items"
+    reached = {stratum_of[name] for name in there}
+    absent = [one for one in dict.fromkeys(stratum_of.values()) if one not in reached]
+    if absent:
+        more = len(absent) - _STRATA
+        listed = ", ".join(absent[:_STRATA]) + (f" and {more:,} more strata" if more > 0 else "")
+        text += f"; none of {listed}"
+    return {"suite_items": len(stratum_of), "warning": f"{text}."}
 
 
 def recorded_audit(

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from guard.audit.harnesses import SUITES
 from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side
 from guard.errors import ConfigError, UsageError
@@ -80,10 +81,19 @@ class Tolerances:
         serves several comparisons.
         """
         known = [*suites, *registry.names()]
+        for pattern in self.floors:
+            if "/" in pattern:
+                raise ConfigError(
+                    f"{self.where}: the floor {pattern!r} matches no suite; a floor is of a whole "
+                    f"suite, such as {suites[0] if suites else 'mist'!r} or '*'."
+                )
         places = [*self.axes, *self.better, *(f"{suite}/" for suite in self.floors)]
         for pattern in places:
             suite, slash, _ = pattern.partition("/")
-            elsewhere = ":" in suite or (suite.startswith("*") and not slash)
+            harness, colon, _ = suite.partition(":")
+            elsewhere = (colon and any(fnmatchcase(name, f"{harness}:") for name in SUITES)) or (
+                suite.startswith("*") and not slash
+            )
             if not elsewhere and not any(fnmatchcase(name, suite) for name in known):
                 raise ConfigError(
                     f"{self.where}: {pattern.removesuffix('/')!r} matches no suite; known are "
@@ -119,7 +129,7 @@ def load(path: Path | None) -> Tolerances:
             raise ConfigError(
                 f"{place}: unknown table {key!r}; known are tolerance, floor and better."
             )
-    axes = _numbers(place, "tolerance", given.get("tolerance", {}), math.inf)
+    axes = _numbers(place, "tolerance", given.get("tolerance", {}), _MOST)
     floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
     directions = _table(place, "better", given.get("better", {}))
     better = {
@@ -139,10 +149,9 @@ def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, floa
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         # Integers in TOML may be too large for a float.
-        if not number or not 0 <= value <= min(most, _MOST):
-            upto = "" if math.isinf(most) else f" to {most:g}"
+        if not number or not 0 <= value <= most:
             raise ConfigError(
-                f"{place}: {table} {name!r} takes a number from 0{upto}, got {value!r}."
+                f"{place}: {table} {name!r} takes a number from 0 to {most:,.0f}, got {value!r}."
             )
     return {name: float(value) for name, value in given.items()}
 

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ import click
 
 from guard import __version__
 from guard.errors import BiasIndexError, GuardError, UsageError, WeightsError
+from guard.installed import FAILED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,7 +139,17 @@ class _Lazy(click.Group):
         except (UsageError, WeightsError, BiasIndexError) as error:
             raise _Exit(str(error), 2) from None
         except GuardError as error:
-            raise _Exit(str(error), 1) from None
+            # Of an audit, 1 means a regression.
+            code = FAILED if ctx.invoked_subcommand == "audit" else 1
+            raise _Exit(str(error), code) from None
+        except BrokenPipeError as error:
+            # click would exit with 1, and Python flush standard output again at its exit.
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise _Exit(f"{error.strerror}.", 2) from None
+        except EOFError as error:
+            # click would take it for an interrupt.
+            raise RuntimeError("A file ended unexpectedly.") from error
         except KeyboardInterrupt:
             click.echo("\nAborted!", err=True)
             raise click.exceptions.Exit(130) from None

@@ -13,6 +13,7 @@ from guard.cli import audit_compare, audit_report, detector_option, results_cons
 from guard.cli.audit_history import HistoryRecorder, history, release_option
 from guard.cli.audit_options import (
     PATH,
+    Seconds,
     asking_options,
     check_extra,
     comparing_options,
@@ -66,7 +67,7 @@ audit.add_command(review)
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     default=120.0,
     show_default=True,
     help="Seconds that one call may take.",
@@ -92,7 +93,7 @@ def run(**given: Any) -> None:
     Exit codes: 0 done, and no worse than the baseline; 1 worse than the baseline; 2 a mistake in
     the command or a file that cannot be read or written; 3 no answer of a suite could be read, or
     the comparison is inconclusive; 4 some requests have no answer yet; 5 not comparable with the
-    baseline; 130 interrupted.
+    baseline; 70 guard itself failed; 130 interrupted.
     """
     check_extra()
     from guard.audit.command import Command, run_all
@@ -187,6 +188,8 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     check_extra()
     from guard.audit.tables import score as score_answers
 
+    if len(names_of(suite)) > 1:
+        raise UsageError(f"--suite takes one suite here, got {suite!r}.")
     scopes = _assignments(given)
     if scopes[""] or scopes[ANALYST]:
         raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
@@ -209,7 +212,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 @click.option(
     "--latency",
     "latency_s",
-    type=click.FloatRange(min=0.001),
+    type=Seconds(min=0.001),
     default=1.0,
     show_default=True,
     help="Seconds that one call is assumed to take.",
@@ -298,8 +301,6 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
     from guard.suites import registry
 
     names = names_of(given["suites"])
-    if not names:
-        raise UsageError("--suite names no suite; guard suites list shows them.")
     for name in options_by_suite:
         if name not in names:
             raise UsageError(f"--set names the suite {name!r}, which is not in --suite; add it.")

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     "--suite",
     "suites",
     metavar="A,B",
-    default="",
     help="Only these suites; one of your own by MODULE:CLASS.  [default: all]",
 )
 @comparing_options
@@ -55,7 +54,7 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
     Without NEW the guarded arm of BASE is compared with its plain arm.
 
     Exit codes: 0 pass, 1 regression, 2 a mistake in the command or a file that cannot be used, 3
-    inconclusive, 4 a run that is not complete, 5 not comparable.
+    inconclusive, 4 a run that is not complete, 5 not comparable, 70 guard itself failed.
     """
     check_extra()
     with stdout_kept():
@@ -76,11 +75,11 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 @click.argument("run", type=PATH)
 @click.option("--out", type=PATH, required=True, help="File to write.")
 @click.option("--replace", is_flag=True, help="Replace the baseline that is there.")
-@click.option("--suite", "suites", metavar="MODULE:CLASS", default="", help="A suite of your own.")
+@click.option("--suite", "suites", metavar="MODULE:CLASS", help="A suite of your own.")
 @data_option
 @json_option
 def baseline(
-    run: Path, out: Path, replace: bool, suites: str, data: Path | None, as_json: bool
+    run: Path, out: Path, replace: bool, suites: str | None, data: Path | None, as_json: bool
 ) -> None:
     """Write the results of RUN, a folder of journals or a log, as a small file to commit.
 

@@ -49,7 +49,7 @@ release_option = click.option(
 
 @click.group(invoke_without_command=True)
 @store_option
-@click.option("--suite", "suites", metavar="A,B", default="", help="Only these suites.")
+@click.option("--suite", "suites", metavar="A,B", help="Only these suites.")
 @click.option("--model", "models", multiple=True, help="Only this model; repeatable.")
 @click.option("--arm", type=click.Choice(["plain", "guarded"]), help="Only this arm.")
 @axis_option

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,7 +15,32 @@ from guard.cli import given
 from guard.errors import UsageError
 from guard.installed import install_command
 
-PATH = click.Path(path_type=Path)
+
+class _Path(click.Path):
+    """A path; an empty one, as of a variable that is not set, is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, allow_dash=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if not os.fspath(value):
+            self.fail("the path is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; ``nan`` is none, and ``inf`` would never end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
+        return seconds
+
+
+PATH = _Path()
 STDOUT = Path("-")
 
 
@@ -38,9 +66,15 @@ def check_files(files: Mapping[str, Path], as_json: bool) -> None:
             raise UsageError(f"--html needs {package}: {install_command('audit')}")
 
 
-def names_of(text: str) -> list[str]:
-    """Return the names in a comma-separated option."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+def names_of(text: str | None) -> list[str]:
+    """Return the names in the comma-separated --suite; none where it is not given.
+
+    Raises UsageError where it is given without a name.
+    """
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not names:
+        raise UsageError("--suite names no suite; guard suites list shows them.")
+    return names
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

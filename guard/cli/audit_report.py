@@ -30,8 +30,7 @@ _FORMATS = ("html", "markdown", "junit", "sarif", "csv")
 
 def target(name: str, what: str) -> Callable[[Any], Any]:
     """Return the option of a format; ``-`` is standard output."""
-    kind = click.Path(path_type=Path, allow_dash=True)
-    return click.option(f"--{name}", type=kind, metavar="FILE", help=what)
+    return click.option(f"--{name}", type=PATH, metavar="FILE", help=what)
 
 
 @click.command()
@@ -126,7 +125,7 @@ def write(texts: Mapping[Path, str]) -> None:
 
     Raises UsageError where one cannot be written.
     """
-    from guard.audit.files import refuse_precious, write_all
+    from guard.audit.files import encoded, refuse_precious, write_all
 
     files = {path: text for path, text in texts.items() if path != STDOUT}
     for path in files:
@@ -138,7 +137,7 @@ def write(texts: Mapping[Path, str]) -> None:
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be written: {error.strerror}.") from None
     if STDOUT in texts:
-        click.echo(texts[STDOUT].encode("utf-8", "replace"), nl=False)
+        click.echo(encoded(texts[STDOUT]), nl=False)
 
 
 def _show(content: Content) -> None:

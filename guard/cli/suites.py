@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import stdout_kept
+from guard.cli.audit_options import PATH, Seconds
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,19 +57,19 @@ def list_(as_json: bool) -> None:
     "--from",
     "source",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Biased sentences: a CSV, JSON lines, or text with one stereotype per line.",
 )
 @click.option("--model", help="Any LiteLLM model string, or local:NAME or local:PATH.")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the pack; name it "
+    "--out", required=True, type=PATH, help="Folder of the pack; name it "
     "again to resume, and with guard audit --data to run it."
 )  # fmt: skip
 @click.option(
     "--replay", is_flag=True, help="Use only the answers recorded in --out; make no calls."
 )
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0)
+@click.option("--timeout", "timeout_s", type=Seconds(min=0.1), default=120.0)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def build(name: str, source: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Build concept pairs of SUITE from biased sentences, with a model.

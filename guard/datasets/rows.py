@@ -33,6 +33,8 @@ DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 _DELIMITERS = ",\t;|"
 _QUOTED = re.compile(r'"[^"]*"')
 _HEAD = 4096
+# Without its mark a UTF-16 file has a zero in every character of English, as in names of columns.
+_UTF16 = re.compile(rb"(?:[^\0]\0){3}|(?:\0[^\0]){3}")
 _CHUNK = 1 << 16
 # An item of a nested file has a few kilobytes; a longer one has lost its closing bracket.
 _LONGEST_ITEM = 1 << 20
@@ -209,8 +211,7 @@ def _head(path: Path) -> str:
     except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be read: {reason}.") from None
-    # In a UTF-16 file without a byte order mark every English character has a zero byte.
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _UTF16.search(head):
         raise UsageError(f"{path} is UTF-16; save it as UTF-8.")
     if b"\r" in head and b"\n" not in head:
         raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from guard.errors import UsageError
-from guard.suites.contract import Suite
+from guard.suites.contract import Options, Suite
 
 # Name -> module:Class.
 SUITES: dict[str, str] = {
@@ -51,7 +51,8 @@ def find(name: str) -> type[Suite]:
 def make(name: str, options: Mapping[str, Any]) -> Suite:
     """Return the suite ``name`` with these ``options``.
 
-    Raises UsageError for an option that is unknown or out of range, or data that cannot be read.
+    Raises UsageError for an option that is unknown or out of range, data that cannot be read, and
+    data of an own suite whose hash is the same without it.
     """
     suite = find(name)
     known = suite.options_type.model_fields
@@ -64,4 +65,21 @@ def make(name: str, options: Mapping[str, Any]) -> Suite:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{name}: {key}: {first['msg']}, got {first['input']!r}.") from None
-    return suite(checked)
+    if checked.data is None or name in SUITES:
+        return suite(checked)
+    if not checked.data.exists():
+        raise UsageError(f"{name}: there is no file or folder {checked.data} to take data from.")
+    made = suite(checked)
+    if made.data_hash == _data_hash(suite, checked):
+        raise UsageError(
+            f"The data of {name} is the same with and without {checked.data}; leave it out."
+        )
+    return made
+
+
+def _data_hash(suite: type[Suite], options: Options) -> str | None:
+    """Return the hash of the data that ``suite`` has by itself; None where it needs some."""
+    try:
+        return suite(options.model_copy(update={"data": None})).data_hash
+    except Exception:  # a suite of the user's
+        return None

@@ -41,7 +41,8 @@ def by_id(
         sample = str(row.get("sample") or 0)  # JSON lines have numbers too
         if not sample.isdecimal() or int(sample) >= items[name].samples:
             raise UsageError(
-                f"Line {line}: sample must be a number below {items[name].samples}, got {sample!r}."
+                f"Line {line}: sample must be a whole number from 0 to "
+                f"{items[name].samples - 1}, got {sample!r}."
             )
         before = turns.setdefault((name, int(sample)), [])
         # Every sample has a first turn; the number of turns does not depend on the answers.

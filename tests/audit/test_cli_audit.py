@@ -4,15 +4,19 @@ import csv
 import gzip
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit import journal
 from guard.audit.calls import Call, line_of
 from guard.cli import main
+from guard.cli.audit import audit
+from guard.cli.audit_options import PATH
 from guard.core import Guard
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny
@@ -148,7 +152,8 @@ def test_answers_of_json_lines_have_numbers_too() -> None:
     for wrong, words in (
         ({"response": 5}, "response must be a text, got 5"),
         ({"id": ["t0"]}, "id must be a text, got ['t0']"),
-        ({"sample": 1.5}, "sample must be a number below 1, got '1.5'"),
+        ({"sample": 1.5}, "sample must be a whole number from 0 to 0, got '1.5'"),
+        ({"sample": "-1"}, "sample must be a whole number from 0 to 0, got '-1'"),
     ):
         result = told(**wrong)
         assert result.exit_code == 2
@@ -258,6 +263,14 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--record", "file"), "file is a file where a folder is needed"),
         (("--model", "openai/x", "--csv", "file/x.csv"), "file is a file where a folder is"),
         (("--model", "openai/x", "--set", f"{SUITE}.form=given"), "it needs given_logprobs"),
+        (("--model", "openai/x", "--csv", ""), "'--csv': the path is empty"),
+        (("--model", "openai/x", "--out", ""), "'--out': the path is empty"),
+        (("--model", "openai/x", "--record", ""), "'--record': the path is empty"),
+        (("--model", "openai/x", "--timeout", "nan"), "nan is not a number of seconds"),
+        (("--model", "openai/x", "--timeout", "inf"), "inf is not a number of seconds"),
+        (("--model", "openai/x", "--csv", "a.jsonl.gz.lock"), "of a journal or of its lock"),
+        (("--model", "openai/x", "--data", "nosuch"), "there is no file or folder nosuch"),
+        (("--model", "openai/x", "--data", "file"), "is the same with and without file"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_any_call(
@@ -277,6 +290,56 @@ def test_no_suite_is_none(command: str, names: str) -> None:
     result = call(command, "--suite", names, *more)
     assert result.exit_code == 2
     assert "--suite names no suite" in result.output
+
+
+def test_score_takes_one_suite() -> None:
+    result = call("score", "--suite", f"mist,{SUITE}", "--answers", "x.csv")
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: --suite takes one suite here, got 'mist,{SUITE}'.\n"
+
+
+def test_every_path_is_of_the_type_that_refuses_an_empty_one() -> None:
+    def parameters(command: click.Command) -> Iterator[click.Parameter]:
+        yield from command.params
+        for inner in getattr(command, "commands", {}).values():
+            yield from parameters(inner)
+
+    paths = [one for one in parameters(audit) if isinstance(one.type, click.Path)]
+    assert len(paths) > 20
+    assert {one.name for one in paths if one.type is not PATH} == set()
+    for args in (
+        ("plan", "--suite", SUITE, "--latency", "nan"),
+        ("history", "--suite", ""),
+        ("history", "--csv", ""),
+        ("report", "run", "--html", ""),
+        ("report", ""),
+    ):
+        assert call(*args).exit_code == 2, args
+
+
+def test_a_table_of_part_of_a_suite_says_so() -> None:
+    Path("a.csv").write_text("id,response\n" + "".join(f"t{2 * n},first\n" for n in range(5)))
+    part = call("score", "--suite", SUITE, "--answers", "a.csv")
+    said = "This table has 5 of the suite's 40 items; none of odd."
+    assert part.exit_code == 0
+    assert said in part.stdout
+    table = found(call("score", "--suite", SUITE, "--answers", "a.csv", "--json"))
+    assert (table["suite_items"], table["warning"]) == (40, said)
+    rows = "".join(f"t{n},first\n" * (1 + n % 2) for n in range(40))
+    Path("a.csv").write_text(f"id,response\n{rows}")
+    table = found(call("score", "--suite", SUITE, "--answers", "a.csv", "--json"))
+    assert table["suite_items"] == 40
+    assert "warning" not in table
+
+
+def test_a_table_has_no_control_characters_and_is_read_again(provider: Answering) -> None:
+    provider.answer = lambda messages: "first\0\x1b[2J\x7f"
+    assert run("--model", "openai/x", "--csv", "items.csv").exit_code == 3
+    text = Path("items.csv").read_bytes().decode()
+    assert "first\ufffd\ufffd[2J\ufffd" in text
+    assert all(c.isprintable() or c in "\r\n" for c in text)
+    scored = found(call("score", "--suite", SUITE, "--answers", "items.csv", "--json"))
+    assert scored["outcomes"]["invalid"] == 40
 
 
 def test_an_unknown_suite_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.runner import Settings
 from guard.cli import main
 from guard.core import Guard
+from guard.errors import DetectorError
 from guard.suites import Request
 from tests.audit.gated_suite import NAME, GatedOptions, Saying, half, more, recorded
 from tests.audit.tiny_suite import Tiny, TinyOptions
@@ -108,6 +110,61 @@ def test_every_exit_code_through_the_installed_command(
     assert "Traceback" not in done.stderr
 
 
+BROKEN_SUITE = """
+from tests.audit.gated_suite import Gated
+
+
+class Broken(Gated):
+    def measures(self, records):
+        raise {error}
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("RuntimeError('a bug')", "RuntimeError: a bug"),
+        ("EOFError('a bug')", "EOFError: a bug"),  # click's own exit code for it is 1
+    ],
+)
+def test_a_failure_of_guard_itself_is_no_verdict(
+    runs: Path, tmp_path: Path, error: str, told: str
+) -> None:
+    shutil.copytree(runs / "base", tmp_path / "base")
+    (tmp_path / "broken.py").write_text(BROKEN_SUITE.format(error=error))
+    command = [sys.executable, "-m", "guard", "audit"]
+    command += ["compare", "base", "base", "--suite", "broken:Broken"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 70, done.stderr
+    assert "Traceback" in done.stderr
+    assert told in done.stderr
+
+
+def test_an_error_of_guards_is_no_verdict(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise DetectorError("The detector is broken.")
+
+    monkeypatch.setattr("guard.audit.baseline.read_side", fails)
+    result = call("compare", str(runs / "base"), str(runs / "base"))
+    assert result.exit_code == 70
+    assert result.stderr == "Error: The detector is broken.\n"
+
+
+def test_a_reader_that_left_is_no_verdict(runs: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "guard", "audit", "compare", "base", "same", *SUITE]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=runs, env=env, stdout=writes, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (2, "Error: Broken pipe.\n")
+
+
 def test_a_baseline_in_ci_through_the_installed_command(runs: Path, tmp_path: Path) -> None:
     made = installed(runs, "baseline", "base", *SUITE, "--out", str(tmp_path / "base.json"))
     assert made.returncode == 0, made.stderr
@@ -152,6 +209,13 @@ def test_one_run_is_compared_with_itself_plain_against_guarded(runs: Path) -> No
     alone = call("compare", str(runs / "base"), *SUITE)
     assert alone.exit_code == 2
     assert "has no guarded arm of gated; give a second run" in alone.output
+
+
+def test_a_suite_that_no_side_has_is_named_with_those_they_have(runs: Path) -> None:
+    result = call("compare", str(runs / "base"), str(runs / "same"), "--suite", "mist")
+    assert result.exit_code == 2
+    told = "Neither side has a suite 'mist'; they have gated (MODULE:CLASS names it)."
+    assert result.stderr == f"Error: {told}\n"
 
 
 def test_a_tolerance_of_audit_toml_decides(

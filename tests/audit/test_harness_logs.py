@@ -342,6 +342,60 @@ def test_a_zip_that_is_cut_off_or_no_log_is_named(tmp_path: Path) -> None:
     assert "other.eval cannot be read as a baseline" in result.output
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_zip_is_one_sentence_whatever_its_compression(
+    method: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "deflated.eval"
+    with reader.ZipFile(GOOD) as old, zipfile.ZipFile(path, "w", method) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    whole = {path: (301, 2000, 5000), GOOD: (301, 17741, 21284)}
+    for source, places in whole.items():
+        damaged = bytearray(source.read_bytes())
+        for place in places:
+            damaged[place] ^= 0xFF
+        broken = tmp_path / "damaged.eval"
+        broken.write_bytes(damaged)
+        result = call(GOOD, broken)
+        assert result.exit_code == 2, result.output
+        assert result.stderr.count("damaged.eval") == 1
+        assert "damaged.eval cannot be read as an inspect log (" in result.stderr
+
+
+def test_json_that_is_nested_too_deeply_is_one_sentence(tmp_path: Path, lm: Path) -> None:
+    deep = "[" * 200_000
+    path = tmp_path / "deep.eval"
+    with reader.ZipFile(GOOD) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, deep if name.startswith("samples/") else old.read(name))
+    result = call(GOOD, path)
+    assert result.exit_code == 2, result.output
+    assert "cannot be read as an inspect log (its JSON is nested too deeply)" in result.stderr
+    with next(lm.glob("samples_sums_gen*")).open("a") as samples:
+        samples.write(deep + "\n")
+    result = call(LOGS / "good", lm)
+    assert result.exit_code == 2, result.output
+    assert "does not match the hash of sums_gen" in result.stderr
+
+
+def test_a_sample_that_is_there_twice_and_an_empty_log_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "twice.eval"
+    with reader.ZipFile(GOOD) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+            if name.startswith("samples/q1_"):
+                new.writestr(name.replace("q1_", "again_"), old.read(name))
+    result = call(GOOD, path)
+    assert result.exit_code == 2, result.output
+    assert result.stderr == f"Error: {path} has the sample q1 twice in epoch 1.\n"
+    empty = tmp_path / "empty.eval"
+    empty.touch()
+    result = call(GOOD, empty)
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: {empty} is empty; give a run, a baseline or a log.\n"
+
+
 def test_logs_are_known_by_content(tmp_path: Path) -> None:
     odd = tmp_path / "a.bin"
     shutil.copy(POOR, odd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Sequence
@@ -106,6 +107,13 @@ def test_a_tolerance_that_is_about_no_suite_is_named(pattern: str) -> None:
         tolerances.check(["gated/plain/first"], ["gated"])
     with pytest.raises(ConfigError, match="'gatd' matches no suite"):
         Tolerances(floors={"gatd": 0.9}).check(["gated/plain/first"], ["gated"])
+    for floor in ("gated/plain/coverage", "*/coverage", "inspect:sums/plain/coverage"):
+        with pytest.raises(ConfigError, match="a floor is of a whole suite, such as 'gated'"):
+            Tolerances(floors={floor: 0.9}).check(["gated/plain/first"], ["gated"])
+    with pytest.raises(ConfigError, match=f"'{re.escape(NAME)}' matches no suite"):
+        Tolerances(floors={NAME: 0.9}).check(["gated/plain/first"], ["gated"])
+    for floor in ("mist", "*", "g*", "inspect:*", "*:sums"):
+        Tolerances(floors={floor: 0.9}).check(["gated/plain/first"], ["gated"])
     for other in ("hbb/*", "*/plain/coverage", "inspect:sums/*"):
         Tolerances({other: 0.1}).check(["gated/plain/coverage"], ["gated"])
 

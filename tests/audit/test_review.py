@@ -8,6 +8,7 @@ import json
 import math
 import random
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,22 @@ def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
     table, page = write([text], tmp_path)
     assert "? there" in table.read_text("utf-8")
     assert "? there" in page.read_text("utf-8")
+
+
+def test_a_text_with_a_nul_is_read_back(tmp_path: Path) -> None:
+    text = Text("t1", "Say", "a\0b\x1b\ttab", _stratum("both", False))
+    table, page = write([text], tmp_path)
+    for path in (table, page):
+        assert "a\ufffdb\ufffd\ttab" in path.read_text("utf-8")
+    table.write_text(table.read_text("utf-8").replace("tab,", "tab,biased"), "utf-8")
+    assert labels(table, ["t1"]) == {"t1": True}
+    # As earlier versions wrote it.
+    table.write_bytes(b"id,text,label\r\nt1,a\0b,biased\r\n")
+    if sys.version_info >= (3, 11):  # csv reads no NUL before
+        assert labels(table, ["t1"]) == {"t1": True}
+    table.write_bytes("id,label\r\nt1,biased\r\n".encode("utf-16-le"))
+    with pytest.raises(UsageError, match="is UTF-16; save it as UTF-8"):
+        labels(table, ["t1"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")

@@ -18,6 +18,15 @@ from guard.errors import UsageError
 
 _ZIP = b"PK\x03\x04"
 _ENDINGS = (".eval", ".json")
+_INCOMPLETE = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
+"""What reading a log raises where one of its parts is missing or of another type."""
 SUITES = (inspect_log.PREFIX, lm_eval_log.PREFIX)
 """The prefixes of the suites of logs."""
 
@@ -46,6 +55,8 @@ def _tasks(path: Path) -> Iterator[Task]:
     """Yield the tasks in the file at ``path``; none if it is not a log."""
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
+    if not start:
+        raise UsageError(f"{path} is empty; give a run, a baseline or a log.")
     try:
         if start == _ZIP:
             task = inspect_log.read_zip(path)
@@ -62,8 +73,10 @@ def _tasks(path: Path) -> Iterator[Task]:
                 )
     except UsageError:
         raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+    except _INCOMPLETE as error:
         problem = "one of its parts has an unexpected type"
+        if isinstance(error, RecursionError):
+            problem = "one of its parts is nested too deeply"
         if isinstance(error, KeyError):
             problem = f"{error.args[0]!r} is missing"
         raise UsageError(

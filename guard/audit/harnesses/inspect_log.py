@@ -5,6 +5,7 @@ The layout is that of ``inspect_ai.log.EvalLog`` in inspect_ai 0.3.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,18 +52,38 @@ def read_zip(path: Path) -> Task | None:
     Raises UsageError where it cannot be read.
     """
     zipfile = _zipfile()
+    with _reading(path):
+        found = zipfile.ZipFile(path)
+    with found:
+        names = found.namelist()
+        # The header is written last; an unfinished log has only the start.
+        first = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
+        if first is None:
+            return None
+
+        def part(name: str) -> Any:
+            with _reading(path):
+                return json.loads(found.read(name))
+
+        head = {"status": "started", **part(first)}
+        return _task(path, head, (part(name) for name in names if name.startswith("samples/")))
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what reading a damaged zip raises into UsageError: each compression has its own."""
     try:
-        with zipfile.ZipFile(path) as found:
-            names = found.namelist()
-            # The header is written last; an unfinished log has only the start.
-            first = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
-            if first is None:
-                return None
-            head = {"status": "started", **json.loads(found.read(first))}
-            samples = (json.loads(found.read(n)) for n in names if n.startswith("samples/"))
-            return _task(path, head, samples)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as an inspect log ({error}).") from None
+        yield
+    except RecursionError:
+        raise UsageError(
+            f"{path} cannot be read as an inspect log (its JSON is nested too deeply)."
+        ) from None
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+        raise UsageError(
+            f"{path} cannot be read as an inspect log ({problem.rstrip('.')}); restore it, or run "
+            "the evaluation again."
+        ) from None
 
 
 def _zipfile() -> Any:
@@ -100,7 +121,7 @@ def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, An
             raise UsageError(f"{path} has the sample {item} twice in epoch {key[1]}.")
         asked.add(key)
         if not sample.get("error") and not sample.get("invalidation"):
-            readings[key] = _reading(item, sample)
+            readings[key] = _scored(item, sample)
     if not seen and not broken:
         raise UsageError(
             f"{path} was written without its samples; run it again with --log-samples."
@@ -116,7 +137,7 @@ def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, An
     )
 
 
-def _reading(item: str, sample: Mapping[str, Any]) -> ScoredAnswer:
+def _scored(item: str, sample: Mapping[str, Any]) -> ScoredAnswer:
     asked = [sample.get(name) for name in ("input", "choices", "target")]
     return ScoredAnswer(item, digest(asked), list(_scores(sample.get("scores") or {})))
 

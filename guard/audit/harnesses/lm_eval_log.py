@@ -84,7 +84,7 @@ def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
             lines = path.read_text("utf-8").splitlines()
             samples = [json.loads(line) for line in lines if line.strip()]
             hashed = "".join(sample[key] for sample in samples for key in _HASHES)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if hashlib.sha256(hashed.encode()).hexdigest() == wanted:
             fitting.append(samples)

@@ -163,7 +163,7 @@ def _check_descriptors(file: Path, table: Mapping[str, Any]) -> None:
         return
     try:
         official = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}.") from error
     known = {_plain(text) for text in _strings(official)}
     for kind in table["types"]:
