@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ from sqlalchemy.pool import NullPool
 
 from guard.errors import ConfigError
 from guard.watch import schema
-from guard.watch.events import Row, bounded
+from guard.watch.events import Row, bounded, hashed
 
 _URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
 _BUSY_S = 10.0  # how long a statement waits for a lock
@@ -53,6 +56,10 @@ _POSTGRES = {
 }
 # PostgreSQL's advisory lock for making tables: one process at a time.
 _SCHEMA_LOCK = 0x67756172
+# Another: writers share it; forget() waits until those have ended that do not know of it.
+_FORGET_LOCK = 0x67756173
+# In guard_store: deleted rows may still be in SQLite's journal.
+_JOURNAL = "journal"
 _DELETE_BATCH = 1_000  # responses deleted in one transaction: others may write in between
 
 
@@ -75,6 +82,7 @@ class Store:
         self.is_sqlite = self.url.drivername == "sqlite"
         self._engine: Engine | None = None
         self._connection: Connection | None = None
+        self._files: dict[str, tuple[int, int]] = {}  # device and inode of what was opened
         self.key = b""
 
     def copy(self) -> Store:
@@ -86,20 +94,65 @@ class Store:
 
         Raises StoreError if the store cannot be opened or written, or a newer guard made it.
         """
-        with self._errors(), self._connected().begin():
+        with self._errors():
+            self.open()
+
+    def open(self) -> None:
+        """Do the same and stay connected; raises SQLAlchemyError too."""
+        with self._connected().begin():
             connection = self._connected()
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
             schema.bring_up(connection)
             self._check(connection)
-            key = select(schema.about.c.value).where(schema.about.c.name == "key")
-            self.key = self._key(connection.scalar(key) or "")
+            self.key = self._key(connection)
             # SQLite locks a read-only file too; only a write shows that it can be written.
             connection.execute(schema.about.update().values(value=schema.about.c.value))
+        if self.is_sqlite:
+            self._files = self._files_now()
 
-    def _key(self, written: str) -> bytes:
+    @property
+    def connected(self) -> bool:
+        """Whether it is connected."""
+        return self._connection is not None
+
+    def replaced(self) -> bool:
+        """Whether the open file is no longer at its path; if so, disconnect.
+
+        SQLite would go on writing to a file that was deleted or moved.
+        """
+        if not self.is_sqlite or self._connection is None:
+            return False
+        now, database = self._files_now(), self.url.database or ""
+        if now.get(database) == self._files.get(database):
+            return False
+        with contextlib.suppress(sqlite3.Error):  # a moved file is to have all that was written
+            self._driver().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.disconnect()
+        for path in now.keys() - {database}:
+            # A journal of the old file would damage the new one.
+            if now[path] == self._files.get(path):
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+        self._files = {}
+        return True
+
+    def _files_now(self) -> dict[str, tuple[int, int]]:
+        """Return device and inode of the database and its journals, by path."""
+        found = {}
+        for ending in ("", "-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                state = os.stat(f"{self.url.database}{ending}")
+                found[f"{self.url.database}{ending}"] = (state.st_dev, state.st_ino)
+        return found
+
+    def _driver(self) -> Any:
+        return self._connected().connection.driver_connection
+
+    def _key(self, connection: Connection) -> bytes:
+        key = select(schema.about.c.value).where(schema.about.c.name == "key")
         try:
-            return bytes.fromhex(written)
+            return bytes.fromhex(connection.scalar(key) or "")
         except ValueError:
             raise StoreError(f"{self._where}: {self.name} is damaged: its key is none.") from None
 
@@ -132,11 +185,19 @@ class Store:
     ) -> None:
         """Write a batch in one transaction; rows that exist already stay as they are.
 
-        Raises SQLAlchemyError; then nothing is written.
+        Of requests that were forgotten nothing is written. Raises SQLAlchemyError; then nothing is
+        written at all.
         """
         insert = sqlite.insert if self.is_sqlite else postgresql.insert
         with self._connected().begin():
             connection = self._connected()
+            if not self.is_sqlite:
+                lock = f"SELECT pg_advisory_xact_lock_shared({_FORGET_LOCK})"
+                connection.execute(text(lock))
+            gone = self._forgotten(connection, (*began, *ended))
+            began = [row for row in began if row["id"] not in gone]
+            ended = [row for row in ended if row["id"] not in gone]
+            events = [row for row in events if row["response_id"] not in gone]
             # Whoever changes rows of a response locks its row in guard_responses first, in the
             # order of ids: other orders would deadlock.
             ids = {row["id"] for row in (*began, *ended)}
@@ -166,18 +227,44 @@ class Store:
                     response.on_conflict_do_update(index_elements=["id"], set_=new), list(ended)
                 )
 
+    def _forgotten(self, connection: Connection, rows: Sequence[Row]) -> set[str]:
+        """Return the ids of those responses in ``rows`` whose requests were forgotten."""
+        hashes = {
+            row["id"]: hashed(row["request_id"], self.key)
+            for row in rows
+            if row["request_id"] is not None
+        }
+        request = schema.forgotten.c.request
+        query = select(request).where(request.in_(set(hashes.values())))
+        gone = set(connection.scalars(query)) if hashes else set()
+        return {id_ for id_, hash_ in hashes.items() if hash_ in gone}
+
     def forget(self, request_id: str) -> int:
-        """Delete the responses to a request with their events; return the number of responses."""
-        return self._deleted(schema.responses.c.request_id == bounded(request_id))
+        """Delete the responses to a request with their events; return the number of responses.
+
+        What is still to come of them is not written.
+        """
+        insert = sqlite.insert if self.is_sqlite else postgresql.insert
+        request = bounded(request_id) or ""
+        with self._connected().begin():
+            connection = self._connected()
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_FORGET_LOCK})"))
+            row = {"request": hashed(request, self._key(connection)), "time": time.time()}
+            new = insert(schema.forgotten).values(row)
+            latest = {"time": new.excluded.time}
+            connection.execute(new.on_conflict_do_update(index_elements=["request"], set_=latest))
+        return self._deleted(schema.responses.c.request_id == request)
 
     def prune(self, before: float) -> int:
-        """Delete responses and drops from before a time, seconds since 1970.
+        """Delete responses, drops and forgotten requests from before a time, seconds since 1970.
 
         Returns the number of responses.
         """
         count = self._deleted(schema.responses.c.time < before)
         with self._connected().begin():
-            self._connected().execute(delete(schema.drops).where(schema.drops.c.time < before))
+            for table in (schema.drops, schema.forgotten):
+                self._connected().execute(delete(table).where(table.c.time < before))
         return count
 
     def _deleted(self, which: Any) -> int:
@@ -190,14 +277,41 @@ class Store:
                 for table in (schema.events, schema.items, schema.marks):
                     connection.execute(delete(table).where(table.c.response_id.in_(ids)))
                 connection.execute(delete(schema.responses).where(schema.responses.c.id.in_(ids)))
+                if ids and self.is_sqlite:
+                    note = {"name": _JOURNAL, "value": secrets.token_hex(8)}
+                    new = sqlite.insert(schema.about).values(note)
+                    latest = {"value": new.excluded.value}
+                    connection.execute(
+                        new.on_conflict_do_update(index_elements=["name"], set_=latest)
+                    )
             if not ids:
                 break
             count += len(ids)
-        if count and self.is_sqlite:  # deleted rows must leave the journal, too
-            driver: Any = self._connected().connection.driver_connection
-            with contextlib.suppress(sqlite3.Error):
-                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.empty_journal()
         return count
+
+    def empty_journal(self) -> bool:
+        """Overwrite deleted rows in SQLite's journal; return whether none is left in it.
+
+        It cannot be done while another connection reads an older state of the store.
+        """
+        if not self.is_sqlite:
+            return True
+        about = schema.about
+        with self._connected().begin():
+            query = select(about.c.value).where(about.c.name == _JOURNAL)
+            note = self._connected().scalar(query)
+        if note is None:
+            return True
+        with contextlib.suppress(sqlite3.Error):
+            busy, _, _ = self._driver().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy:
+                with self._connected().begin():
+                    self._connected().execute(
+                        delete(about).where(about.c.name == _JOURNAL, about.c.value == note)
+                    )
+                return True
+        return False
 
     def _lock(self, connection: Connection, which: Any) -> Sequence[str]:
         """Lock the responses that exist, in the order of their ids, which are returned."""

@@ -31,7 +31,7 @@ from guard.watch.events import (
     settings_hash,
     settings_row,
 )
-from guard.watch.store import Store
+from guard.watch.store import Store, StoreError
 
 QUEUE = 10_000
 """Items that may wait: each decision is one, and each end of a response."""
@@ -151,9 +151,9 @@ class Writer(Worker):
             try:
                 self._write_once(items)
                 return None
-            except (OperationalError, InterfaceError, InternalError) as error:
+            except (OperationalError, InterfaceError, InternalError, StoreError) as error:
                 self.store.disconnect()
-                self._report(type(error.orig or error).__name__)
+                self._report(type(getattr(error, "orig", None) or error).__name__)
                 return items
             except Exception as error:  # a row of these cannot be written at all
                 self.store.disconnect()
@@ -166,6 +166,11 @@ class Writer(Worker):
         return [item for part in left for item in part] if left else None
 
     def _write_once(self, items: list[Decided | Ended]) -> None:
+        if self.store.replaced():
+            _log.error("%s was deleted, moved or replaced; it is opened anew", self.store.name)
+        if not self.store.connected:  # what is there may be another store
+            self.store.open()
+            self._settings.clear()
         began: dict[str, Row] = {}
         ended: dict[str, Row] = {}
         events: list[Row] = []

@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,12 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
+from guard.doors.plain import TextStream
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.watch import schema, writer
 from guard.watch.events import ResponseStart, _stored, response_row
-from guard.watch.store import Store
+from guard.watch.store import _FORGET_LOCK, Store
 from tests.watch.conftest import Server
 from tests.watch.reading import events, flushed, guard_with, responses, rows
 
@@ -404,3 +407,127 @@ def test_deletion_and_writers_lock_rows_in_one_order(server: Server) -> None:
     for thread in threads:
         thread.join(60)
     assert failed == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_file_that_is_taken_away_is_opened_anew(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, other = tmp_path / "guard.db", tmp_path / "other.db"
+    url = f"sqlite:///{path}"
+    guard = guard_with(url, keep_text="hash")
+    list(guard.stream(["Before."]))
+    flushed(guard)
+    if how == "deleted":
+        path.unlink()
+    elif how == "moved":
+        path.rename(other)
+    else:
+        Store(str(other)).prepare()
+        other.rename(path)
+    for _ in range(2):
+        list(guard.stream(["After."]))
+        flushed(guard)
+    assert len(events(url)) == 2
+    assert len(rows(url, schema.settings)) == 1
+    assert "guard.db was deleted, moved or replaced; it is opened anew" in caplog.text
+    with Store(url).reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+    if how == "moved":
+        assert len(events(f"sqlite:///{other}")) == 1
+
+
+def test_a_file_taken_from_several_processes_loses_no_later_event(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    code = """
+list(guard.stream(['Before.']))
+assert guard.recorder.writer.flush()
+print('ready', flush=True)
+for _ in range(20):
+    sys.stdin.readline()
+    list(guard.stream(['After.']))
+    assert guard.recorder.writer.flush()
+    print('done', flush=True)
+"""
+    command, environment = [sys.executable, "-c", MAKE + code, url], dict(os.environ)
+    environment["PYTHONPATH"] = str(ROOT)
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+            for _ in range(2)
+        ]
+        assert [p.stdout.readline() for p in processes if p.stdout] == ["ready\n"] * 2
+        (tmp_path / "guard.db").unlink()
+        for process in processes * 20:
+            assert process.stdin and process.stdout
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+        assert [process.wait(60) for process in processes] == [0, 0]
+    assert len(events(url)) == 40
+
+
+def test_a_folder_that_is_gone_costs_no_event_until_the_queue_is_full(
+    tmp_path: Path, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, away = tmp_path / "stores", tmp_path / "away"
+    folder.mkdir()
+    url = f"sqlite:///{folder / 'guard.db'}"
+    guard = guard_with(url)
+    list(guard.stream(["Before."]))
+    flushed(guard)
+    folder.rename(away)
+    list(guard.stream(["While it is gone."]))
+    until(lambda: "events cannot be written" in caplog.text)
+    away.rename(folder)
+    flushed(guard)
+    assert (len(events(url)), writer_in(guard).dropped) == (2, 0)
+
+
+def test_what_is_forgotten_while_it_runs_stays_forgotten(url: str) -> None:
+    guard = guard_with(url, policy=Policy(action="flag"), keep_text="full")
+    for written_before in (True, False):
+        session = replace(guard.session(), request_id=f"request {written_before}")
+        stream = iter(TextStream(["A heron hums. ", "A heron sings. ", "Bye."], session))
+        next(stream)
+        if written_before:
+            flushed(guard)
+        with Store(url).changing() as changed:
+            assert changed.forget(f"request {written_before}") == written_before
+        list(stream)
+        flushed(guard)
+    list(guard.stream(["Another one."]))
+    flushed(guard)
+    assert [e["text"] for e in events(url)] == ["Another one."]
+    assert [r["request_id"] for r in responses(url)] == [None]
+    assert writer_in(guard).dropped == 0
+    kept = rows(url, schema.forgotten)
+    assert len(kept) == 2
+    assert "request" not in "".join(row["request"] for row in kept)
+    with Store(url).changing() as changed:
+        changed.prune(time.time() + 1)
+    assert rows(url, schema.forgotten) == []
+
+
+def test_a_request_that_is_being_written_is_forgotten_whole(server: Server) -> None:
+    """Forgetting waits for a transaction that does not know of it yet."""
+    url = server.database()
+    store = Store(url)
+    store.prepare()
+    start = ResponseStart("r", "plain", None, "one", Policy())
+    forgetting = threading.Thread(target=lambda: _forget(url, "one"))
+    with store._connected().begin():
+        store._connected().exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_FORGET_LOCK})")
+        assert not store._forgotten(store._connected(), [response_row(start, time.time())])
+        forgetting.start()
+        forgetting.join(1)
+        assert forgetting.is_alive()
+        store._connected().execute(schema.responses.insert(), [response_row(start, time.time())])
+    forgetting.join(30)
+    assert responses(url) == []
+
+
+def _forget(url: str, request_id: str) -> None:
+    with Store(url).changing() as changed:
+        changed.forget(request_id)
