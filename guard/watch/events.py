@@ -312,7 +312,7 @@ def _listed(group: str) -> str | None:
     """Return a group's name, without articles and signs, if it is one entry of guard's lists."""
     words = [word for word in _NOT_WORD.split(group) if word and word not in _ARTICLES]
     if len(words) == 1:
-        listed = len(words[0]) <= _MAX_CHARS and lexicon().kinds(words[0]) - {"first"}
+        listed = bool(lexicon().kinds(words[0]) - {"first"}) and len(words[0]) <= _MAX_CHARS
     else:
         listed = lexicon().is_name(tuple(map(fold, words)))
     return " ".join(words) if listed else None

@@ -72,18 +72,21 @@ class Store:
 
     ``url`` is ``sqlite:///FILE``, ``postgresql://USER@HOST/NAME``, or the path of a SQLite file;
     any other raises ConfigError. Errors name ``where``, the setting or argument that gave the URL.
-    ``name`` is the URL without its password.
+    ``name`` is the URL without passwords.
     """
 
     def __init__(self, url: str, where: str = "events") -> None:
         self._where = where
         self.url = _parsed(url, where)
-        self.name = self.url.render_as_string(hide_password=True)
+        self._secrets = {n: v for n, v in self.url.query.items() if "pass" in n.lower()}
+        self.name = self.url.difference_update_query(self._secrets).render_as_string()
         self.is_sqlite = self.url.drivername == "sqlite"
         self._engine: Engine | None = None
         self._connection: Connection | None = None
         self._files: dict[str, tuple[int, int]] = {}  # device and inode of what was opened
         self.key = b""
+        self.journal_pending = False
+        """Whether deleted rows were left in SQLite's journal, for another process reads it."""
 
     def copy(self) -> Store:
         """Return another store of the same database, for another thread."""
@@ -97,8 +100,13 @@ class Store:
         with self._errors():
             self.open()
 
-    def open(self) -> None:
-        """Do the same and stay connected; raises SQLAlchemyError too."""
+    def open(self, *, wait: bool = True) -> None:
+        """Do the same and stay connected; raises SQLAlchemyError too.
+
+        With ``wait`` False no call waits for another writer of a SQLite file, but fails.
+        """
+        if self.is_sqlite and not wait:
+            self._driver().execute("PRAGMA busy_timeout = 0").fetchall()
         with self._connected().begin():
             connection = self._connected()
             if not self.is_sqlite:
@@ -256,21 +264,38 @@ class Store:
             connection.execute(new.on_conflict_do_update(index_elements=["request"], set_=latest))
         return self._deleted(schema.responses.c.request_id == request)
 
-    def prune(self, before: float) -> int:
+    def has_gap(self, before: float, now: float, longest: float) -> bool:
+        """Whether the store has no response of over ``longest`` seconds somewhere.
+
+        It looks from the newest response older than ``before`` until ``now``; if there is no such
+        response, there is no gap. Times are in seconds since 1970.
+        """
+        newest = select(func.max(schema.responses.c.time))
+        with self._connected().begin():
+            scalar = self._connected().scalar
+            last = scalar(newest.where(schema.responses.c.time < before))
+            while last is not None and last < now - longest:
+                following = scalar(newest.where(schema.responses.c.time <= last + longest))
+                if following is None or following <= last:
+                    return True
+                last = following
+        return False
+
+    def prune(self, before: float, at_most: int | None = None) -> int:
         """Delete responses, drops and forgotten requests from before a time, seconds since 1970.
 
-        Returns the number of responses.
+        Deletes at most ``at_most`` responses; returns their number.
         """
-        count = self._deleted(schema.responses.c.time < before)
+        count = self._deleted(schema.responses.c.time < before, at_most)
         with self._connected().begin():
             for table in (schema.drops, schema.forgotten):
                 self._connected().execute(delete(table).where(table.c.time < before))
         return count
 
-    def _deleted(self, which: Any) -> int:
+    def _deleted(self, which: Any, at_most: int | None = None) -> int:
         count = 0
-        batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
-        while True:
+        batch = select(schema.responses.c.id).where(which).limit(at_most or _DELETE_BATCH)
+        while at_most is None or count < at_most:
             with self._connected().begin():
                 connection = self._connected()
                 ids = self._lock(connection, schema.responses.c.id.in_(batch))
@@ -287,7 +312,7 @@ class Store:
             if not ids:
                 break
             count += len(ids)
-        self.empty_journal()
+        self.journal_pending = not self.empty_journal()
         return count
 
     def empty_journal(self) -> bool:
@@ -396,15 +421,17 @@ class Store:
 
     def _error_sentence(self, error: SQLAlchemyError) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
-        if self.url.password:
-            reason = reason.replace(str(self.url.password), "***")
+        for secret in (self.url.password, *self._secrets.values()):
+            for value in (secret,) if isinstance(secret, str) else secret or ():
+                reason = reason.replace(value, "***") if value else reason
         advice = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
         mend = next(text for part, text in advice.items() if part in reason)
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {mend}."
 
 
 def _parsed(given: str, where: str) -> URL:
-    shown = given if "@" not in given else f"…@{given.rpartition('@')[2]}"
+    # A password may be in any part of a URL that guard cannot read.
+    shown = f"{given.partition('://')[0]}://…" if "://" in given else given
     unknown = ConfigError(f"{where}: a store is {_URL_FORMS}, got {shown[:200]!r}.")
     try:
         url = make_url(given if "://" in given else f"sqlite:///{given}")

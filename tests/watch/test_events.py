@@ -254,7 +254,9 @@ def test_a_link_longer_than_a_segment_is_redacted_whole(tmp_path: Path, overlap:
 
 def test_group_and_attribute_in_a_link_are_redacted(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, Knowing("heron", "BIAS", []), Policy(action="flag"), keep_text="redacted")
+    guard = guard_with(
+        url, Knowing("heron", "BIAS", []), Policy(action="flag"), keep_text="redacted"
+    )
     list(guard.stream(["See https://a.example/heron for BIAS."]))
     list(guard.stream(["The heron is BIAS@mailhost now."]))
     flushed(guard)

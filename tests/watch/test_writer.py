@@ -254,20 +254,85 @@ def test_a_response_that_runs_is_there_before_it_ends(url: str) -> None:
     assert response["detector"] == "scripted-1"
 
 
+DAY = 86_400.0
+
+
+def add_days(url: str, *days: float) -> None:
+    """Add a response that is an hour less than each number of ``days`` old."""
+    store, now = Store(url), time.time()
+    store.prepare()
+    for day in days:
+        start = ResponseStart(f"{day} days old", "plain", None, None, Policy())
+        store.write([], [response_row(start, now - day * DAY + 3600)], [], [])
+    store.disconnect()
+
+
 def test_what_is_too_old_is_deleted_by_the_writer(tmp_path: Path, until: Until) -> None:
     url = f"sqlite:///{tmp_path / 'guard.db'}"
-    old = guard_with(url)
-    list(old.stream(["Long ago."]))
-    flushed(old)
-    store = Store(url)
-    with store.changing() as changed, changed._connected().begin():
-        changed._connected().execute(
-            schema.responses.update().values(time=time.time() - 9 * 86_400)
-        )
+    add_days(url, *range(1, 12))
     guard = guard_with(url, keep_days=8)
     list(guard.stream(["Now."]))
-    until(lambda: len(responses(url)) == 1)
+    until(lambda: len(responses(url)) == 9)
     assert len(events(url)) == 1
+
+
+def test_what_grows_too_old_is_deleted_while_nothing_happens(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
+    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url, keep_days=8)
+    list(guard.stream(["Now."]))
+    flushed(guard)
+    add_days(url, *range(1, 12))
+    until(lambda: len(responses(url)) == 9)
+    writer_in(guard).close()
+
+
+def test_a_process_whose_clock_is_ahead_deletes_nothing_for_a_day(
+    tmp_path: Path,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
+    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
+    url, now = f"sqlite:///{tmp_path / 'guard.db'}", time.time
+    add_days(url, *range(1, 8))
+    monkeypatch.setattr(writer.time, "time", lambda: now() + 400 * DAY)
+    for started in (1, 2):  # the second time, the newest response has the wrong time, too
+        writer._by_store.clear()
+        caplog.clear()
+        guard = guard_with(url, keep_days=8)
+        list(guard.stream(["Now."]))
+        flushed(guard)
+        add_days(url, started / 10)
+        until(lambda: "nothing is deleted by age until this process has run" in caplog.text)
+        assert len(responses(url)) == 7 + 2 * started
+        if started == 2:
+            writer_in(guard)._steady_since -= DAY
+            until(lambda: len(responses(url)) == 2)
+        writer_in(guard).close()
+
+
+def test_retention_goes_on_after_the_clock_was_set(
+    tmp_path: Path,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
+    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
+    url, now = f"sqlite:///{tmp_path / 'guard.db'}", time.time
+    add_days(url, *range(1, 9))
+    guard = guard_with(url, keep_days=8)
+    monkeypatch.setattr(writer.time, "time", lambda: now() + 2 * 3600)
+    list(guard.stream(["Now."]))
+    flushed(guard)
+    until(lambda: len(responses(url)) == 8)
+    writer_in(guard).close()
+    assert "the clock has jumped by more than an hour; nothing is deleted by age" in caplog.text
 
 
 def test_a_clock_that_jumps_deletes_nothing(
@@ -330,6 +395,79 @@ def test_what_an_exit_leaves_unwritten_is_counted_exactly(
     list(guard.stream(["Too late."]))
     never.set()
     assert writer_in(guard).dropped == sum(dropped) == 8
+
+
+def test_an_exit_waits_once_for_all_stores(tmp_path: Path) -> None:
+    code = """
+from guard.watch import writer
+from guard.watch.store import Store
+writer._CLOSE_S = 3.0
+write = Store.write
+Store.write = lambda self, *batch: write(self, *batch) if 'good' in self.name else time.sleep(60)
+for name in ('bad1', 'bad2', 'good', 'bad3'):
+    guard = Guard(Policy(), detector=Scripted(), events=sys.argv[1] + name)
+    list(guard.stream(['Fine.']))
+import atexit
+ending = time.monotonic()
+atexit._run_exitfuncs()
+assert time.monotonic() - ending < 6, time.monotonic() - ending
+"""
+    run(MAKE + code, f"sqlite:///{tmp_path}/of-")
+    assert len(events(f"sqlite:///{tmp_path}/of-good")) == 1
+    assert len(responses(f"sqlite:///{tmp_path}/of-bad1")) == 0
+
+
+def test_a_fork_does_not_wait_for_a_slow_store(url: str, tmp_path: Path) -> None:
+    code = """
+from guard.watch.store import Store
+write, parent = Store.write, os.getpid()
+def slow(self, *batch):
+    if os.getpid() == parent:
+        time.sleep(3)
+    write(self, *batch)
+Store.write = slow
+list(guard.stream(['Of the parent.']))
+while not guard.recorder.writer.working.locked():
+    time.sleep(0.01)
+began = time.monotonic()
+pid = os.fork()
+if not pid:
+    assert time.monotonic() - began < 1
+    list(guard.stream(['Of the child.']))
+    assert guard.recorder.writer.flush()
+    # A copy of SQLite takes the locks of the process that it was copied from for its own.
+    assert guard.recorder.writer.dropped == 2 * guard.recorder.writer.store.is_sqlite
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    run(MAKE + code, url)
+    assert len(events(url)) == (1 if url.startswith("sqlite") else 2)
+
+
+def test_a_fork_while_another_writes_loses_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    code = """
+import sqlite3
+list(guard.stream(['Of the parent.']))
+assert guard.recorder.writer.flush()
+code = "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+code += "c.execute('BEGIN IMMEDIATE'); print(1, flush=True); time.sleep(4)"
+import subprocess
+path = guard.recorder.writer.store.url.database
+other = subprocess.Popen([sys.executable, '-c', code, path], stdout=subprocess.PIPE)
+other.stdout.readline()
+for _ in range(20):
+    list(guard.stream(['Of the parent.']))
+time.sleep(0.5)
+pid = os.fork()
+list(guard.stream(['Of both.']))
+if not pid:
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    run(MAKE + code, url)
+    assert len(events(url)) == 23
+    assert rows(url, schema.drops) == []
 
 
 def test_a_child_inherits_no_connection_and_outlives_its_parent(url: str, tmp_path: Path) -> None:
@@ -460,7 +598,8 @@ for _ in range(20):
         assert [p.stdout.readline() for p in processes if p.stdout] == ["ready\n"] * 2
         (tmp_path / "guard.db").unlink()
         for process in processes * 20:
-            assert process.stdin and process.stdout
+            assert process.stdin
+            assert process.stdout
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "done\n"
