@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from multiprocessing import util
 from typing import Any
@@ -24,7 +25,7 @@ _CLOSE_S = 5.0  # how long the exit of the process waits for queued calls
 _log = logging.getLogger("guard")
 
 
-class Worker:
+class Worker(ABC):
     """A queue and its thread, which the first item starts and a forked child starts anew.
 
     The thread calls :meth:`run`, which must hold ``working`` unless it waits for items, and must
@@ -49,13 +50,13 @@ class Worker:
         self.working = threading.Lock()
         self._forking: int | None = None  # the thread that holds ``working`` while it forks
 
+    @abstractmethod
     def run(self) -> None:
         """Work through the queue."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Finish what is queued."""
-        raise NotImplementedError
 
     def at_exit(self) -> None:
         """Finish, at the exit of the process."""

@@ -24,7 +24,7 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, or_, select, text
+from sqlalchemy import Connection, delete, or_, select, text
 
 from guard.errors import UsageError
 from guard.watch.rates import NON_ANSWER_DOORS
@@ -35,7 +35,6 @@ _CLOSE = ((0.5, "close"), (0.1, "near"), (-math.inf, "far"))  # score as a share
 _MIN_ITEMS = 4  # per stratum, on average; else strata are merged
 _FETCH = 5_000  # rows read at a time
 
-_LAST_DRAW = select(func.max(draws.c.id)).scalar_subquery()
 _ALL_DRAWS = select(draws.c.id, draws.c.since, draws.c.until, draws.c.size).order_by(draws.c.id)
 
 
@@ -92,9 +91,7 @@ def draw(store: Store, since: float, until: float, size: int, seed: int = 0) -> 
     Raises UsageError if no readable text is kept, and as :meth:`guard.watch.store.Store.writing`
     does.
     """
-    with store.reading() as connection:
-        last = connection.scalar(select(_LAST_DRAW))
-    return _drawn(store, new_id(last), since, until, size, seed)
+    return _drawn(store, None, since, until, size, seed)
 
 
 def enlarge(store: Store, more: int) -> Draw:
@@ -104,7 +101,7 @@ def enlarge(store: Store, more: int) -> Draw:
     as :func:`draw` does, and UsageError if there is no draw.
     """
     with store.reading() as connection:
-        last = connection.execute(select(draws).where(draws.c.id == _LAST_DRAW)).first()
+        last = connection.execute(select(draws).order_by(draws.c.id.desc()).limit(1)).first()
     if last is None:
         raise UsageError("Nothing has been drawn yet; run guard review draw without --more first.")
     return _drawn(store, last.id, last.since, last.until, last.size + more, last.seed)
@@ -115,9 +112,13 @@ def new_id(last: str | None) -> str:
     return f"{max(time.time_ns(), int((last or '0')[:16], 16) + 1):016x}{secrets.token_hex(8)}"
 
 
-def _drawn(store: Store, name: str, since: float, until: float, size: int, seed: int) -> Draw:
+def _drawn(
+    store: Store, name: str | None, since: float, until: float, size: int, seed: int
+) -> Draw:
+    """Draw under the id ``name``, or under a new one."""
     with store.reading() as connection:  # which blocks no guard from writing
         known = connection.execute(_ALL_DRAWS).all()
+        name = name or new_id(known[-1].id if known else None)
         periods = [(row.since, row.until) for row in known if row.id < name]
         finest, unread = _strata(connection, since, until, periods, size, seed)
     strata = merged(finest, size)

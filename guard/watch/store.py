@@ -40,6 +40,7 @@ _BUSY_S = 10.0  # how long a statement waits for a lock
 _SQLITE_ADVICE = {
     "locked": "another process writes to it; try again",
     "full": "free space on its disk",
+    "disk I/O error": "check that its disk works and has free space, and that it is a file",
     "not a database": "give another file, for this one is no SQLite database",
     "malformed": "restore it from a copy or give another file, for this one is damaged",
     "": "give a file in a folder that you may write to",
@@ -132,6 +133,8 @@ class Store:
         if not self.is_sqlite or self._connection is None:
             return False
         now, database = self._files_now(), self.url.database or ""
+        if database not in now and os.path.lexists(database):
+            return False  # it is there, but cannot be looked at
         if now.get(database) == self._files.get(database):
             return False
         with contextlib.suppress(sqlite3.Error):  # a moved file is to have all that was written
@@ -162,7 +165,9 @@ class Store:
         try:
             return bytes.fromhex(connection.scalar(key) or "")
         except ValueError:
-            raise StoreError(f"{self._where}: {self.name} is damaged: its key is none.") from None
+            raise StoreError(
+                f"{self._where}: {self.name} is damaged: its key cannot be read."
+            ) from None
 
     def _check(self, connection: Connection) -> None:
         version = schema.version_of(connection)
@@ -171,16 +176,14 @@ class Store:
                 f"{self._where}: {self.name} is not a guard store; give one that guard writes to."
             )
         if version != schema.VERSION:
-            newer = version > schema.VERSION
-            mend = (
-                "use that guard or a newer one"
-                if newer
-                else "let a guard of this version write to it once"
+            writer, advice = (
+                ("a newer", "use that guard or a newer one")
+                if version > schema.VERSION
+                else ("an older", "let a guard of this version write to it once")
             )
             raise StoreError(
-                f"{self._where}: {self.name} was written by {'a newer' if newer else 'an older'} "
-                f"guard (its tables have version {version}, this guard reads {schema.VERSION}); "
-                f"{mend}."
+                f"{self._where}: {self.name} was written by {writer} guard (its tables have "
+                f"version {version}, this guard reads {schema.VERSION}); {advice}."
             )
 
     def write(
@@ -208,8 +211,9 @@ class Store:
             events = [row for row in events if row["response_id"] not in gone]
             # Whoever changes rows of a response locks its row in guard_responses first, in the
             # order of ids: other orders would deadlock.
-            ids = {row["id"] for row in (*began, *ended)}
-            self._lock(connection, schema.responses.c.id.in_(ids))
+            if not self.is_sqlite:  # where one writer waits for the other anyway
+                ids = {row["id"] for row in (*began, *ended)}
+                self._lock(connection, schema.responses.c.id.in_(ids))
             for table, rows in (
                 (schema.settings, sorted(settings, key=lambda row: row["hash"])),
                 (schema.responses, began),
@@ -424,9 +428,9 @@ class Store:
         for secret in (self.url.password, *self._secrets.values()):
             for value in (secret,) if isinstance(secret, str) else secret or ():
                 reason = reason.replace(value, "***") if value else reason
-        advice = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
-        mend = next(text for part, text in advice.items() if part in reason)
-        return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {mend}."
+        by_reason = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
+        advice = next(text for part, text in by_reason.items() if part in reason)
+        return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
 
 
 def _parsed(given: str, where: str) -> URL:

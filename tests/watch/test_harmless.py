@@ -105,7 +105,7 @@ def test_a_store_with_a_broken_key_is_named(place: str) -> None:
         change = schema.about.update().where(schema.about.c.name == "key").values(value="zz")
         store._connected().execute(change)
     store.disconnect()
-    with pytest.raises(ConfigError, match="is damaged: its key is none"):
+    with pytest.raises(ConfigError, match="is damaged: its key cannot be read"):
         Store(place).prepare()
 
 

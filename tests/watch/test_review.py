@@ -204,7 +204,7 @@ def test_a_clock_that_is_set_back_changes_no_order(
         item = review.next_item(connection, "ann")
         assert item is not None
         review.mark(connection, item.id, "ann", "right")
-    monkeypatch.setattr(draw.time, "time_ns", lambda: 1_000)
+    monkeypatch.setattr("guard.watch.draw.time.time_ns", lambda: 1_000)
     with store.writing() as connection:
         review.mark(connection, item.id, "ann", "wrong")
         assert review.all_marks(connection)[item.key]["ann"].verdict == "wrong"

@@ -164,6 +164,9 @@ def test_a_locked_or_damaged_file_is_named_as_such(
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ConfigError, match="another process writes to it; try again"):
             guard_with(str(path))
+    sentence = "has free space, and that it is a file"
+    with pytest.raises(UsageError, match=sentence), Store(str(tmp_path)).reading():
+        pass
     path.write_bytes(path.read_bytes()[:4096] + b"x" * 90_000)
     with pytest.raises(UsageError, match="is damaged"), Store(str(path)).changing() as changed:
         changed.forget("one")

@@ -1,6 +1,6 @@
 "use strict";
 
-function made(tag, text, attributes) {
+function newElement(tag, text, attributes) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;
   for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
@@ -56,13 +56,13 @@ class Live {
   listen() {
     this.source = new EventSource("/live/events");
     this.source.addEventListener("responses", event => {
-      this.tell("Up to date.", false);
+      this.showState("Up to date.", false);
       for (const row of JSON.parse(event.data)) this.add(row);
     });
-    this.source.addEventListener("trouble", event => this.tell(JSON.parse(event.data), true));
+    this.source.addEventListener("trouble", event => this.showState(JSON.parse(event.data), true));
     this.source.addEventListener("error", () => {
       const over = this.source.readyState === EventSource.CLOSED;
-      this.tell(over ? "The dashboard refuses: reload this page." : "The dashboard cannot be reached; trying again.", true);
+      this.showState(over ? "The dashboard refuses: reload this page." : "The dashboard cannot be reached; trying again.", true);
     });
   }
 
@@ -71,20 +71,20 @@ class Live {
     this.pause.setAttribute("aria-pressed", String(paused));
     if (!paused) { this.listen(); return; }
     this.source.close();
-    this.tell("Paused.", false);
+    this.showState("Paused.", false);
   }
 
-  tell(text, trouble) {
+  showState(text, trouble) {
     if (this.state.textContent !== text) this.state.textContent = text;
     this.state.classList.toggle("trouble", trouble);
   }
 
   add(row) {
-    const line = made("tr", undefined, { "data-id": row.id }), first = made("th", undefined, { scope: "row" });
-    first.append(made("a", row.time, { href: "/responses/" + encodeURIComponent(row.id) }));
+    const line = newElement("tr", undefined, { "data-id": row.id }), first = newElement("th", undefined, { scope: "row" });
+    first.append(newElement("a", row.time, { href: "/responses/" + encodeURIComponent(row.id) }));
     line.append(first);
-    for (const name of ["model", "door", "outcome", "types"]) line.append(made("td", row[name] || "–"));
-    for (const name of FIGURES) line.append(made("td", row[name].toLocaleString("en"), { class: "figure" }));
+    for (const name of ["model", "door", "outcome", "types"]) line.append(newElement("td", row[name] || "–"));
+    for (const name of FIGURES) line.append(newElement("td", row[name].toLocaleString("en"), { class: "figure" }));
     const known = [...this.body.children].find(one => one.dataset.id === row.id);
     if (known) known.replaceWith(line); else this.body.prepend(line);
     while (this.body.children.length > this.most) this.body.lastElementChild.remove();
