@@ -288,7 +288,8 @@ class Store:
     def prune(self, before: float, at_most: int | None = None) -> int:
         """Delete responses, drops and forgotten requests from before a time, seconds since 1970.
 
-        Deletes at most ``at_most`` responses; returns their number.
+        Deletes at most ``at_most`` responses, which are left in SQLite's journal; returns their
+        number.
         """
         count = self._deleted(schema.responses.c.time < before, at_most)
         with self._connected().begin():
@@ -298,7 +299,9 @@ class Store:
 
     def _deleted(self, which: Any, at_most: int | None = None) -> int:
         count = 0
-        batch = select(schema.responses.c.id).where(which).limit(at_most or _DELETE_BATCH)
+        id_, time_ = schema.responses.c.id, schema.responses.c.time
+        # Oldest first, so that has_gap() is not misled if not all are deleted.
+        batch = select(id_).where(which).order_by(time_).limit(at_most or _DELETE_BATCH)
         while at_most is None or count < at_most:
             with self._connected().begin():
                 connection = self._connected()
@@ -316,7 +319,8 @@ class Store:
             if not ids:
                 break
             count += len(ids)
-        self.journal_pending = not self.empty_journal()
+        if at_most is None:
+            self.journal_pending = not self.empty_journal()
         return count
 
     def empty_journal(self) -> bool:

@@ -35,8 +35,8 @@ from guard.watch.store import Store, StoreError
 
 QUEUE = 10_000
 """Items that may wait: each decision is one, and each end of a response."""
-BATCH = 500
-"""Items of one transaction, at most."""
+BATCH = 100
+"""Items of one transaction, at most; a fork may have to wait for it."""
 GATHER_S = 0.2
 """Seconds that the first item of a batch waits for more."""
 _CLOSE_S = 10.0  # how long the exit of the process waits for its stores
@@ -47,7 +47,7 @@ _LOCKED_S = 10.0  # a lock that is held for longer is logged
 _REPORT_S = 60.0
 _UPKEEP_S = 60.0
 _PRUNE_S = 3600.0
-_PRUNE_BATCH = 200  # responses; a fork may have to wait for them
+_PRUNE_BATCH = 50  # responses; a fork may have to wait for them
 _DAY_S = 86_400.0
 _JUMP_S = 3600.0  # a clock that was set by more is not trusted to delete by age
 
@@ -62,7 +62,7 @@ class Writer(Worker):
     """Writes to ``store``, and deletes from it what is older than ``keep_days``."""
 
     _queue: queue.SimpleQueue[Item]
-    fork_wait_s = 0.02
+    fork_wait_s = 0.05
 
     def __init__(self, store: Store, keep_days: int | None = None) -> None:
         self.store = store
@@ -262,25 +262,26 @@ class Writer(Worker):
             return
         self._upkeep_at = now + _UPKEEP_S
         try:
+            if self._keep_days is not None and now >= self._prune_at:
+                if self._prune(self._keep_days):
+                    self._upkeep_at = now  # after the next batch
+                    return
+                self._prune_at = now + _PRUNE_S
             with self.working:
                 self._open()
                 self.store.empty_journal()
-            if self._keep_days is not None and now >= self._prune_at:
-                self._prune(self._keep_days)
-                self._prune_at = now + _PRUNE_S
         except (SQLAlchemyError, StoreError) as error:
             with self.working:
                 self._failed(error)
 
-    def _prune(self, days: int) -> None:
+    def _prune(self, days: int) -> bool:
+        """Delete some of what is older than ``days``; return whether more is."""
         now, before = time.time(), time.time() - days * _DAY_S
         if not self._clock_is_right(now, before, days):
-            return
-        more = True
-        while more and not self._closing:
-            with self.working:
-                self._open()
-                more = self.store.prune(before, _PRUNE_BATCH) == _PRUNE_BATCH
+            return False
+        with self.working:
+            self._open()
+            return self.store.prune(before, _PRUNE_BATCH) == _PRUNE_BATCH
 
     def _clock_is_right(self, now: float, before: float, days: int) -> bool:
         """Whether the clock may be trusted to delete what is from before ``before``.

@@ -57,7 +57,8 @@ def test_an_older_store_is_brought_up_to_date_with_what_it_holds(url: str, versi
         pass
     Store(url).prepare()
     (event,) = events(url)
-    assert (event["bias_type"], event["index_references"]) == ("gender", None)
+    references = None if version < 4 else []
+    assert (event["bias_type"], event["index_references"]) == ("gender", references)
 
 
 def test_tables_are_made_once_and_key_and_rows_stay(url: str) -> None:
