@@ -29,7 +29,6 @@ _random = SystemRandom().random  # independent of an application's random.seed()
 _MAX_CHARS = 200  # of a name, an id, a group or an attribute
 _NOT_WORD = re.compile(r"\W+")
 _NOT_SPACE = re.compile(r"\S+")
-_LAST = re.compile(r"\S*\Z")  # the characters after the last space
 _ARTICLES = frozenset(("a", "an", "the"))
 _AT = r"(?:[@\uff20\ufe6b]|%40|&\#64;)"  # as such, fullwidth, small, in links, in HTML
 _REDACTED = {
@@ -100,7 +99,7 @@ class Events:
         self.keep_text = keep_text
         self._review_share = review_share
         # By response and channel: where a link begins that goes on after the last segment.
-        self._open_links: dict[tuple[str, Channel], int] = {}
+        self._open_links: dict[str, dict[Channel, int]] = {}
 
     def decided(
         self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
@@ -123,8 +122,7 @@ class Events:
     def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
         """Queue the summary of a response on which anything was decided."""
         try:
-            for key in [key for key in self._open_links if key[0] == trail.id]:
-                self._open_links.pop(key, None)
+            self._open_links.pop(trail.id, None)
             first = trail.decisions[0].time if trail.decisions else None
             if first is not None:
                 summary = {**summary_of(trail), "outcome": outcome}
@@ -140,17 +138,16 @@ class Events:
         """Return how many characters at the start of ``text`` go on a link begun before it."""
         if self.keep_text != "redacted":
             return 0
-        key, span = (response_id, decision.channel), decision.span
-        begun = self._open_links.pop(key, None)
-        head = _NOT_SPACE.match(text)
+        channel, span = decision.channel, decision.span
+        links = self._open_links.setdefault(response_id, {})
+        begun, head = links.pop(channel, None), _NOT_SPACE.match(text)
         link_end = head.end() if head and begun is not None and span.start > begun else 0
-        last = _LAST.search(text)
-        assert last is not None  # it matches nothing at the end, too
-        link = _REDACTED["[link]"].search(last[0])
+        last = text.split()[-1] if text and not text[-1].isspace() else ""
+        link = _REDACTED["[link]"].search(last)
         if begun is not None and 0 < link_end == len(text):
-            self._open_links[key] = begun
+            links[channel] = begun
         elif link:
-            self._open_links[key] = span.end - (len(last[0]) - link.start())
+            links[channel] = span.end - (len(last) - link.start())
         return link_end
 
     def _text_share(self, decision: Decision) -> float | None:
