@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from guard.mentions import fold, lexicon
 from guard.policy import Policy
-from guard.verdict import Attribution, Channel, Decision, GuardTrail, Span, Verdict
+from guard.verdict import Attribution, Channel, Decision, GuardTrail, Verdict
+from guard.watch.redaction import REDACTED, redacted, redacted_name, redactions
 
 if TYPE_CHECKING:
     from guard.doors.session import DoorSession, Outcome
@@ -30,19 +31,6 @@ _MAX_CHARS = 200  # of a name, an id, a group or an attribute
 _NOT_WORD = re.compile(r"\W+")
 _NOT_SPACE = re.compile(r"\S+")
 _ARTICLES = frozenset(("a", "an", "the"))
-_AT = r"(?:[@\uff20\ufe6b]|%40|&\#64;)"  # as such, fullwidth, small, in links, in HTML
-_REDACTED = {
-    f"[{name}]": re.compile(pattern, re.IGNORECASE | re.VERBOSE)
-    for name, pattern in {
-        # JSON escapes slashes; a query holds its links percent-encoded.
-        "link": r"""(?<![a-z0-9+.\-]) (?: [a-z0-9+.\-]+ (?:[:\uff1a]|%3a) (?:\\*[/\uff0f]|%2f){2}
-                    | www\d*[.\uff0e] | (?:[a-z0-9\-]+\.)+[a-z]{2,}/ ) \S*""",
-        "address": rf"""(?: "[^"\n]{{1,64}}" | (?<![^\s@\uff20\ufe6b]) [^\s@\uff20\ufe6b]+? )
-                    {_AT} [^\s@]*\w""",
-        "handle": rf"(?<!\w) {_AT} \w+",
-        "number": r"\d (?: [\d\ .,/()+\-]* \d )?",
-    }.items()
-}
 
 
 class ResponseStart(NamedTuple):
@@ -143,7 +131,7 @@ class Events:
         begun, head = links.pop(channel, None), _NOT_SPACE.match(text)
         link_end = head.end() if head and begun is not None and span.start > begun else 0
         last = text.split()[-1] if text and not text[-1].isspace() else ""
-        link = _REDACTED["[link]"].search(last)
+        link = REDACTED["[link]"].search(last)
         if begun is not None and 0 < link_end == len(text):
             links[channel] = begun
         elif link:
@@ -292,8 +280,8 @@ def _names(
     if item.keep_text == "redacted":
         found = redactions(item.text or "", item.link_end)
         return (
-            bounded(_redacted_name(group, pair.group_span, found)),
-            bounded(_redacted_name(attribute, pair.attribute_span, found)),
+            bounded(redacted_name(group, pair.group_span, found)),
+            bounded(redacted_name(attribute, pair.attribute_span, found)),
         )
     if item.keep_text == "full":
         return bounded(group), bounded(attribute)
@@ -318,46 +306,7 @@ def _listed(group: str) -> str | None:
 def _stored_text(item: Decided, text: str, key: bytes) -> str:
     if item.keep_text == "hash":
         return hashed(text, key)
-    return clean(_redacted(text, item.link_end) if item.keep_text == "redacted" else text)
-
-
-class Redaction(NamedTuple):
-    """Characters of a text that are replaced, from ``start`` to before ``end``."""
-
-    start: int
-    end: int
-    placeholder: str
-
-
-def redactions(text: str, link_end: int = 0) -> list[Redaction]:
-    """Return the links, addresses, handles and numbers of ``text``, in their order.
-
-    The first ``link_end`` characters belong to a link that began before the text.
-    """
-    found = [Redaction(0, link_end, "[link]")] if link_end else []
-    for placeholder, pattern in _REDACTED.items():
-        found += [Redaction(*match.span(), placeholder) for match in pattern.finditer(text)]
-    merged: list[Redaction] = []
-    for each in sorted(found, key=lambda each: each.start):  # stable: a link before a number in it
-        if merged and each.start < merged[-1].end:
-            merged[-1] = merged[-1]._replace(end=max(each.end, merged[-1].end))
-        else:
-            merged.append(each)
-    return merged
-
-
-def _redacted(text: str, link_end: int = 0) -> str:
-    parts, end = [], 0
-    for found in redactions(text, link_end):
-        parts += [text[end : found.start], found.placeholder]
-        end = found.end
-    return "".join([*parts, text[end:]])
-
-
-def _redacted_name(name: str, span: Span, found: list[Redaction]) -> str:
-    """Return ``name`` redacted, a part of something that is redacted in the text as a whole."""
-    inside = (r.placeholder for r in found if r.start < span.end and span.start < r.end)
-    return next(inside, None) or _redacted(name)
+    return clean(redacted(text, item.link_end) if item.keep_text == "redacted" else text)
 
 
 def hashed(text: str, key: bytes) -> str:

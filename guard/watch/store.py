@@ -8,53 +8,17 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    Insert,
-    Table,
-    create_engine,
-    delete,
-    event,
-    func,
-    make_url,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, Insert, Table, delete, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import SQLAlchemyError
 
 from guard.errors import ConfigError
 from guard.watch import schema
+from guard.watch.engines import advice_on, file_ids, parsed, read_engine, write_engine
 from guard.watch.events import Row, bounded, hashed
 
-_URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
-_BUSY_S = 10.0  # how long a statement waits for a lock
-#: By a part of the database's message; the last one is for all others.
-_SQLITE_ADVICE = {
-    "locked": "another process writes to it; try again",
-    "full": "free space on its disk",
-    "disk I/O error": "check that its disk works and has free space, and that it is a file",
-    "not a database": "give another file, for this one is no SQLite database",
-    "malformed": "restore it from a copy or give another file, for this one is damaged",
-    "": "give a file in a folder that you may write to",
-}
-_POSTGRES_ADVICE = {
-    "lock timeout": "another session locks its tables; try again",
-    "": "check that the server runs and accepts this user",
-}
-_CONNECT_S = 5
-_POSTGRES = {
-    "connect_timeout": _CONNECT_S,
-    "application_name": "guard",
-    "tcp_user_timeout": 15_000,  # ms until an unresponsive host counts as lost
-}
 # PostgreSQL's advisory lock for making tables: one process at a time.
 _SCHEMA_LOCK = 0x67756172
 # Another: writers share it; forget() waits until those have ended that do not know of it.
@@ -78,7 +42,7 @@ class Store:
 
     def __init__(self, url: str, where: str = "events") -> None:
         self._where = where
-        self.url = _parsed(url, where)
+        self.url = parsed(url, where)
         self._secrets = {n: v for n, v in self.url.query.items() if "pass" in n.lower()}
         self.name = self.url.difference_update_query(self._secrets).render_as_string()
         self.is_sqlite = self.url.drivername == "sqlite"
@@ -118,7 +82,7 @@ class Store:
             # SQLite locks a read-only file too; only a write shows that it can be written.
             connection.execute(schema.about.update().values(value=schema.about.c.value))
         if self.is_sqlite:
-            self._files = self._files_now()
+            self._files = file_ids(self.url.database or "")
 
     @property
     def connected(self) -> bool:
@@ -132,7 +96,7 @@ class Store:
         """
         if not self.is_sqlite or self._connection is None:
             return False
-        now, database = self._files_now(), self.url.database or ""
+        now, database = file_ids(self.url.database or ""), self.url.database or ""
         if database not in now and os.path.lexists(database):
             return False  # it is there, but cannot be looked at
         if now.get(database) == self._files.get(database):
@@ -147,15 +111,6 @@ class Store:
                     os.remove(path)
         self._files = {}
         return True
-
-    def _files_now(self) -> dict[str, tuple[int, int]]:
-        """Return device and inode of the database and its journals, by path."""
-        found = {}
-        for ending in ("", "-wal", "-shm"):
-            with contextlib.suppress(OSError):
-                state = os.stat(f"{self.url.database}{ending}")
-                found[f"{self.url.database}{ending}"] = (state.st_dev, state.st_ino)
-        return found
 
     def _driver(self) -> Any:
         return self._connected().connection.driver_connection
@@ -373,7 +328,7 @@ class Store:
 
         Raises StoreError if it cannot be read or is no store of this version.
         """
-        with self._errors(disconnect=False), _read_engine(self.url).connect() as connection:
+        with self._errors(disconnect=False), read_engine(self.url).connect() as connection:
             self._check(connection)
             yield connection
 
@@ -412,7 +367,7 @@ class Store:
     def _connected(self) -> Connection:
         if self._connection is None:
             if self._engine is None:
-                self._engine = _write_engine(self.url)
+                self._engine = write_engine(self.url)
             self._connection = self._engine.connect()
         return self._connection
 
@@ -432,87 +387,5 @@ class Store:
         for secret in (self.url.password, *self._secrets.values()):
             for value in (secret,) if isinstance(secret, str) else secret or ():
                 reason = reason.replace(value, "***") if value else reason
-        by_reason = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
-        advice = next(text for part, text in by_reason.items() if part in reason)
+        advice = advice_on(reason, self.url)
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
-
-
-def _parsed(given: str, where: str) -> URL:
-    # A password may be in any part of a URL that guard cannot read.
-    shown = f"{given.partition('://')[0]}://…" if "://" in given else given
-    unknown = ConfigError(f"{where}: a store is {_URL_FORMS}, got {shown[:200]!r}.")
-    try:
-        url = make_url(given if "://" in given else f"sqlite:///{given}")
-    except (ArgumentError, ValueError):
-        raise unknown from None
-    if url.drivername == "sqlite" and url.host is None and not url.query:
-        if not url.database or url.database == ":memory:":
-            raise ConfigError(
-                f"{where}: a store in memory is lost when the process ends; give {_URL_FORMS}."
-            )
-        try:
-            url.database.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"{where}: the name of a store has to be UTF-8.") from None
-        # A relative path names another file once the working directory has changed.
-        return url.set(database=str(Path(url.database).absolute()))
-    if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-        return url.set(drivername="postgresql+psycopg")
-    raise unknown
-
-
-def _write_engine(url: URL) -> Engine:
-    if url.drivername != "sqlite":
-        return _postgres(url)
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
-
-    @event.listens_for(engine, "connect")
-    def connect(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # sqlite3 begins no transactions of its own
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # Take the write lock at once: SQLite refuses to upgrade a read lock while another writes.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
-def _read_engine(url: URL) -> Engine:
-    if url.drivername != "sqlite":
-        engine = _postgres(url)
-        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    path = f"file:{quote(url.database or '')}?mode=ro"
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, uri=True, timeout=_BUSY_S)
-        connection.isolation_level = None
-        return connection
-
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine
-
-
-def _postgres(url: URL) -> Engine:
-    try:
-        options = {k: v for k, v in _POSTGRES.items() if k not in url.query}
-        engine = create_engine(url, poolclass=NullPool, connect_args=options)
-    except ImportError as error:
-        from guard.installed import install_command
-
-        raise ConfigError(
-            f"events: PostgreSQL needs {error.name}; run: {install_command('watch')}"
-        ) from None
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_BUSY_S:g}s'")
-
-    return engine

@@ -17,13 +17,13 @@ from guard.policy import Policy
 from guard.verdict import Channel, Decision, GuardTrail, Reference, Scores, Span, Window
 from guard.watch import schema
 from guard.watch.events import (
-    _redacted,
     bounded,
     clean,
     settings_hash,
     statement_id,
     summary_of,
 )
+from guard.watch.redaction import redacted as as_redacted
 from tests.scripted import Bound, Scripted
 from tests.watch.reading import events, flushed, guard_with, responses, rows
 
@@ -232,7 +232,7 @@ def test_of_the_text_is_kept_what_was_allowed(
     ],
 )
 def test_links_and_addresses_are_redacted_in_their_common_forms(text: str, redacted: str) -> None:
-    assert _redacted(text) == redacted
+    assert as_redacted(text) == redacted
 
 
 @pytest.mark.parametrize("overlap", [0, 80])

@@ -146,7 +146,7 @@ def test_a_table_that_stays_locked_ends_in_a_sentence(
 
     url = server.database()
     Store(url).prepare()
-    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    monkeypatch.setattr("guard.watch.engines._BUSY_S", 0.2)
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE guard_store, guard_responses IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(ConfigError, match="another session locks its tables; try again"):
@@ -160,7 +160,7 @@ def test_a_locked_or_damaged_file_is_named_as_such(
 ) -> None:
     path = tmp_path / "guard.db"
     Store(str(path)).prepare()
-    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    monkeypatch.setattr("guard.watch.engines._BUSY_S", 0.2)
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ConfigError, match="another process writes to it; try again"):
@@ -206,7 +206,7 @@ def test_what_is_forgotten_is_in_no_byte(tmp_path: Path) -> None:
 def test_what_is_forgotten_under_a_reader_leaves_the_journal_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any, remover: str
 ) -> None:
-    monkeypatch.setattr("guard.watch.store._BUSY_S", 0.2)
+    monkeypatch.setattr("guard.watch.engines._BUSY_S", 0.2)
     monkeypatch.setattr("guard.watch.writer._UPKEEP_S", 0.2)
     path = tmp_path / "guard.db"
     guard = guard_with(f"sqlite:///{path}", keep_text="full")
