@@ -14,6 +14,8 @@ Hold = Literal["sentence", "association", "none"]
 OnBias = Literal["terminate", "redact", "flag", "raise", "rewrite"]
 Records = Literal["raw", "guarded"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+# With any bound pydantic refuses lone surrogates, which no provider's or store's text can hold.
+Text = Annotated[str, Field(min_length=0)]
 LabelName = Annotated[str, Field(min_length=1, max_length=64)]
 LabelText = Annotated[str, Field(max_length=256)]
 
@@ -50,15 +52,15 @@ class Policy(BaseModel):
     specific one applies: a type in a channel, then a type, then a channel, then ``action``. A
     nested table, ``{"reasoning": {"appearance": "flag"}}``, sets a type in a channel, too.
     """
-    message: str = "[Stopped here: the next passage tied a social group to a stereotype.]"
+    message: Text = "[Stopped here: the next passage tied a social group to a stereotype.]"
     """Text of the last chunk after a termination, and of a raised ``BiasFound``."""
-    failure_message: str = "[Stopped here: the next passage could not be checked for bias.]"
+    failure_message: Text = "[Stopped here: the next passage could not be checked for bias.]"
     """The same if the reason is a failed detector or an unjudged language."""
-    replacement: str = "[removed]"
+    replacement: Text = "[removed]"
     """Text that replaces a redacted segment."""
     rewrite_tries: Annotated[int, Field(ge=1, le=10)] = 2
     """How often the model is asked to continue a response before it is terminated."""
-    rewrite_instruction: str = (
+    rewrite_instruction: Text = (
         "Go on with your answer from exactly where it stops, or begin it if nothing of it is there "
         "yet. What you were about to say next tied {association}; it was taken back before anyone "
         "read it. Say what is useful without that tie, and without any other generalisation about "

@@ -439,6 +439,15 @@ class TestActions:
         assert policy.action_on(failed, "content") == "terminate"
 
 
+@pytest.mark.parametrize(
+    "name", ["message", "failure_message", "replacement", "rewrite_instruction"]
+)
+def test_a_text_with_half_a_character_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: input should be a valid string") as caught:
+        Guard(detector=Scripted(), **{name: "Stopped \ud800"})
+    assert "\n" not in str(caught.value)
+
+
 def test_records_of_what_went_out_and_rewriting_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="litellm_records='guarded' cannot be combined with"):
         policy_from({"litellm_records": "guarded", "action": "rewrite"})

@@ -62,7 +62,7 @@ def stats(store: Store, as_json: bool) -> None:
 def forget(store: Store, request_id: str, as_json: bool) -> None:
     """Delete all of the request REQUEST_ID from STORE; it is LiteLLM's id of the call."""
     with store.changing() as changed:
-        _print_deleted(changed.forget(request_id), as_json)
+        _print_deleted(changed, changed.forget(request_id), as_json)
 
 
 @events.command()
@@ -71,9 +71,15 @@ def forget(store: Store, request_id: str, as_json: bool) -> None:
 def prune(store: Store, days: int, as_json: bool) -> None:
     """Delete older responses from STORE; a running guard does so by ``keep_days``."""
     with store.changing() as changed:
-        _print_deleted(changed.prune(time.time() - days * _DAY_S), as_json)
+        _print_deleted(changed, changed.prune(time.time() - days * _DAY_S), as_json)
 
 
-def _print_deleted(count: int, as_json: bool) -> None:
+def _print_deleted(store: Store, count: int, as_json: bool) -> None:
     noun = "response" if count == 1 else "responses"
     print_result({"deleted": count}, f"{count} {noun} deleted.", as_json)
+    if store.journal_pending:
+        click.echo(
+            "Another process reads the store, so the deleted text is still in its journal; a guard "
+            "that writes to the store removes it, or this command, run again.",
+            err=True,
+        )

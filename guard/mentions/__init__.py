@@ -5,6 +5,6 @@ positive costs a short delay, but a false negative lets text out unjudged.
 """
 
 from guard.mentions.finder import Finder, first_mention
-from guard.mentions.lexicon import Lexicon, lexicon
+from guard.mentions.lexicon import Lexicon, fold, lexicon
 
-__all__ = ["Finder", "Lexicon", "first_mention", "lexicon"]
+__all__ = ["Finder", "Lexicon", "first_mention", "fold", "lexicon"]

@@ -32,6 +32,9 @@ class Worker(ABC):
     set each event that it takes from the queue.
     """
 
+    fork_wait_s = LONGEST_WAIT
+    """Seconds that a fork waits at most for the work in hand."""
+
     def __init__(self, name: str) -> None:
         self._name = name
         # Reentrant, as all that the garbage collector may enter a second time.
@@ -53,7 +56,11 @@ class Worker(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish at the exit of the process."""
+        """Finish what is queued."""
+
+    def at_exit(self) -> None:
+        """Finish, at the exit of the process."""
+        self.close()
 
     def enqueue(self, item: object) -> None:
         """Add an item to the queue."""
@@ -74,18 +81,18 @@ class Worker(ABC):
             if self._thread is None:
                 # atexit runs last in, first out: before the shutdown of exporters that
                 # OpenTelemetry registered earlier. Children of multiprocessing skip atexit.
-                atexit.register(self.close)
-                util.Finalize(None, self.close, exitpriority=10)
+                atexit.register(self.at_exit)
+                util.Finalize(None, self.at_exit, exitpriority=10)
                 thread = threading.Thread(target=self.run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
 
     def before_fork(self) -> None:
-        """Wait for the work in hand, at most ``LONGEST_WAIT`` seconds.
+        """Wait for the work in hand, at most ``fork_wait_s`` seconds.
 
         A child must not copy the locks that it holds.
         """
-        if self.working.acquire(timeout=LONGEST_WAIT):
+        if self.working.acquire(timeout=self.fork_wait_s):
             self._forking = threading.get_ident()
 
     def after_fork_in_parent(self) -> None:

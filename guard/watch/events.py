@@ -14,9 +14,10 @@ from collections.abc import Callable
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from guard.mentions import lexicon
+from guard.mentions import fold, lexicon
 from guard.policy import Policy
 from guard.verdict import Attribution, Channel, Decision, GuardTrail, Verdict
+from guard.watch.redaction import REDACTED, redacted, redacted_name, redactions
 
 if TYPE_CHECKING:
     from guard.doors.session import DoorSession, Outcome
@@ -28,14 +29,8 @@ _log = logging.getLogger("guard")
 _random = SystemRandom().random  # independent of an application's random.seed()
 _MAX_CHARS = 200  # of a name, an id, a group or an attribute
 _NOT_WORD = re.compile(r"\W+")
-# Function words in a group's name, which guard's lists do not hold.
-_FUNCTION_WORDS = frozenset("a an and from in of or s the who with without".split())
-_REDACTED = (
-    ("[link]", re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)),
-    ("[address]", re.compile(r"[^\s@]+@[^\s@]+\.\w+")),
-    ("[handle]", re.compile(r"(?<!\w)@\w+")),
-    ("[number]", re.compile(r"\d(?:[\d .,/()+-]*\d)?")),
-)
+_NOT_SPACE = re.compile(r"\S+")
+_ARTICLES = frozenset(("a", "an", "the"))
 
 
 class ResponseStart(NamedTuple):
@@ -61,6 +56,8 @@ class Decided(NamedTuple):
     text: str | None
     keep_text: KeepText
     text_share: float | None
+    link_end: int = 0
+    """The first ``link_end`` characters of ``text`` belong to a link of the segment before."""
 
 
 class Ended(NamedTuple):
@@ -89,6 +86,8 @@ class Events:
         self.writer = writer
         self.keep_text = keep_text
         self._review_share = review_share
+        # By response and channel: where a link begins that goes on after the last segment.
+        self._open_links: dict[str, dict[Channel, int]] = {}
 
     def decided(
         self, session: DoorSession, trail: GuardTrail, decision: Decision, text: str
@@ -100,16 +99,18 @@ class Events:
             sampled = share is not None and (share >= 1 or _random() < share)
             queued_text = text if sampled or self.keep_text == "hash" else None
             number = len(trail.decisions) - 1
-            item = Decided(
-                _start(session, trail), number, decision, queued_text, self.keep_text, share
+            link_end = self._link_end(trail.id, decision, text)
+            start = _start(session, trail)
+            self.writer.put(
+                Decided(start, number, decision, queued_text, self.keep_text, share, link_end)
             )
-            self.writer.put(item)
         except Exception as error:
             _log.error("an event was lost: %s", type(error).__name__)
 
     def ended(self, session: DoorSession, trail: GuardTrail, outcome: Outcome) -> None:
         """Queue the summary of a response on which anything was decided."""
         try:
+            self._open_links.pop(trail.id, None)
             first = trail.decisions[0].time if trail.decisions else None
             if first is not None:
                 summary = {**summary_of(trail), "outcome": outcome}
@@ -120,6 +121,22 @@ class Events:
     def report_drops(self, report: Callable[[int], None]) -> None:
         """Call ``report`` with the number of events whenever some are dropped."""
         self.writer.on_drop.add(report)
+
+    def _link_end(self, response_id: str, decision: Decision, text: str) -> int:
+        """Return how many characters at the start of ``text`` go on a link begun before it."""
+        if self.keep_text != "redacted":
+            return 0
+        channel, span = decision.channel, decision.span
+        links = self._open_links.setdefault(response_id, {})
+        begun, head = links.pop(channel, None), _NOT_SPACE.match(text)
+        link_end = head.end() if head and begun is not None and span.start > begun else 0
+        last = text.split()[-1] if text and not text[-1].isspace() else ""
+        link = REDACTED["[link]"].search(last)
+        if begun is not None and 0 < link_end == len(text):
+            links[channel] = begun
+        elif link:
+            links[channel] = span.end - (len(last) - link.start())
+        return link_end
 
     def _text_share(self, decision: Decision) -> float | None:
         """Return the probability with which the text of ``decision`` is kept for people to read."""
@@ -196,7 +213,7 @@ def event_row(item: Decided, key: bytes) -> Row:
     """Return the row of a decision; ``key`` is the store's key for hashes."""
     decision, verdict = item.decision, item.decision.verdict
     pair = verdict.attributions[0] if verdict.attributions else None
-    group, attribute = _names(pair, verdict, item.keep_text, key)
+    group, attribute = _names(pair, verdict, item, key)
     assert decision.time is not None  # the session stamps it
     return {
         "response_id": item.response.id,
@@ -216,7 +233,7 @@ def event_row(item: Decided, key: bytes) -> Row:
         "start": _stored(decision.span.start),
         "end": _stored(decision.span.end),
         "judging_ms": verdict.elapsed_ms,
-        "text": None if item.text is None else _stored_text(item.text, item.keep_text, key),
+        "text": None if item.text is None else _stored_text(item, item.text, key),
         "text_share": item.text_share,
         "index_references": references(verdict) if verdict.biased else None,
     }
@@ -250,7 +267,7 @@ def statement_id(statement: str) -> str:
 
 
 def _names(
-    pair: Attribution | None, verdict: Verdict, keep_text: KeepText, key: bytes
+    pair: Attribution | None, verdict: Verdict, item: Decided, key: bytes
 ) -> tuple[str | None, str | None]:
     """Return group and attribute in the form that ``keep_text`` allows.
 
@@ -260,34 +277,36 @@ def _names(
     if pair is None:
         return None, None
     group, attribute = normalised(pair.group), normalised(pair.attribute)
-    if keep_text == "redacted":
-        return bounded(_redacted(group)), bounded(_redacted(attribute))
-    if keep_text == "full":
+    if item.keep_text == "redacted":
+        found = redactions(item.text or "", item.link_end)
+        return (
+            bounded(redacted_name(group, pair.group_span, found)),
+            bounded(redacted_name(attribute, pair.attribute_span, found)),
+        )
+    if item.keep_text == "full":
         return bounded(group), bounded(attribute)
     groups = {normalised(reference.group) for reference in verdict.references}
     attributes = {normalised(reference.attribute) for reference in verdict.references}
     return (
-        group if group in groups or _listed(group) else hashed(group, key),
+        (group if group in groups else _listed(group)) or hashed(group, key),
         attribute if attribute in attributes else hashed(attribute, key),
     )
 
 
-def _listed(group: str) -> bool:
-    """Whether every word of a group's name is in guard's own list of groups."""
-    words = [word for word in _NOT_WORD.split(group) if word and word not in _FUNCTION_WORDS]
-    return bool(words) and len(group) <= _MAX_CHARS and all(lexicon().kinds(word) for word in words)
+def _listed(group: str) -> str | None:
+    """Return a group's name, without articles and signs, if it is one entry of guard's lists."""
+    words = [word for word in _NOT_WORD.split(group) if word and word not in _ARTICLES]
+    if len(words) == 1:
+        listed = bool(lexicon().kinds(words[0]) - {"first"}) and len(words[0]) <= _MAX_CHARS
+    else:
+        listed = lexicon().is_name(tuple(map(fold, words)))
+    return " ".join(words) if listed else None
 
 
-def _stored_text(text: str, keep_text: KeepText, key: bytes) -> str:
-    if keep_text == "hash":
+def _stored_text(item: Decided, text: str, key: bytes) -> str:
+    if item.keep_text == "hash":
         return hashed(text, key)
-    return clean(_redacted(text) if keep_text == "redacted" else text)
-
-
-def _redacted(text: str) -> str:
-    for placeholder, pattern in _REDACTED:
-        text = pattern.sub(placeholder, text)
-    return text
+    return clean(redacted(text, item.link_end) if item.keep_text == "redacted" else text)
 
 
 def hashed(text: str, key: bytes) -> str:

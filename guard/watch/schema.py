@@ -30,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 
-VERSION = 4
+VERSION = 5
 """The version of the tables below."""
 
 metadata = MetaData()
@@ -40,7 +40,8 @@ about = Table(
     metadata,
     Column("name", String(32), primary_key=True),
     Column("value", Text, nullable=False),
-    comment="schema: the version of the tables; key: what texts are hashed with.",
+    comment="schema: the version of the tables; key: what texts are hashed with; journal: set "
+    "while SQLite's journal may hold deleted rows.",
 )
 
 settings = Table(
@@ -232,8 +233,26 @@ def _add_references(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE guard_events ADD COLUMN index_references JSON"))
 
 
+forgotten = Table(
+    "guard_forgotten",
+    metadata,
+    Column("request", String(32), primary_key=True, comment="hash of the request's id"),
+    Column("time", Double, nullable=False, comment="when it was forgotten, seconds since 1970"),
+    comment="Requests of which nothing more is written.",
+)
+
+
+def _remember_forgotten(connection: Connection) -> None:
+    forgotten.create(connection)
+
+
 #: Migrations: the n-th, from 0, leads from version n + 1 to n + 2. A new store needs none.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_keep_audits, _add_reviews, _add_references)
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
+    _keep_audits,
+    _add_reviews,
+    _add_references,
+    _remember_forgotten,
+)
 
 
 def version_of(connection: Connection) -> int | None:

@@ -4,57 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    Insert,
-    Table,
-    create_engine,
-    delete,
-    event,
-    func,
-    make_url,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, Insert, Table, delete, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import SQLAlchemyError
 
 from guard.errors import ConfigError
 from guard.watch import schema
-from guard.watch.events import Row, bounded
+from guard.watch.engines import advice_on, file_ids, parsed, read_engine, write_engine
+from guard.watch.events import Row, bounded, hashed
 
-_URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
-_BUSY_S = 10.0  # how long a statement waits for a lock
-#: By a part of the database's message; the last one is for all others.
-_SQLITE_ADVICE = {
-    "locked": "another process writes to it; try again",
-    "full": "free space on its disk",
-    "disk I/O error": "check that its disk works and has free space, and that it is a file",
-    "not a database": "give another file, for this one is no SQLite database",
-    "malformed": "restore it from a copy or give another file, for this one is damaged",
-    "": "give a file in a folder that you may write to",
-}
-_POSTGRES_ADVICE = {
-    "lock timeout": "another session locks its tables; try again",
-    "": "check that the server runs and accepts this user",
-}
-_CONNECT_S = 5
-_POSTGRES = {
-    "connect_timeout": _CONNECT_S,
-    "application_name": "guard",
-    "tcp_user_timeout": 15_000,  # ms until an unresponsive host counts as lost
-}
 # PostgreSQL's advisory lock for making tables: one process at a time.
 _SCHEMA_LOCK = 0x67756172
+# Another: writers share it; forget() waits until those have ended that do not know of it.
+_FORGET_LOCK = 0x67756173
+# In guard_store: deleted rows may still be in SQLite's journal.
+_JOURNAL = "journal"
 _DELETE_BATCH = 1_000  # responses deleted in one transaction: others may write in between
 
 
@@ -67,17 +37,21 @@ class Store:
 
     ``url`` is ``sqlite:///FILE``, ``postgresql://USER@HOST/NAME``, or the path of a SQLite file;
     any other raises ConfigError. Errors name ``where``, the setting or argument that gave the URL.
-    ``name`` is the URL without its password.
+    ``name`` is the URL without passwords.
     """
 
     def __init__(self, url: str, where: str = "events") -> None:
         self._where = where
-        self.url = _parsed(url, where)
-        self.name = self.url.render_as_string(hide_password=True)
+        self.url = parsed(url, where)
+        self._secrets = {n: v for n, v in self.url.query.items() if "pass" in n.lower()}
+        self.name = self.url.difference_update_query(self._secrets).render_as_string()
         self.is_sqlite = self.url.drivername == "sqlite"
         self._engine: Engine | None = None
         self._connection: Connection | None = None
+        self._files: dict[str, tuple[int, int]] = {}  # device and inode of what was opened
         self.key = b""
+        self.journal_pending = False
+        """Whether deleted rows were left in SQLite's journal, for another process reads it."""
 
     def copy(self) -> Store:
         """Return another store of the same database, for another thread."""
@@ -88,20 +62,63 @@ class Store:
 
         Raises StoreError if the store cannot be opened or written, or a newer guard made it.
         """
-        with self._errors(), self._connected().begin():
+        with self._errors():
+            self.open()
+
+    def open(self, *, wait: bool = True) -> None:
+        """Do the same and stay connected; raises SQLAlchemyError too.
+
+        With ``wait`` False no call waits for another writer of a SQLite file, but fails.
+        """
+        if self.is_sqlite and not wait:
+            self._driver().execute("PRAGMA busy_timeout = 0").fetchall()
+        with self._connected().begin():
             connection = self._connected()
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
             schema.bring_up(connection)
             self._check(connection)
-            key = select(schema.about.c.value).where(schema.about.c.name == "key")
-            self.key = self._key(connection.scalar(key) or "")
+            self.key = self._key(connection)
             # SQLite locks a read-only file too; only a write shows that it can be written.
             connection.execute(schema.about.update().values(value=schema.about.c.value))
+        if self.is_sqlite:
+            self._files = file_ids(self.url.database or "")
 
-    def _key(self, written: str) -> bytes:
+    @property
+    def connected(self) -> bool:
+        """Whether it is connected."""
+        return self._connection is not None
+
+    def replaced(self) -> bool:
+        """Whether the open file is no longer at its path; if so, disconnect.
+
+        SQLite would go on writing to a file that was deleted or moved.
+        """
+        if not self.is_sqlite or self._connection is None:
+            return False
+        now, database = file_ids(self.url.database or ""), self.url.database or ""
+        if database not in now and os.path.lexists(database):
+            return False  # it is there, but cannot be looked at
+        if now.get(database) == self._files.get(database):
+            return False
+        with contextlib.suppress(sqlite3.Error):  # a moved file is to have all that was written
+            self._driver().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.disconnect()
+        for path in now.keys() - {database}:
+            # A journal of the old file would damage the new one.
+            if now[path] == self._files.get(path):
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+        self._files = {}
+        return True
+
+    def _driver(self) -> Any:
+        return self._connected().connection.driver_connection
+
+    def _key(self, connection: Connection) -> bytes:
+        key = select(schema.about.c.value).where(schema.about.c.name == "key")
         try:
-            return bytes.fromhex(written)
+            return bytes.fromhex(connection.scalar(key) or "")
         except ValueError:
             raise StoreError(
                 f"{self._where}: {self.name} is damaged: its key cannot be read."
@@ -147,11 +164,19 @@ class Store:
     ) -> None:
         """Write a batch in one transaction; rows that exist already stay as they are.
 
-        Raises SQLAlchemyError; then nothing is written.
+        Of requests that were forgotten nothing is written. Raises SQLAlchemyError; then nothing is
+        written at all.
         """
         insert = sqlite.insert if self.is_sqlite else postgresql.insert
         with self._connected().begin():
             connection = self._connected()
+            if not self.is_sqlite:
+                lock = f"SELECT pg_advisory_xact_lock_shared({_FORGET_LOCK})"
+                connection.execute(text(lock))
+            gone = self._forgotten(connection, (*began, *ended))
+            began = [row for row in began if row["id"] not in gone]
+            ended = [row for row in ended if row["id"] not in gone]
+            events = [row for row in events if row["response_id"] not in gone]
             # Whoever changes rows of a response locks its row in guard_responses first, in the
             # order of ids: other orders would deadlock.
             if not self.is_sqlite:  # where one writer waits for the other anyway
@@ -182,38 +207,112 @@ class Store:
                     response.on_conflict_do_update(index_elements=["id"], set_=new), list(ended)
                 )
 
+    def _forgotten(self, connection: Connection, rows: Sequence[Row]) -> set[str]:
+        """Return the ids of those responses in ``rows`` whose requests were forgotten."""
+        hashes = {
+            row["id"]: hashed(row["request_id"], self.key)
+            for row in rows
+            if row["request_id"] is not None
+        }
+        request = schema.forgotten.c.request
+        query = select(request).where(request.in_(set(hashes.values())))
+        gone = set(connection.scalars(query)) if hashes else set()
+        return {id_ for id_, hash_ in hashes.items() if hash_ in gone}
+
     def forget(self, request_id: str) -> int:
-        """Delete the responses to a request with their events; return the number of responses."""
-        return self._deleted(schema.responses.c.request_id == bounded(request_id))
+        """Delete the responses to a request with their events; return the number of responses.
 
-    def prune(self, before: float) -> int:
-        """Delete responses and drops from before a time, seconds since 1970.
-
-        Returns the number of responses.
+        What is still to come of them is not written.
         """
-        count = self._deleted(schema.responses.c.time < before)
+        insert = sqlite.insert if self.is_sqlite else postgresql.insert
+        request = bounded(request_id) or ""
         with self._connected().begin():
-            self._connected().execute(delete(schema.drops).where(schema.drops.c.time < before))
+            connection = self._connected()
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_FORGET_LOCK})"))
+            row = {"request": hashed(request, self._key(connection)), "time": time.time()}
+            new = insert(schema.forgotten).values(row)
+            latest = {"time": new.excluded.time}
+            connection.execute(new.on_conflict_do_update(index_elements=["request"], set_=latest))
+        return self._deleted(schema.responses.c.request_id == request)
+
+    def has_gap(self, before: float, now: float, longest: float) -> bool:
+        """Whether the store has no response of over ``longest`` seconds somewhere.
+
+        It looks from the newest response older than ``before`` until ``now``; if there is no such
+        response, there is no gap. Times are in seconds since 1970.
+        """
+        newest = select(func.max(schema.responses.c.time))
+        with self._connected().begin():
+            scalar = self._connected().scalar
+            last = scalar(newest.where(schema.responses.c.time < before))
+            while last is not None and last < now - longest:
+                following = scalar(newest.where(schema.responses.c.time <= last + longest))
+                if following is None or following <= last:
+                    return True
+                last = following
+        return False
+
+    def prune(self, before: float, at_most: int | None = None) -> int:
+        """Delete responses, drops and forgotten requests from before a time, seconds since 1970.
+
+        Deletes at most ``at_most`` responses, which are left in SQLite's journal; returns their
+        number.
+        """
+        count = self._deleted(schema.responses.c.time < before, at_most)
+        with self._connected().begin():
+            for table in (schema.drops, schema.forgotten):
+                self._connected().execute(delete(table).where(table.c.time < before))
         return count
 
-    def _deleted(self, which: Any) -> int:
+    def _deleted(self, which: Any, at_most: int | None = None) -> int:
         count = 0
-        batch = select(schema.responses.c.id).where(which).limit(_DELETE_BATCH)
-        while True:
+        id_, time_ = schema.responses.c.id, schema.responses.c.time
+        # Oldest first, so that has_gap() is not misled if not all are deleted.
+        batch = select(id_).where(which).order_by(time_).limit(at_most or _DELETE_BATCH)
+        while at_most is None or count < at_most:
             with self._connected().begin():
                 connection = self._connected()
                 ids = self._lock(connection, schema.responses.c.id.in_(batch))
                 for table in (schema.events, schema.items, schema.marks):
                     connection.execute(delete(table).where(table.c.response_id.in_(ids)))
                 connection.execute(delete(schema.responses).where(schema.responses.c.id.in_(ids)))
+                if ids and self.is_sqlite:
+                    note = {"name": _JOURNAL, "value": secrets.token_hex(8)}
+                    new = sqlite.insert(schema.about).values(note)
+                    latest = {"value": new.excluded.value}
+                    connection.execute(
+                        new.on_conflict_do_update(index_elements=["name"], set_=latest)
+                    )
             if not ids:
                 break
             count += len(ids)
-        if count and self.is_sqlite:  # deleted rows must leave the journal, too
-            driver: Any = self._connected().connection.driver_connection
-            with contextlib.suppress(sqlite3.Error):
-                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if at_most is None:
+            self.journal_pending = not self.empty_journal()
         return count
+
+    def empty_journal(self) -> bool:
+        """Overwrite deleted rows in SQLite's journal; return whether none is left in it.
+
+        It cannot be done while another connection reads an older state of the store.
+        """
+        if not self.is_sqlite:
+            return True
+        about = schema.about
+        with self._connected().begin():
+            query = select(about.c.value).where(about.c.name == _JOURNAL)
+            note = self._connected().scalar(query)
+        if note is None:
+            return True
+        with contextlib.suppress(sqlite3.Error):
+            busy, _, _ = self._driver().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy:
+                with self._connected().begin():
+                    self._connected().execute(
+                        delete(about).where(about.c.name == _JOURNAL, about.c.value == note)
+                    )
+                return True
+        return False
 
     def _lock(self, connection: Connection, which: Any) -> Sequence[str]:
         """Lock the responses that exist, in the order of their ids, which are returned."""
@@ -243,7 +342,7 @@ class Store:
         Raises StoreError if there is none, it cannot be read or is no store of this version.
         """
         self._check_there()
-        with self._errors(disconnect=False), _read_engine(self.url).connect() as connection:
+        with self._errors(disconnect=False), read_engine(self.url).connect() as connection:
             self._check(connection)
             yield connection
 
@@ -282,7 +381,7 @@ class Store:
     def _connected(self) -> Connection:
         if self._connection is None:
             if self._engine is None:
-                self._engine = _write_engine(self.url)
+                self._engine = write_engine(self.url)
             self._connection = self._engine.connect()
         return self._connection
 
@@ -299,88 +398,8 @@ class Store:
 
     def _error_sentence(self, error: SQLAlchemyError) -> str:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
-        if self.url.password:
-            reason = reason.replace(str(self.url.password), "***")
-        by_reason = _SQLITE_ADVICE if self.is_sqlite else _POSTGRES_ADVICE
-        advice = next(text for part, text in by_reason.items() if part in reason)
+        for secret in (self.url.password, *self._secrets.values()):
+            for value in (secret,) if isinstance(secret, str) else secret or ():
+                reason = reason.replace(value, "***") if value else reason
+        advice = advice_on(reason, self.url)
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
-
-
-def _parsed(given: str, where: str) -> URL:
-    shown = given if "@" not in given else f"…@{given.rpartition('@')[2]}"
-    unknown = ConfigError(f"{where}: a store is {_URL_FORMS}, got {shown[:200]!r}.")
-    try:
-        url = make_url(given if "://" in given else f"sqlite:///{given}")
-    except (ArgumentError, ValueError):
-        raise unknown from None
-    if url.drivername == "sqlite" and url.host is None and not url.query:
-        if not url.database or url.database == ":memory:":
-            raise ConfigError(
-                f"{where}: a store in memory is lost when the process ends; give {_URL_FORMS}."
-            )
-        try:
-            url.database.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"{where}: the name of a store has to be UTF-8.") from None
-        # A relative path names another file once the working directory has changed.
-        return url.set(database=str(Path(url.database).absolute()))
-    if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-        return url.set(drivername="postgresql+psycopg")
-    raise unknown
-
-
-def _write_engine(url: URL) -> Engine:
-    if url.drivername != "sqlite":
-        return _postgres(url)
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
-
-    @event.listens_for(engine, "connect")
-    def connect(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # sqlite3 begins no transactions of its own
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON"):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # Take the write lock at once: SQLite refuses to upgrade a read lock while another writes.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
-def _read_engine(url: URL) -> Engine:
-    if url.drivername != "sqlite":
-        engine = _postgres(url)
-        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    path = f"file:{quote(url.database or '')}?mode=ro"
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, uri=True, timeout=_BUSY_S)
-        connection.isolation_level = None
-        return connection
-
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine
-
-
-def _postgres(url: URL) -> Engine:
-    try:
-        options = {k: v for k, v in _POSTGRES.items() if k not in url.query}
-        engine = create_engine(url, poolclass=NullPool, connect_args=options)
-    except ImportError as error:
-        from guard.installed import install_command
-
-        raise ConfigError(
-            f"events: PostgreSQL needs {error.name}; run: {install_command('watch')}"
-        ) from None
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_BUSY_S:g}s'")
-
-    return engine

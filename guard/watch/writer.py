@@ -31,18 +31,23 @@ from guard.watch.events import (
     settings_hash,
     settings_row,
 )
-from guard.watch.store import Store
+from guard.watch.store import Store, StoreError
 
 QUEUE = 10_000
 """Items that may wait: each decision is one, and each end of a response."""
-BATCH = 500
-"""Items of one transaction, at most."""
+BATCH = 100
+"""Items of one transaction, at most; a fork may have to wait for it."""
 GATHER_S = 0.2
 """Seconds that the first item of a batch waits for more."""
-_CLOSE_S = 10.0  # how long the exit of the process waits for the store
+_CLOSE_S = 10.0  # how long the exit of the process waits for its stores
+_FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 30.0
+_LONGEST_LOCKED_PAUSE_S = 0.5
+_LOCKED_S = 10.0  # a lock that is held for longer is logged
 _REPORT_S = 60.0
+_UPKEEP_S = 60.0
 _PRUNE_S = 3600.0
+_PRUNE_BATCH = 50  # responses; a fork may have to wait for them
 _DAY_S = 86_400.0
 _JUMP_S = 3600.0  # a clock that was set by more is not trusted to delete by age
 
@@ -57,6 +62,7 @@ class Writer(Worker):
     """Writes to ``store``, and deletes from it what is older than ``keep_days``."""
 
     _queue: queue.SimpleQueue[Item]
+    fork_wait_s = 0.05
 
     def __init__(self, store: Store, keep_days: int | None = None) -> None:
         self.store = store
@@ -64,39 +70,54 @@ class Writer(Worker):
         self._keep_days = keep_days
         self._counting = Lock(threading.RLock)
         self._inherited: list[object] = []  # keeps the parent's objects alive: they must not close
+        self._cut = False  # whether this process cannot use the store: see after_fork_in_child
         super().__init__("guard-events")
 
     def reset(self) -> None:
         """Start with an empty queue, no thread and no count, as a forked child must."""
         super().reset()
         self._woken = threading.Event()
-        self._closing = False
+        self._closing = self._closed = False
+        self._close_by = 0.0  # by the monotonic clock
+        self._locked_since: float | None = None  # by the same
         self.dropped = 0
         """Events of this process that were not written."""
         self._drops_written = 0  # of self.dropped, those that the store has counted
         self._in_hand = 0  # events taken from the queue and not yet written
         self._reason = "queue full"
         self._reported = -_REPORT_S
-        self._pruned = -_PRUNE_S
-        self._clock = time.time() - time.monotonic()
+        self._upkeep_at = self._prune_at = 0.0
+        # The clock went steadily since then, and showed this at monotonic time 0.
+        self._steady_since = time.monotonic()
+        self._clock = time.time() - self._steady_since
         self._settings: set[str] = set()  # hashes that the store has
         self._prefix = secrets.token_hex(8)  # of the ids of drops
 
     def put(self, item: Decided | Ended) -> None:
         """Queue ``item``; count it as dropped where the queue is full."""
-        if self._queue.qsize() >= QUEUE or self._closing:
+        if self._cut:
+            self._drop(1, "forked during a write")
+        elif self._queue.qsize() >= QUEUE or self._closing:
             self._drop(1, "end of process" if self._closing else "queue full")
         else:
             self.enqueue(item)
 
+    def at_exit(self) -> None:
+        """Close; all writers of the process end within ten seconds."""
+        global _exit_by
+        if _exit_by is None:
+            _exit_by = time.monotonic() + _CLOSE_S
+        for writer in list(_by_store.values()):
+            writer._begin_close(_exit_by)
+        self.close(max(_exit_by - time.monotonic(), 0.0))
+
     def close(self, timeout: float = _CLOSE_S) -> None:
         """Write the queue and end; what takes over ``timeout`` seconds counts as dropped."""
         thread = self._thread
-        if thread is None or self._closing:
+        if thread is None or self._closed:
             return
-        self._closing = True
-        self._queue.put(None)
-        self._woken.set()
+        self._closed = True
+        self._begin_close(time.monotonic() + timeout)
         thread.join(timeout)
         unwritten, self._in_hand = self._in_hand, 0
         with suppress(queue.Empty):
@@ -106,6 +127,13 @@ class Writer(Worker):
         if self.dropped > self._drops_written:
             lost = self.dropped - self._drops_written
             _log.error("%s: %d events were not written", self.store.name, lost)
+
+    def _begin_close(self, by: float) -> None:
+        if self._thread is not None and not self._closing:
+            self._close_by = by
+            self._closing = True
+            self._queue.put(None)
+            self._woken.set()
 
     def run(self) -> None:
         """Write batches until the writer is closed."""
@@ -120,14 +148,20 @@ class Writer(Worker):
             for item in batch:
                 if isinstance(item, threading.Event):
                     item.set()
-            if self._keep_days is not None and None not in batch:
-                self._prune(self._keep_days)
+            if None not in batch:
+                self._upkeep()
         with self.working:
             self.store.disconnect()
 
     def _next_batch(self) -> list[Item]:
-        """Wait for an item, then :data:`GATHER_S` for more; return at most :data:`BATCH`."""
-        batch = [self._queue.get()]
+        """Wait for an item, then :data:`GATHER_S` for more; return at most :data:`BATCH`.
+
+        Return nothing if there is none when the store needs upkeep.
+        """
+        try:
+            batch = [self._queue.get(timeout=max(self._upkeep_at - time.monotonic(), 0.0))]
+        except queue.Empty:
+            return []
         if isinstance(batch[0], (Decided, Ended)) and self._queue.qsize() < BATCH:
             self._woken.wait(GATHER_S)  # returns at once while the process exits
         while len(batch) < BATCH and not self._queue.empty():  # only this thread takes items
@@ -136,13 +170,16 @@ class Writer(Worker):
 
     def _write(self, items: list[Decided | Ended]) -> None:
         """Write a batch; retry while the store cannot be reached."""
-        pause = 0.25
+        pause = _FIRST_PAUSE_S
         while (left := self._unwritten(items)) is not None:
-            if self._closing:
+            # At exit only another writer is waited for.
+            if self._closing and (self._locked_since is None or time.monotonic() > self._close_by):
                 self._drop(min(len(left), self._in_hand), "store down")  # if close() did not
                 return
             items = left
-            self._woken.wait(pause)
+            # SQLite's own wait would hold ``working``, and with it a fork.
+            pause = min(pause, _LONGEST_LOCKED_PAUSE_S) if self._locked_since else pause
+            time.sleep(pause) if self._closing else self._woken.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _unwritten(self, items: list[Decided | Ended]) -> list[Decided | Ended] | None:
@@ -150,10 +187,10 @@ class Writer(Worker):
         with self.working:
             try:
                 self._write_once(items)
+                self._locked_since = None
                 return None
-            except (OperationalError, InterfaceError, InternalError) as error:
-                self.store.disconnect()
-                self._report(type(error.orig or error).__name__)
+            except (OperationalError, InterfaceError, InternalError, StoreError) as error:
+                self._failed(error)
                 return items
             except Exception as error:  # a row of these cannot be written at all
                 self.store.disconnect()
@@ -165,7 +202,28 @@ class Writer(Worker):
         left = [part for part in map(self._unwritten, (items[:half], items[half:])) if part]
         return [item for part in left for item in part] if left else None
 
+    def _failed(self, error: SQLAlchemyError | StoreError) -> None:
+        """Disconnect; log the error, unless the store has been locked for a short time only."""
+        self.store.disconnect()
+        cause = getattr(error, "orig", None) or error
+        if self.store.is_sqlite and "locked" in str(cause):
+            now = time.monotonic()
+            self._locked_since = self._locked_since or now
+            if now - self._locked_since < _LOCKED_S:
+                return
+        else:
+            self._locked_since = None
+        self._report(type(cause).__name__)
+
+    def _open(self) -> None:
+        if self.store.replaced():
+            _log.error("%s was deleted, moved or replaced; it is opened anew", self.store.name)
+        if not self.store.connected:  # what is there may be another store
+            self.store.open(wait=False)
+            self._settings.clear()
+
     def _write_once(self, items: list[Decided | Ended]) -> None:
+        self._open()
         began: dict[str, Row] = {}
         ended: dict[str, Row] = {}
         events: list[Row] = []
@@ -197,22 +255,65 @@ class Writer(Worker):
             "reason": self._reason[:64],
         }
 
-    def _prune(self, days: int) -> None:
-        if time.monotonic() - self._pruned < _PRUNE_S:
+    def _upkeep(self) -> None:
+        """Once a minute, empty the journal of deleted rows; once an hour, delete what is old."""
+        now = time.monotonic()
+        if now < self._upkeep_at:
             return
-        self._pruned = time.monotonic()
-        if abs(time.time() - self._pruned - self._clock) > _JUMP_S:
+        self._upkeep_at = now + _UPKEEP_S
+        try:
+            if self._keep_days is not None and now >= self._prune_at:
+                if self._prune(self._keep_days):
+                    self._upkeep_at = now  # after the next batch
+                    return
+                self._prune_at = now + _PRUNE_S
+            with self.working:
+                self._open()
+                self.store.empty_journal()
+        except (SQLAlchemyError, StoreError) as error:
+            with self.working:
+                self._failed(error)
+
+    def _prune(self, days: int) -> bool:
+        """Delete some of what is older than ``days``; return whether more is."""
+        now, before = time.time(), time.time() - days * _DAY_S
+        if not self._clock_is_right(now, before, days):
+            return False
+        with self.working:
+            self._open()
+            return self.store.prune(before, _PRUNE_BATCH) == _PRUNE_BATCH
+
+    def _clock_is_right(self, now: float, before: float, days: int) -> bool:
+        """Whether the clock may be trusted to delete what is from before ``before``.
+
+        It may if it has gone steadily for a day, or if the store has responses of all the time
+        since then, but for breaks of a quarter of ``days``, at least one day and at most seven.
+        """
+        monotonic, clock = time.monotonic(), self._clock
+        self._clock = now - monotonic
+        if abs(self._clock - clock) > _JUMP_S:
+            self._steady_since = monotonic
             _log.error(
                 "%s: the clock has jumped by more than an hour; nothing is deleted by age",
                 self.store.name,
             )
-            return
+            return False
+        if monotonic - self._steady_since >= _DAY_S:
+            return True
+        gap = min(max(days // 4, 1), 7)
         with self.working:
-            try:
-                self.store.prune(time.time() - days * _DAY_S)
-            except SQLAlchemyError as error:
-                self.store.disconnect()
-                self._report(type(error).__name__)
+            self._open()
+            if not self.store.has_gap(before, now, gap * _DAY_S):
+                return True
+        _log.warning(
+            "%s: nothing is deleted by age until this process has run for a day, for the clock may "
+            "be wrong: it has no response of over %d day(s); if the clock is right, run: guard "
+            "events prune --days %d",
+            self.store.name,
+            gap,
+            days,
+        )
+        return False
 
     def _drop(self, count: int, reason: str) -> None:
         if not count:
@@ -237,7 +338,7 @@ class Writer(Worker):
             )
 
     def before_fork(self) -> None:
-        """Wait for the batch in hand, at most ``LONGEST_WAIT`` seconds, and disconnect.
+        """Wait for the batch in hand, at most ``fork_wait_s`` seconds, and disconnect.
 
         SQLite keeps a process's locks on an open file in memory: a child with a copy would take
         none of its own, and its parent could remove the journal that the child writes to.
@@ -247,13 +348,20 @@ class Writer(Worker):
             self.store.disconnect()
 
     def after_fork_in_child(self) -> None:
-        """Start empty: the parent writes what is queued."""
+        """Start empty: the parent writes what is queued.
+
+        If the parent was at a call of SQLite that outlasted :meth:`before_fork`, all events of this
+        process are dropped: its copy of SQLite takes the parent's locks for its own.
+        """
+        waited = self._forking == threading.get_ident()
+        self._cut = self._cut or (self.store.is_sqlite and not waited)
         self._inherited.append((self._queue, self._thread, self.store.renew()))
         super().after_fork_in_child()
 
 
 _by_store: dict[tuple[str, int | None], Writer] = {}
 _making = Lock(threading.RLock)
+_exit_by: float | None = None  # when all writers have to end, by the monotonic clock
 
 
 def writer_of(url: str, keep_days: int | None) -> Writer:

@@ -9,6 +9,7 @@ from guard.watch.store import Store
 
 #: By the version that has them first.
 _UNDO = {
+    5: ["DROP TABLE guard_forgotten"],
     4: ["ALTER TABLE guard_events DROP COLUMN index_references"],
     3: [
         "DROP TABLE guard_review_draws",

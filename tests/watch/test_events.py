@@ -16,7 +16,14 @@ from guard.errors import BiasFound, ConfigError
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, GuardTrail, Reference, Scores, Span, Window
 from guard.watch import schema
-from guard.watch.events import bounded, clean, settings_hash, statement_id, summary_of
+from guard.watch.events import (
+    bounded,
+    clean,
+    settings_hash,
+    statement_id,
+    summary_of,
+)
+from guard.watch.redaction import redacted as as_redacted
 from tests.scripted import Bound, Scripted
 from tests.watch.reading import events, flushed, guard_with, responses, rows
 
@@ -125,6 +132,10 @@ class Knowing(Scripted):
     [
         ("Old  People", "useless", [], ("old people", None)),
         ("Zanzibarian street folk", "useless", [], (None, None)),
+        ("the women", "useless", [], ("women", None)),
+        ("African  Americans", "useless", [], (None, None)),
+        ("fat, ugly women", "useless", [], (None, None)),
+        ("women :-(", "useless", [], ("women", None)),
         ("Women", "Bad at maths", [("girls", "bad at maths")], ("women", "bad at maths")),
         ("Quuxians", "lazy", [("quuxians", "greedy")], ("quuxians", None)),
     ],
@@ -202,6 +213,55 @@ def test_of_the_text_is_kept_what_was_allowed(
     assert [t and t.strip() for t in kept] == [t and t.strip() for t in texts]
     if keep_text == "full":
         assert events(url)[1]["group_name"] == "zanzibarians"
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("see _https://a.example/b_ now", "see _[link] now"),
+        (r"see https:\/\/a.example\/b now", "see [link] now"),
+        ("see ftp://a.example or www.example.com", "see [link] or [link]"),
+        ("see https%3A%2F%2Fa.example", "see [link]"),
+        ("see a.example/b?c=d", "see [link]"),
+        ("mail bob@mailhost, or bob@example.org.", "mail [address], or [address]."),
+        ('mail "Bob Smith"@example.com now', "mail [address] now"),
+        ("mail bob\uff20example.com", "mail [address]"),
+        ("by @bob or \uff20bob", "by [handle] or [handle]"),
+        ("call 555 12-34 or 2bob@mailhost", "call [number] or [address]"),
+        ("he/she and U.S./UK: a // b", "he/she and U.S./UK: a // b"),
+    ],
+)
+def test_links_and_addresses_are_redacted_in_their_common_forms(text: str, redacted: str) -> None:
+    assert as_redacted(text) == redacted
+
+
+@pytest.mark.parametrize("overlap", [0, 80])
+def test_a_link_longer_than_a_segment_is_redacted_whole(tmp_path: Path, overlap: int) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    link = "https://a.example/" + "walrus" * 60
+    policy = Policy(action="flag", max_segment_chars=120 + overlap, overlap=overlap)
+    guard = guard_with(url, Scripted("[a-z]"), policy, keep_text="redacted")
+    list(guard.stream([f"This is at {link} and so on. This is fine."]))
+    flushed(guard)
+    found = [event["text"] for event in events(url)]
+    assert len(found) > 3
+    assert "walrus" not in "".join(found).replace("is at [link]", "")
+    assert not any("rus" in text or "wal" in text for text in found)
+    assert found[-1].strip() == "This is fine."
+    recorder: Any = guard.recorder
+    assert recorder._open_links == {}
+
+
+def test_group_and_attribute_in_a_link_are_redacted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(
+        url, Knowing("heron", "BIAS", []), Policy(action="flag"), keep_text="redacted"
+    )
+    list(guard.stream(["See https://a.example/heron for BIAS."]))
+    list(guard.stream(["The heron is BIAS@mailhost now."]))
+    flushed(guard)
+    names = {(event["group_name"], event["attribute_name"]) for event in events(url)}
+    assert names == {("[link]", "bias"), ("heron", "[address]")}
 
 
 def test_equal_texts_have_equal_hashes_in_one_store_alone(tmp_path: Path) -> None:

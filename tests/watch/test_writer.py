@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,12 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
+from guard.doors.plain import TextStream
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.watch import schema, writer
 from guard.watch.events import ResponseStart, _stored, response_row
-from guard.watch.store import Store
+from guard.watch.store import _FORGET_LOCK, Store
 from tests.watch.conftest import Server
 from tests.watch.reading import events, flushed, guard_with, responses, rows
 
@@ -251,20 +254,85 @@ def test_a_response_that_runs_is_there_before_it_ends(url: str) -> None:
     assert response["detector"] == "scripted-1"
 
 
+DAY = 86_400.0
+
+
+def add_days(url: str, *days: float) -> None:
+    """Add a response that is an hour less than each number of ``days`` old."""
+    store, now = Store(url), time.time()
+    store.prepare()
+    for day in days:
+        start = ResponseStart(f"{day} days old", "plain", None, None, Policy())
+        store.write([], [response_row(start, now - day * DAY + 3600)], [], [])
+    store.disconnect()
+
+
 def test_what_is_too_old_is_deleted_by_the_writer(tmp_path: Path, until: Until) -> None:
     url = f"sqlite:///{tmp_path / 'guard.db'}"
-    old = guard_with(url)
-    list(old.stream(["Long ago."]))
-    flushed(old)
-    store = Store(url)
-    with store.changing() as changed, changed._connected().begin():
-        changed._connected().execute(
-            schema.responses.update().values(time=time.time() - 9 * 86_400)
-        )
+    add_days(url, *range(1, 12))
     guard = guard_with(url, keep_days=8)
     list(guard.stream(["Now."]))
-    until(lambda: len(responses(url)) == 1)
+    until(lambda: len(responses(url)) == 9)
     assert len(events(url)) == 1
+
+
+def test_what_grows_too_old_is_deleted_while_nothing_happens(
+    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
+    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    guard = guard_with(url, keep_days=8)
+    list(guard.stream(["Now."]))
+    flushed(guard)
+    add_days(url, *range(1, 12))
+    until(lambda: len(responses(url)) == 9)
+    writer_in(guard).close()
+
+
+def test_a_process_whose_clock_is_ahead_deletes_nothing_for_a_day(
+    tmp_path: Path,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
+    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
+    url, now = f"sqlite:///{tmp_path / 'guard.db'}", time.time
+    add_days(url, *range(1, 8))
+    monkeypatch.setattr(writer.time, "time", lambda: now() + 400 * DAY)
+    for started in (1, 2):  # the second time, the newest response has the wrong time, too
+        writer._by_store.clear()
+        caplog.clear()
+        guard = guard_with(url, keep_days=8)
+        list(guard.stream(["Now."]))
+        flushed(guard)
+        add_days(url, started / 10)
+        until(lambda: "nothing is deleted by age until this process has run" in caplog.text)
+        assert len(responses(url)) == 7 + 2 * started
+        if started == 2:
+            writer_in(guard)._steady_since -= DAY
+            until(lambda: len(responses(url)) == 2)
+        writer_in(guard).close()
+
+
+def test_retention_goes_on_after_the_clock_was_set(
+    tmp_path: Path,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
+    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
+    url, now = f"sqlite:///{tmp_path / 'guard.db'}", time.time
+    add_days(url, *range(1, 9))
+    guard = guard_with(url, keep_days=8)
+    monkeypatch.setattr(writer.time, "time", lambda: now() + 2 * 3600)
+    list(guard.stream(["Now."]))
+    flushed(guard)
+    until(lambda: len(responses(url)) == 8)
+    writer_in(guard).close()
+    assert "the clock has jumped by more than an hour; nothing is deleted by age" in caplog.text
 
 
 def test_a_clock_that_jumps_deletes_nothing(
@@ -327,6 +395,79 @@ def test_what_an_exit_leaves_unwritten_is_counted_exactly(
     list(guard.stream(["Too late."]))
     never.set()
     assert writer_in(guard).dropped == sum(dropped) == 8
+
+
+def test_an_exit_waits_once_for_all_stores(tmp_path: Path) -> None:
+    code = """
+from guard.watch import writer
+from guard.watch.store import Store
+writer._CLOSE_S = 3.0
+write = Store.write
+Store.write = lambda self, *batch: write(self, *batch) if 'good' in self.name else time.sleep(60)
+for name in ('bad1', 'bad2', 'good', 'bad3'):
+    guard = Guard(Policy(), detector=Scripted(), events=sys.argv[1] + name)
+    list(guard.stream(['Fine.']))
+import atexit
+ending = time.monotonic()
+atexit._run_exitfuncs()
+assert time.monotonic() - ending < 6, time.monotonic() - ending
+"""
+    run(MAKE + code, f"sqlite:///{tmp_path}/of-")
+    assert len(events(f"sqlite:///{tmp_path}/of-good")) == 1
+    assert len(responses(f"sqlite:///{tmp_path}/of-bad1")) == 0
+
+
+def test_a_fork_does_not_wait_for_a_slow_store(url: str, tmp_path: Path) -> None:
+    code = """
+from guard.watch.store import Store
+write, parent = Store.write, os.getpid()
+def slow(self, *batch):
+    if os.getpid() == parent:
+        time.sleep(3)
+    write(self, *batch)
+Store.write = slow
+list(guard.stream(['Of the parent.']))
+while not guard.recorder.writer.working.locked():
+    time.sleep(0.01)
+began = time.monotonic()
+pid = os.fork()
+if not pid:
+    assert time.monotonic() - began < 1
+    list(guard.stream(['Of the child.']))
+    assert guard.recorder.writer.flush()
+    # A copy of SQLite takes the locks of the process that it was copied from for its own.
+    assert guard.recorder.writer.dropped == 2 * guard.recorder.writer.store.is_sqlite
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    run(MAKE + code, url)
+    assert len(events(url)) == (1 if url.startswith("sqlite") else 2)
+
+
+def test_a_fork_while_another_writes_loses_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    code = """
+import sqlite3
+list(guard.stream(['Of the parent.']))
+assert guard.recorder.writer.flush()
+code = "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+code += "c.execute('BEGIN IMMEDIATE'); print(1, flush=True); time.sleep(4)"
+import subprocess
+path = guard.recorder.writer.store.url.database
+other = subprocess.Popen([sys.executable, '-c', code, path], stdout=subprocess.PIPE)
+other.stdout.readline()
+for _ in range(20):
+    list(guard.stream(['Of the parent.']))
+time.sleep(0.5)
+pid = os.fork()
+list(guard.stream(['Of both.']))
+if not pid:
+    sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    run(MAKE + code, url)
+    assert len(events(url)) == 23
+    assert rows(url, schema.drops) == []
 
 
 def test_a_child_inherits_no_connection_and_outlives_its_parent(url: str, tmp_path: Path) -> None:
@@ -404,3 +545,128 @@ def test_deletion_and_writers_lock_rows_in_one_order(server: Server) -> None:
     for thread in threads:
         thread.join(60)
     assert failed == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_file_that_is_taken_away_is_opened_anew(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, other = tmp_path / "guard.db", tmp_path / "other.db"
+    url = f"sqlite:///{path}"
+    guard = guard_with(url, keep_text="hash")
+    list(guard.stream(["Before."]))
+    flushed(guard)
+    if how == "deleted":
+        path.unlink()
+    elif how == "moved":
+        path.rename(other)
+    else:
+        Store(str(other)).prepare()
+        other.rename(path)
+    for _ in range(2):
+        list(guard.stream(["After."]))
+        flushed(guard)
+    assert len(events(url)) == 2
+    assert len(rows(url, schema.settings)) == 1
+    assert "guard.db was deleted, moved or replaced; it is opened anew" in caplog.text
+    with Store(url).reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+    if how == "moved":
+        assert len(events(f"sqlite:///{other}")) == 1
+
+
+def test_a_file_taken_from_several_processes_loses_no_later_event(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'guard.db'}"
+    code = """
+list(guard.stream(['Before.']))
+assert guard.recorder.writer.flush()
+print('ready', flush=True)
+for _ in range(20):
+    sys.stdin.readline()
+    list(guard.stream(['After.']))
+    assert guard.recorder.writer.flush()
+    print('done', flush=True)
+"""
+    command, environment = [sys.executable, "-c", MAKE + code, url], dict(os.environ)
+    environment["PYTHONPATH"] = str(ROOT)
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes))
+            for _ in range(2)
+        ]
+        assert [p.stdout.readline() for p in processes if p.stdout] == ["ready\n"] * 2
+        (tmp_path / "guard.db").unlink()
+        for process in processes * 20:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+        assert [process.wait(60) for process in processes] == [0, 0]
+    assert len(events(url)) == 40
+
+
+def test_a_folder_that_is_gone_costs_no_event_until_the_queue_is_full(
+    tmp_path: Path, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, away = tmp_path / "stores", tmp_path / "away"
+    folder.mkdir()
+    url = f"sqlite:///{folder / 'guard.db'}"
+    guard = guard_with(url)
+    list(guard.stream(["Before."]))
+    flushed(guard)
+    folder.rename(away)
+    list(guard.stream(["While it is gone."]))
+    until(lambda: "events cannot be written" in caplog.text)
+    away.rename(folder)
+    flushed(guard)
+    assert (len(events(url)), writer_in(guard).dropped) == (2, 0)
+
+
+def test_what_is_forgotten_while_it_runs_stays_forgotten(url: str) -> None:
+    guard = guard_with(url, policy=Policy(action="flag"), keep_text="full")
+    for written_before in (True, False):
+        session = replace(guard.session(), request_id=f"request {written_before}")
+        stream = iter(TextStream(["A heron hums. ", "A heron sings. ", "Bye."], session))
+        next(stream)
+        if written_before:
+            flushed(guard)
+        with Store(url).changing() as changed:
+            assert changed.forget(f"request {written_before}") == written_before
+        list(stream)
+        flushed(guard)
+    list(guard.stream(["Another one."]))
+    flushed(guard)
+    assert [e["text"] for e in events(url)] == ["Another one."]
+    assert [r["request_id"] for r in responses(url)] == [None]
+    assert writer_in(guard).dropped == 0
+    kept = rows(url, schema.forgotten)
+    assert len(kept) == 2
+    assert "request" not in "".join(row["request"] for row in kept)
+    with Store(url).changing() as changed:
+        changed.prune(time.time() + 1)
+    assert rows(url, schema.forgotten) == []
+
+
+def test_a_request_that_is_being_written_is_forgotten_whole(server: Server) -> None:
+    """Forgetting waits for a transaction that does not know of it yet."""
+    url = server.database()
+    store = Store(url)
+    store.prepare()
+    start = ResponseStart("r", "plain", None, "one", Policy())
+    forgetting = threading.Thread(target=lambda: _forget(url, "one"))
+    with store._connected().begin():
+        store._connected().exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({_FORGET_LOCK})")
+        assert not store._forgotten(store._connected(), [response_row(start, time.time())])
+        forgetting.start()
+        forgetting.join(1)
+        assert forgetting.is_alive()
+        store._connected().execute(schema.responses.insert(), [response_row(start, time.time())])
+    forgetting.join(30)
+    assert responses(url) == []
+
+
+def _forget(url: str, request_id: str) -> None:
+    with Store(url).changing() as changed:
+        changed.forget(request_id)
