@@ -75,7 +75,7 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 @click.command()
 @click.argument("run", type=PATH)
 @click.option("--out", type=PATH, required=True, help="File to write.")
-@click.option("--replace", is_flag=True, help="Replace the baseline that is there.")
+@click.option("--replace", is_flag=True, help="Replace an existing baseline.")
 @click.option("--suite", "suites", metavar="MODULE:CLASS", default="", help="A suite of your own.")
 @data_option
 @json_option
