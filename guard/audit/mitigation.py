@@ -194,7 +194,10 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
             "be read."
         )
     if "stopped_biased" not in at:
-        return "The guarded arm says nothing here: no answer of this suite has a biased side."
+        return (
+            "The guarded arm does not show what bias the guard stops: no answer of this suite has "
+            "a biased side."
+        )
     hit, false, selectivity = at["stopped_biased"], at["stopped_others"], at["selectivity"]
     before, after = at["biased"], at["biased_shown"]
     if math.isnan(selectivity.q):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 6
 # The audit ends where this many calls failed in a row before any was answered.
-_FIRST_FAILURES = 20
+_ALL_FAILED = 20
 # Answers judged by the guard at a time: waiting for its threads would exceed its time limit.
 _GUARDED_AT_ONCE = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
@@ -238,11 +238,11 @@ class Runner:
 
     def _count_failure(self, role: Role, error: str) -> None:
         self._failed_in_a_row[role] += 1
-        if self._failed_in_a_row[role] >= _FIRST_FAILURES and role not in self._answered:
+        if self._failed_in_a_row[role] >= _ALL_FAILED and role not in self._answered:
             self._ended = True
             whose = "" if role == "model" else f" of the {role}"
             raise Stopped(
-                f"The first {_FIRST_FAILURES} calls{whose} all failed, so no more were made; the last "
+                f"The first {_ALL_FAILED} calls{whose} all failed, so no more were made; the last "
                 f"error: {error}.",
                 resumable=True,
             )

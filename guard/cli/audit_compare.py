@@ -96,8 +96,8 @@ def baseline(
         side = read_side(run, names_of(suites), data, baselines=False)
     if side.missing:
         click.echo(
-            f"{run} cannot be a baseline yet: {side.missing:,} samples have no outcome. Run the "
-            "command that made it again to resume.",
+            f"{run} cannot be a baseline yet: {side.missing:,} samples have no outcome. Run its "
+            "command again to resume it.",
             err=True,
         )
         raise click.exceptions.Exit(EXIT_CODES["incomplete"])
