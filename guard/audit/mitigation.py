@@ -219,5 +219,6 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
 _CAVEATS: Mapping[Bias, str] = {
     "biased": "",
     "": " The plain arm has no significant bias: the biased side may be chance.",
-    "other": " The significant bias of the plain arm is the opposite one: it is in the others.",
+    "other": " The plain arm is significantly biased the other way: its biased answers are the "
+    "others.",
 }
