@@ -225,7 +225,7 @@ class Guard:
     ) -> list[Any]:
         """Call ``litellm.batch_completion`` and guard each of its answers separately.
 
-        As in LiteLLM, the list holds an error in the place of an answer that failed; this includes
+        As in LiteLLM, the list holds an error in place of an answer that failed; this includes
         the guard's own errors.
         """
         from guard.doors.chat import batch
