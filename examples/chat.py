@@ -11,8 +11,8 @@ from guard import Guard
 def chat(model: str) -> None:
     guard = Guard(action="redact")
     messages: list[dict[str, str]] = []
-    while said := input("you: ").strip():
-        messages.append({"role": "user", "content": said})
+    while prompt := input("you: ").strip():
+        messages.append({"role": "user", "content": prompt})
         answer = ""
         print("model: ", end="", flush=True)
         stream = guard.completion(model=model, messages=messages, stream=True, max_tokens=200)
@@ -23,7 +23,7 @@ def chat(model: str) -> None:
         print()
         for finding in stream.guard.findings:
             print("guard:", finding.verdict.judgement)
-        # The model reads on what the user saw, not what was removed.
+        # The next turn shows the model what the user saw, not what was removed.
         messages.append({"role": "assistant", "content": answer})
 
 

@@ -2,7 +2,7 @@
 
     python examples/intercept.py [MODEL]
 
-Without a model the answer is a canned one, and nothing is asked of anybody.
+Without a model the answer is a canned one, and no provider is called.
 """
 
 from __future__ import annotations

@@ -49,20 +49,20 @@ class Guard:
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
     further keyword arguments are single settings. Other settings come from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
-    :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (smaller
-    and faster), or any object of the Detector protocol. For the two embedded detectors,
-    ``weights`` is a folder that replaces theirs, and ``index`` the folder of a bias index, which
-    is watched: new streams use its latest version. ``sinks`` are called with every decision; if a
-    ``rewrite`` fails, also with the ``terminate`` that replaces it.
+    :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (in this
+    version the same network), or any object of the Detector protocol. For the two embedded
+    detectors, ``weights`` is a folder that replaces theirs, and ``index`` the folder of a bias
+    index, which is watched: new streams use its latest version. ``sinks`` are called with every
+    decision; if a ``rewrite`` fails, also with the ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
     response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.
-    ``keep_text`` says what it keeps of the text (``"never"``, ``"hash"``, ``"redacted"``,
-    ``"full"``), ``keep_days`` for how long it keeps a response, "none" for ever; ``review_share``
-    of what share of the segments that pass it keeps text beside "redacted", for review.
+    ``keep_text`` says what it stores of the text (``"never"``, ``"hash"``, ``"redacted"``,
+    ``"full"``); ``keep_days`` is how long it stores a response, "none" for ever. With "redacted",
+    ``review_share`` is the share of passing segments whose text is stored too, for review.
 
-    ``metrics`` counts for Prometheus in a registry, ``traces`` makes OpenTelemetry's spans and
-    events by a tracer provider; True takes the registry and the provider of the process.
+    ``metrics`` is a registry for Prometheus metrics, ``traces`` a tracer provider for
+    OpenTelemetry's spans and events; True uses the process's own registry or provider.
 
     Raises ConfigError for a setting that is unknown or out of range, and for a store that cannot
     be opened; WeightsError if the detector's weights are missing or their hashes differ from the
@@ -225,7 +225,7 @@ class Guard:
     ) -> list[Any]:
         """Call ``litellm.batch_completion`` and guard each of its answers separately.
 
-        As in LiteLLM, the list holds an error in the place of an answer that failed; this includes
+        As in LiteLLM, the list holds an error in place of an answer that failed; this includes
         the guard's own errors.
         """
         from guard.doors.chat import batch

@@ -77,7 +77,7 @@ class Native(ContextDecorator):
             self._changed.notify_all()
 
     def in_child(self) -> None:
-        """Start anew with the child's only thread."""
+        """Start again with the child's only thread."""
         own = bool(self._depth)
         self._changed = threading.Condition(threading.Lock())
         self._cut = self._cut or self._inside > own

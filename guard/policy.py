@@ -123,7 +123,7 @@ class Policy(BaseModel):
 
     @field_validator("actions", mode="before")
     @classmethod
-    def _actions_name_types_and_channels(cls, actions: Any) -> Any:
+    def _check_actions(cls, actions: Any) -> Any:
         if not isinstance(actions, Mapping):
             return actions
         flat: dict[str, Any] = {}
@@ -141,7 +141,7 @@ class Policy(BaseModel):
         return flat
 
     @model_validator(mode="after")
-    def _forced_cuts_move_on(self) -> Policy:
+    def _check_overlap(self) -> Policy:
         if self.overlap > self.max_segment_chars - 2 * _LEAST_SEGMENT:
             raise ValueError(
                 f"overlap must be at most max_segment_chars - {2 * _LEAST_SEGMENT} "
@@ -150,7 +150,7 @@ class Policy(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _watching_stops_nothing(self) -> Policy:
+    def _check_hold_none(self) -> Policy:
         allowed = {"action": "flag", "failure": "open", "language": "pass"}
         explicit = [
             (name, getattr(self, name), value)
@@ -167,7 +167,7 @@ class Policy(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _rewritten_answers_have_no_records(self) -> Policy:
+    def _check_records_of_rewrites(self) -> Policy:
         if self.litellm_records == "guarded" and self.rewrites:
             raise ValueError(
                 "litellm_records='guarded' cannot be combined with the action 'rewrite', which "

@@ -79,21 +79,21 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     places = [(t, c) for t in BIAS_TYPES for c in _CHANNELS]
     if any(_ACTIONS[asked.action_for(*p)] < _ACTIONS[base.action_for(*p)] for p in places):
         loose.append("action")
-    if _ending_all(base) - _ending_all(asked):
+    if _stops_of_whole_response(base) - _stops_of_whole_response(asked):
         loose.append("scope")
     loose += [
         name
         for name, reason in _REASONS.items()
         if base.stops_unjudged(reason) and not asked.stops_unjudged(reason)
     ]
-    loose += [name for name in ("timeout_ms", "queue_ms") if _lets_late_text_out(base, asked, name)]
+    loose += [name for name in ("timeout_ms", "queue_ms") if _passes_late_text(base, asked, name)]
     if not base.labels.items() <= asked.labels.items():
         loose.append("labels")
     owners = [name for name in Policy.model_fields if name not in _ORDERED | _FREE]
     return loose + [name for name in owners if getattr(asked, name) != getattr(base, name)]
 
 
-def _ending_all(policy: Policy) -> set[tuple[str, ChannelKind]]:
+def _stops_of_whole_response(policy: Policy) -> set[tuple[str, ChannelKind]]:
     """Return where a stop ends the whole response: (bias type, or "" for unjudged; channel)."""
     if policy.hold == "none":
         return set()
@@ -102,7 +102,7 @@ def _ending_all(policy: Policy) -> set[tuple[str, ChannelKind]]:
     return {p for p, action in actions if policy.scope == "response" or action == "raise"}
 
 
-def _lets_late_text_out(base: Policy, asked: Policy, limit: str) -> bool:
+def _passes_late_text(base: Policy, asked: Policy, limit: str) -> bool:
     before, after = (_or_infinity(getattr(policy, limit)) for policy in (base, asked))
     if base.stops_unjudged("failure"):
         return asked.stops_unjudged("failure") and after > before

@@ -231,7 +231,7 @@ class GuardTrail:
     ``rewrites`` is the number of times the model was asked to continue under the action
     ``rewrite``; after each, the spans of decisions count from the new answer's beginning. ``id``
     names the response in a store of events; later ids sort after earlier ones.
-    ``first_release_ms`` is the time from a stream's first text until the first was let out, in
+    ``first_release_ms`` is the time from a stream's first text until the first was released, in
     milliseconds; None before that, and for a whole answer.
     """
 

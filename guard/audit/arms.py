@@ -75,7 +75,7 @@ def _reading(trail: GuardTrail, same: bool) -> Reading:
 
 
 class Recorded(CustomStreamWrapper):
-    """A stream of recorded chunks with LiteLLM's type; no callback hears of it."""
+    """A stream of recorded chunks with LiteLLM's type; no callback gets a report of it."""
 
     def __init__(self, reply: Reply, messages: list[dict[str, str]]) -> None:
         # LiteLLM's own constructor needs a live connection, so it is not called.
@@ -96,7 +96,7 @@ class Recorded(CustomStreamWrapper):
 
 
 class _Replayed(ChatStream):
-    """The door's stream without callbacks, which have already heard of the call itself."""
+    """The door's stream without callbacks, which already have the call's report."""
 
     def _logging(self) -> None:
         return None

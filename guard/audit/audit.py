@@ -35,7 +35,7 @@ PILOT = 0.3
 class Audit:
     """A suite with the items to ask. ``size`` is None for every item.
 
-    ``others`` has, by role, who is asked besides the audited model.
+    ``others`` has, by role, the models asked besides the audited one.
     """
 
     suite: Suite

@@ -136,7 +136,7 @@ class _Series:
         return sorted(cuts, key=lambda cut: cut.at)
 
     def as_changes(self, cuts: Sequence[_Cut]) -> list[Change]:
-        """Return each cut as a change, its place estimated anew between its neighbours."""
+        """Return each cut as a change, its place estimated again between its neighbours."""
         changes: list[Change] = []
         ends = [*(cut.at for cut in cuts[1:]), self.size]
         begin = 0

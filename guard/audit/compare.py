@@ -44,7 +44,7 @@ ALLOWED = (*PARTS, "items", "suites", "arms")
 _EXAMPLES = 3
 _LARGE_TOLERANCE = 0.2  # not worth advising: it would pass nearly everything
 _RESUMING = {
-    "": "Run the command that made it again to resume.",
+    "": "Run its command again to resume it.",
     "inspect": "Resume it with inspect eval-retry.",
     "lm-eval": "Run lm_eval again.",
 }

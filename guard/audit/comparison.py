@@ -230,7 +230,7 @@ _HEADS: dict[Outcome, str] = {
     "regression": "REGRESSION: {new} is worse than {base}",
     "inconclusive": "INCONCLUSIVE: whether {new} is worse than {base} is not decided",
     "incomplete": "INCOMPLETE: {new} and {base} cannot be compared yet",
-    "not comparable": "NOT COMPARABLE: {new} and {base} are of different audits",
+    "not comparable": "NOT COMPARABLE: {new} and {base} were audited differently",
 }
 _MARKS = {"regression": "worse", "inconclusive": "open", "pass": "pass"}
 

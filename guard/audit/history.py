@@ -61,7 +61,7 @@ def add(
         if side.missing:
             raise Unfinished(
                 f"{side.name} is not finished, so nothing was added: {side.missing:,} samples have "
-                "no outcome. Run the command that made it again to resume."
+                "no outcome. Run its command again to resume it."
             )
     rows = [
         (side.name, *_rows(one, side.name, when, release))

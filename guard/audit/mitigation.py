@@ -194,7 +194,10 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
             "be read."
         )
     if "stopped_biased" not in at:
-        return "The guarded arm says nothing here: no answer of this suite has a biased side."
+        return (
+            "The guarded arm does not show what bias the guard stops: no answer of this suite has "
+            "a biased side."
+        )
     hit, false, selectivity = at["stopped_biased"], at["stopped_others"], at["selectivity"]
     before, after = at["biased"], at["biased_shown"]
     if math.isnan(selectivity.q):
@@ -216,5 +219,6 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
 _CAVEATS: Mapping[Bias, str] = {
     "biased": "",
     "": " The plain arm has no significant bias: the biased side may be chance.",
-    "other": " The significant bias of the plain arm is the opposite one: it is in the others.",
+    "other": " The plain arm is significantly biased the other way: its biased answers are the "
+    "others.",
 }

@@ -52,7 +52,7 @@ def others(
     embedder: str = "mpnet",
     sending: Sending | None = None,
 ) -> Mapping[Role, Other]:
-    """Return, by role, whom ``suite`` asks besides the audited model.
+    """Return, by role, the models that ``suite`` asks besides the audited one.
 
     ``sending`` is the analyst's. Raises UsageError where one is missing or cannot be asked.
     """

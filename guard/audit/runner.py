@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 6
 # The audit ends where this many calls failed in a row before any was answered.
-_HOPELESS = 20
+_ALL_FAILED = 20
 # Answers judged by the guard at a time: waiting for its threads would exceed its time limit.
-_DOORS = 4
+_GUARDED_AT_ONCE = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 
 
@@ -121,7 +121,7 @@ class Runner:
         self._pace = Pace(most, ending=self._ending)
         self._asking: dict[str, asyncio.Event] = {}
         self._asked: set[str] = set()  # by this run, which asks earlier failures again
-        self._doors = asyncio.Semaphore(_DOORS)
+        self._doors = asyncio.Semaphore(_GUARDED_AT_ONCE)
         self._failure_reported = False
         self._answered: set[Role] = {"model"} if journal.calls.answers else set()
         self._failed_in_a_row: Counter[Role] = Counter()
@@ -238,11 +238,11 @@ class Runner:
 
     def _count_failure(self, role: Role, error: str) -> None:
         self._failed_in_a_row[role] += 1
-        if self._failed_in_a_row[role] >= _HOPELESS and role not in self._answered:
+        if self._failed_in_a_row[role] >= _ALL_FAILED and role not in self._answered:
             self._ended = True
             whose = "" if role == "model" else f" of the {role}"
             raise Stopped(
-                f"The first {_HOPELESS} calls{whose} all failed, so no more were made; the last "
+                f"The first {_ALL_FAILED} calls{whose} all failed, so no more were made; the last "
                 f"error: {error}.",
                 resumable=True,
             )

@@ -16,7 +16,7 @@ from guard.doors import chat
 from guard.doors.session import DoorSession
 from guard.policy import Policy
 
-#: Chunks of a stream; what the longest costs a chunk is held against the shortest.
+#: Chunks per stream; the cost per chunk is compared between the longest and the shortest.
 SIZES = (250, 500, 1000, 2000, 4000)
 _ENDS = re.compile(r"[.!?]").search
 

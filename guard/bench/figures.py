@@ -1,4 +1,4 @@
-"""One measured value beside what it is held against."""
+"""A measured value with its budget."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """A measured value; ``bound`` says what it should be, or what it is there for."""
+    """A measured value; ``bound`` is its budget in words, or the purpose of the value."""
 
     name: str
     value: float

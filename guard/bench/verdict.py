@@ -1,4 +1,4 @@
-"""How long an embedded detector takes for one verdict, and how many it gives in a second."""
+"""Measures the time of an embedded detector's verdict, and its verdicts per second."""
 
 from __future__ import annotations
 

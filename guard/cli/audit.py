@@ -177,9 +177,9 @@ def run(**given: Any) -> None:
     "--answers",
     required=True,
     type=PATH,
-    help="A journal (.jsonl.gz), or a CSV with the columns id and response, sample where an item "
-    "is asked several times, and finish_reason where it is known; rows of one id and sample are "
-    "turns.",
+    help="A journal (.jsonl.gz), or a CSV with the columns id and response and, optionally, sample "
+    "(if an item is asked several times) and finish_reason. Rows of one id and sample are the "
+    "turns of a conversation.",
 )
 @suite_options
 @embedder_option

@@ -74,7 +74,7 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
 @click.command()
 @click.argument("run", type=PATH)
 @click.option("--out", type=PATH, required=True, help="File to write.")
-@click.option("--replace", is_flag=True, help="Replace the baseline that is there.")
+@click.option("--replace", is_flag=True, help="Replace an existing baseline.")
 @click.option("--suite", "suites", metavar="MODULE:CLASS", help="A suite of your own.")
 @data_option
 @json_option
@@ -95,8 +95,8 @@ def baseline(
         side = read_side(run, names_of(suites), data, baselines=False)
     if side.missing:
         click.echo(
-            f"{run} cannot be a baseline yet: {side.missing:,} samples have no outcome. Run the "
-            "command that made it again to resume.",
+            f"{run} cannot be a baseline yet: {side.missing:,} samples have no outcome. Run its "
+            "command again to resume it.",
             err=True,
         )
         raise click.exceptions.Exit(EXIT_CODES["incomplete"])

@@ -100,8 +100,8 @@ suite_options = given(
     click.option(
         "--protocol",
         type=click.Choice(["guard", "paper"]),
-        help="The publication's settings to the letter, or with corrections of what distorts its "
-        "scores.  [default: guard]",
+        help="paper: exactly the publication's settings; guard: with corrections of what distorts "
+        "its scores.  [default: guard]",
     ),
     click.option(
         "--set",
@@ -122,8 +122,8 @@ embedder_option = click.option(
     metavar="NAME",
     default="mpnet",
     show_default=True,
-    help="The encoder that unifies phrases: mpnet (guard models get mpnet), a folder or a name on "
-    "the hub.",
+    help="The encoder that groups phrases by meaning: mpnet (guard models get mpnet), a folder or "
+    "a name on the hub.",
 )
 
 
@@ -160,7 +160,7 @@ asking_options = given(
         "model does not accept, by LiteLLM's map, are left out and reported anyway.",
     ),
     click.option(
-        "--system", type=PATH, help="File with the deployed system prompt; the suite's follows it."
+        "--system", type=PATH, help="File with your system prompt; it goes before the suite's own."
     ),
     click.option("--api-base", metavar="URL", help="The address of the model's API."),
     click.option(
@@ -186,7 +186,7 @@ asking_options = given(
         is_flag=True,
         help="A small sample for every change: about 300 items of each suite, 600 answers at most. "
         "A replay takes minutes. Quick runs compare only with quick runs; guard audit plan says "
-        "what they could find.",
+        "what they can detect.",
     ),
     click.option(
         "--allocate",

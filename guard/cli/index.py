@@ -121,9 +121,11 @@ def add_statements(folder: Path, statements: Sequence[Statement], detector: str 
 
 @index.command()
 @_OWN
-@click.option("--statement", "texts", multiple=True, help="This statement; repeatable.")
-@click.option("--group", "groups", multiple=True, help="All statements about it; repeatable.")
-@click.option("--from", "file", type=_FILE, help="All statements in this file.")
+@click.option("--statement", "texts", multiple=True, help="A statement to remove; repeatable.")
+@click.option(
+    "--group", "groups", multiple=True, help="Remove all statements about this group; repeatable."
+)
+@click.option("--from", "file", type=_FILE, help="Remove all statements in this file.")
 @_reading
 @_JSON
 def remove(

@@ -75,8 +75,8 @@ RUN = (
     ),
     setting("--context/--no-context", help="Train segments with those before them as context."),
     setting("--epochs", type=_POSITIVE),
-    setting("--rows", type=COUNT, help="Most rows of an epoch."),
-    setting("--max-steps", type=COUNT, help="Most steps of the whole run."),
+    setting("--rows", type=COUNT, help="Maximum rows per epoch."),
+    setting("--max-steps", type=COUNT, help="Maximum steps of the whole run."),
     click.option(
         "--quotas",
         type=FILE,

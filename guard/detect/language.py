@@ -1,7 +1,7 @@
 """Whether a segment in Latin script is clearly in a language other than English.
 
-Text in another language is not judged, so English must hardly ever be taken for one. The evidence
-are the segment's distinct words:
+Text in another language is not judged, so English must hardly ever be mistaken for one. The
+evidence is the segment's distinct words:
 
 * for another language: its frequent words that English does not have, elided ones (``l'eau``),
   and words with accents that are neither names nor loan words;

@@ -43,10 +43,10 @@ def _leave() -> None:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
-        _park_what_ends()
+        _park_ending_threads()
 
 
-def _park_what_ends() -> None:
+def _park_ending_threads() -> None:
     """Make ``std::terminate`` park the calling thread until the process ends.
 
     Python 3.14 parks all such threads itself. Except on Linux with glibc, ending a thread does not

@@ -34,7 +34,7 @@ _ANNOTATIONS: Mapping[str, frozenset[str]] = {
     "container_file_citation": frozenset({"filename"}),
     "file_path": frozenset(),
 }
-# A shorter text is not taken for a repeat: stream tokens may happen to be equal.
+# A shorter text does not count as a repeat: stream tokens may happen to be equal.
 _WORD = 3
 _TOKEN = 32  # characters of a long token
 _CHOICE = frozenset({"index", "finish_reason", "logprobs"})

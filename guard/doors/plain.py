@@ -21,7 +21,7 @@ from guard.gate import Codec, Part
 from guard.verdict import Channel, GuardTrail
 
 _ONLY = Channel()
-_END: Any = object()  # in place of a text: the source has none left
+_END: Any = object()  # marks the end of the source
 
 
 class TextCodec(Codec[str]):
@@ -74,7 +74,7 @@ class _TextStream:
         self._to_judge = False  # whether text was pushed that is not judged yet
 
     async def _next(self, either: Either) -> list[str] | None:
-        """Return the next texts to let out; None at the end. Raises the error that ends it."""
+        """Return the next texts to release; None at the end. Raises the error that ends it."""
         gate, session = self._gate, self._session
         if not (self._to_judge or self._ended or gate.stopped):
             await self._pull(either)
@@ -96,7 +96,7 @@ class _TextStream:
         raise await either(judged_error, ajudged_error, self._error, session)
 
     async def _pull(self, either: Either) -> None:
-        """Push texts to the gate until there may be something to judge or to let out."""
+        """Push texts to the gate until there may be something to judge or to release."""
         moved = False
         while not (moved or self._ended):
             try:

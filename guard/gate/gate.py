@@ -45,7 +45,7 @@ class Gate:
     the hold modes that release text before its verdict, ``flow`` decides how much; ``view`` is
     shared by the channels of a choice.
 
-    ``released`` is the text that this channel let out in an earlier answer. If the new text
+    ``released`` is the text that this channel released in an earlier answer. If the new text
     begins by repeating it, the repeat is neither judged nor sent. ``continues`` is the
     unfinished sentence of an earlier channel that this one continues. It was judged there and is
     judged again as the beginning of the first segment here.

@@ -51,7 +51,7 @@ class ResponseGate(Generic[C]):
 
     If the driver sets ``rewrites``, the action ``rewrite`` stops the response, sets ``again`` and
     emits no last chunk. The driver then asks the model to continue and feeds the answer to a new
-    gate with the same trail and ``released``, the content let out so far; or it calls ``give_up``.
+    gate with the same trail and ``released``, the content released so far; or it calls ``give_up``.
     """
 
     # Windows asked for at a time: enough to batch, few enough to stop early in a long text.

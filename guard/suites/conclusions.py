@@ -35,7 +35,7 @@ def conclusions(
     tested = [(m, e) for m, e in found if not math.isnan(e.p)]
     if not tested:
         return [
-            "Nothing can be said about bias: no measure could be tested (fewer than six clusters "
+            "Bias unknown: no measure could be tested (fewer than six clusters "
             "have readable answers, or no measure has a null value)."
         ]
     broadest = min(len(m.axis) for m, _ in tested)

@@ -74,9 +74,9 @@ tags: [bias, fairness, guardrail, onnx]
 
 The embedded detector of guard. It reads one segment (a sentence or clause) with up to two before it
 and says in one pass: how likely the segment ties a social group to a demeaning or stereotyped
-attribute; the bias type (nine); the spans of group and attribute; whether the tie is implied or
-said outright; and a vector with which similar statements are found in the bias index. These
-references then change score and type.
+attribute; the bias type (nine); the spans of group and attribute; whether the association is
+implied or stated; and a vector that finds similar statements in the bias index. These
+references then adjust score and type.
 
 | | |
 | --- | --- |
@@ -170,7 +170,7 @@ def _data(rows: dict[str, int]) -> str:
         lines.append(f"| {name} | {licence} | {sum(rows.get(p, 0) for p in parts):,} |")
     return (
         "\n".join(lines)
-        + "\n\n8 % of the texts of each source validate and are never trained on. Texts of the "
+        + "\n\n8 % of the texts of each source are for validation only. Texts of the "
         "evaluation files were removed, whole and by sentence; a test asserts it. Sources without "
         "a stated licence were not used."
     )

@@ -25,7 +25,7 @@ class Outputs(NamedTuple):
 
     ``embedding`` (n, d), norm 1; ``state`` (n, 256); ``logit`` (n,) of "biased" by the text
     alone; ``types`` (n, 9) logits; ``spans`` (n, t, 2) logits of a token being part of the group
-    and of the attribute; ``implied`` (n,) logit of the tie being implied and not said outright.
+    and of the attribute; ``implied`` (n,) logit that the association is implied, not stated.
     """
 
     embedding: Tensor

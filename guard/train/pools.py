@@ -16,7 +16,7 @@ from guard.train.rows import fold, share, validates
 from guard.train.sources import Text as Text
 from guard.train.sources import pieces, read_jsonl, texts
 
-# Own statements of the bias index: said outright, and implied.
+# Own statements of the bias index: stated, and implied.
 STATED = ("statements", "implicit")
 # The most texts of one source: more would take time and change little.
 MOST = 800

@@ -43,7 +43,7 @@ class TrainingRow:
     index with probability ``partner_share``. ``family`` names texts that must never serve each
     other as references, and are on one side of the validation split. ``spans`` says that
     the two spans are known; one may then still be None. ``implied``: whether the tie of a
-    biased text is implied (True) or said outright (False), None if unknown. ``known=False``
+    biased text is implied (True) or stated (False), None if unknown. ``known=False``
     says that ``biased`` is the label of the family's segments together: that of the highest
     of them. The label of this one is unknown.
     """

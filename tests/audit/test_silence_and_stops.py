@@ -251,7 +251,7 @@ def test_a_bias_of_the_other_sign_is_said_to_be_one() -> None:
     result = result_of(suite, Records(plain, plain[:]))
     assert "good is tied to bad" in result.conclusions["plain"][0]
     (headline, *_) = result.conclusions["guarded"]
-    assert headline.endswith("is the opposite one: it is in the others.")
+    assert headline.endswith("the other way: its biased answers are the others.")
 
 
 def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -> None:

@@ -862,10 +862,10 @@ def test_readings_that_fail_are_counted_and_never_look_fair(tmp_path: Path) -> N
     assert "5 stories of an identity" not in few.conclusions["plain"][0]
     less = audit_of(places=1, stories=1, place_categories="sports")
     headline = run(World(1, PLANTED), tmp_path / "less", less).conclusions["plain"][0]
-    assert headline.startswith("Nothing can be said about bias: at most 5 stories of an identity")
+    assert headline.startswith("Bias unknown: at most 5 stories of an identity")
     world.analyst.says = "no list at all"
     nothing = run(world, tmp_path / "nothing")
-    assert nothing.conclusions["plain"][0].startswith("Nothing can be said about bias")
+    assert nothing.conclusions["plain"][0].startswith("Bias unknown")
     counts = [x.plain.value for x in nothing.lines if x.measure.name == "associations"]
     assert np.isnan(counts).all()
 
@@ -899,9 +899,7 @@ def test_an_analyst_that_fails_at_the_last_leaves_the_audit_incomplete(tmp_path:
 @pytest.mark.parametrize("says", ["I'm sorry, but I can't help with that.", "Perhaps.", ""])
 def test_without_answers_on_exclusivity_nothing_is_called_fair(tmp_path: Path, says: str) -> None:
     headline = run(saying_of_exclusivity(World(1, BRAVE), says), tmp_path).conclusions["plain"][0]
-    assert headline.startswith(
-        "Nothing can be said about bias: 2 associations would be significant"
-    )
+    assert headline.startswith("Bias unknown: 2 associations would be significant")
 
 
 def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path) -> None:
@@ -910,14 +908,14 @@ def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path
         run(world, tmp_path)
     scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
     assert not scored.complete
-    assert scored.conclusions["plain"][0].startswith("Nothing can be said about bias: 2 assoc")
+    assert scored.conclusions["plain"][0].startswith("Bias unknown: 2 assoc")
 
 
 def test_too_few_places_or_names_allow_no_conclusion(tmp_path: Path) -> None:
     """However many stories are result: five casts in one place are five coins."""
     result = run(World(1, PLANTED), tmp_path, audit_of(places=1, stories=20))
     text = result.conclusions["plain"][0]
-    assert text.startswith("Nothing can be said about bias: at most 200 stories of an identity")
+    assert text.startswith("Bias unknown: at most 200 stories of an identity")
     counts = {x.measure.axis["identity"]: x.plain for x in result.lines
               if x.measure.name == "associations"}  # fmt: skip
     assert all(math.isnan(e.value) and e.n == 0 for e in counts.values())

@@ -1,4 +1,4 @@
-"""Makes foreign texts safe for one line, an XML file or a comment."""
+"""Makes texts of models and users safe for one line, an XML file or a comment."""
 
 from __future__ import annotations
 

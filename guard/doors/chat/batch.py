@@ -23,7 +23,7 @@ def batch_completion(
 ) -> list[Any]:
     """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
 
-    As in LiteLLM, the list holds an error in the place of an answer that failed; this includes
+    As in LiteLLM, the list holds an error in place of an answer that failed; this includes
     the guard's own errors. Raises UsageError under the action ``rewrite``.
     """
     if guarded():

@@ -57,7 +57,7 @@ def install(sessions: Sessions) -> None:
     """Guard every LiteLLM call in this process, until :func:`uninstall`.
 
     A second install takes precedence until it is uninstalled. Raises ConfigError, and changes
-    nothing, if LiteLLM is outside the supported range or a function is not as expected.
+    nothing, if LiteLLM is not usable (:func:`compat.check`) or a function is not as expected.
     """
     global _installed
     with _lock:

@@ -1,7 +1,7 @@
 """LiteLLM's Router with its completion methods guarded.
 
-The Router is guarded from outside: inside it, its retries and fallbacks would take a stop for a
-failure and ask another model.
+The Router is guarded from outside: inside it, its retries and fallbacks would treat a stop
+as a failure and ask another model.
 
 A Router has some 340 public attributes, and each release of LiteLLM adds more. An attribute that
 no door guards is available only if it is known to return no text of a model: a method listed in
@@ -28,8 +28,8 @@ _ASYNC = {door.async_function: door for door in _DOORS}
 _ASYNC |= dict.fromkeys(("aanthropic_messages", "anthropic_messages"), messages.DOOR)
 #: The attributes of a guarded Router that a door guards.
 GUARDED = frozenset({*_SYNC, *_ASYNC, "chat"})
-#: Methods that return no text of a model: they manage the Router, or return vectors, scores, audio
-#: and the like.
+#: Methods that return no text of a model: they manage the Router, or return vectors, scores
+#: or audio.
 HARMLESS = frozenset(
     """
     add_deployment add_optional_pre_call_checks apply_default_settings are_all_deployments_blocked

@@ -34,7 +34,7 @@ LEGEND = {
 }
 _SHOWN = 3
 _NO_ANSWER = "the analyst has said neither YES nor NO to their being exclusive to the identity"
-_NOTHING = "Nothing can be said about bias"
+_UNKNOWN = "Bias unknown"
 
 
 def measures(arm: ArmDocuments) -> Iterator[Measure]:
@@ -226,21 +226,21 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     counts, published = of.get("associations", []), of.get("published_associations", [])
     if not any(e.n for _, e in published):
         return [
-            f"{_NOTHING}: no concept could be compared between identities "
+            f"{_UNKNOWN}: no concept could be compared between identities "
             "(stories of two identities or more must be read and their phrases grouped)."
         ]
     tests = sum(e.n for _, e in counts)
     if not tests:
         documents = max(e.value for _, e in of["documents"])
         return [
-            f"{_NOTHING}: at most {documents:.0f} stories of an identity were read, from so few "
+            f"{_UNKNOWN}: at most {documents:.0f} stories of an identity were read, from so few "
             "places or about so few names that no association can be significant."
         ]
     raw = f"{_sum(published):,.0f} by the authors' rule, which corrects nothing"
     significant = [(m, e) for m, e in of.get("difference", []) if e.q < ALPHA]
     unknown = _sum(of.get("unsettled", []))
     if not significant and unknown:
-        return [f"{_NOTHING}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}."]
+        return [f"{_UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}."]
     if not significant:
         return [
             f"No bias found: none of {tests:,.0f} associations of a concept and an identity is "

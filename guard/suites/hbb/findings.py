@@ -26,7 +26,7 @@ def conclusions(
     """Return a headline, then a sentence for each category with significant bias."""
     at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
-        return ["No instance could be scored; nothing can be said about bias."]
+        return ["Bias unknown: no instance could be scored."]
     sentence, tested = (_exact, "identity") if exact else (_beyond_noise, "excess")
     # Bias in one category or pair alone is bias too, whatever the test over all says.
     parts = [
@@ -72,7 +72,7 @@ def _result(e: Estimate, parts: bool, bias: str, whether: str, no_bias: str) -> 
         return bias
     if parts:
         return f"{bias} in parts, not in all together"
-    return f"{whether} cannot be said from a sample of this size" if math.isnan(e.q) else no_bias
+    return f"{whether} is unknown, because the sample is too small" if math.isnan(e.q) else no_bias
 
 
 def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:

@@ -63,8 +63,8 @@ _ATTRIBUTES: Mapping[str, BiasType] = {
 class Prompt(NamedTuple):
     """A half sentence to complete, a question, or an ordinary request (a control).
 
-    ``type`` and ``group`` are whom it is about, empty if nobody. ``drawn`` names prompts that were
-    drawn together, such as those about one person.
+    ``type`` and ``group`` are those that it is about, empty if it is about nobody. ``drawn`` names
+    prompts that were drawn together, such as those about one person.
     """
 
     id: str
