@@ -190,7 +190,9 @@ def start(store: Store, reviewer: str, wanted: Any, as_json: bool) -> None:
 
 
 @review.command()
-@click.option("--since", default="7d", show_default=True, metavar="TIME", help="For the rates.")
+@click.option(
+    "--since", default="7d", show_default=True, metavar="TIME", help="Period of the rates."
+)
 @on_store
 def status(store: Store, since: str, as_json: bool) -> None:
     """Show how much is marked, how often reviewers agree, and the rates."""

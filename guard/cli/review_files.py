@@ -39,7 +39,7 @@ def login() -> str:
 
 
 reviewer_option = click.option(
-    "--reviewer", default=login, show_default="your login", help="Whose marks they are."
+    "--reviewer", default=login, show_default="your login", help="Name of the reviewer."
 )
 
 
@@ -157,9 +157,14 @@ def _field(values: Mapping[str, Any], name: str) -> str:
 
 
 @click.command()
-@click.option("--index", "index", type=_FOLDER, help="Index of your own to add misses to.")
 @click.option(
-    "--train", type=_FOLDER, help="Folder of statements.jsonl (misses), negatives.jsonl (alarms)."
+    "--index", "index", type=_FOLDER, help="Index of your own that receives false negatives."
+)
+@click.option(
+    "--train",
+    type=_FOLDER,
+    help="Folder that receives statements.jsonl (false negatives) and negatives.jsonl (false "
+    "positives).",
 )
 @reviewer_option
 @detector_option
@@ -172,7 +177,7 @@ def export(
     detector: str | None,
     as_json: bool,
 ) -> None:
-    """Write confirmed misses and false alarms of STORE where guard learns from them.
+    """Export the confirmed false negatives and false positives of STORE.
 
     A miss is confirmed if more than half of its reviewers marked it wrong; it needs a type, a
     group and an attribute, and a terminal is asked for those that are missing. An index has biased
