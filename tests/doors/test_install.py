@@ -414,6 +414,16 @@ def test_a_name_is_looked_up_where_it_was(homes: str, names: str, missing: list[
     assert compat.missing(internal(homes, names)) == missing
 
 
+def test_names_are_not_missed_of_a_module_that_litellm_cannot_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needs_more.py").write_text("import package_of_the_proxy\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert compat.missing(internal("needs_more", "pump_task")) == []
+    assert compat.missing(internal("needs_more.gone", "pump_task")) == []
+    assert compat.missing(internal("needs_most", "pump_task")) == ["pump_task"]
+
+
 def test_the_tested_range_is_reported_and_pip_enforces_only_its_lower_end() -> None:
     root = Path(__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text())

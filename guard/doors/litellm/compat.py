@@ -187,15 +187,31 @@ def check() -> None:
 
 
 def missing(internal: Internal) -> list[str]:
-    """Return the names of ``internal`` that the installed LiteLLM does not have."""
+    """Return the names of ``internal`` that the installed LiteLLM does not have.
+
+    None of a module that LiteLLM cannot import itself, because a package that it does not require
+    is not installed, such as the proxy's.
+    """
     home = _home(internal)
-    if internal.optional or (home is None and internal.homes[0].startswith("litellm.proxy.")):
+    if internal.optional or (home is None and _needs_other_package(internal)):
         return []
     return [
         name
         for name in internal.names
         if home is None or not (hasattr(home, name) or name in _mentioned(home))
     ]
+
+
+def _needs_other_package(internal: Internal) -> bool:
+    if internal.homes[0].startswith("litellm.proxy."):
+        return True
+    try:
+        import_module(internal.homes[0].partition(":")[0])
+    except ModuleNotFoundError as error:
+        return not internal.homes[0].startswith(error.name or "litellm")
+    except ImportError:
+        pass
+    return False
 
 
 def _home(internal: Internal) -> Any:
