@@ -125,6 +125,7 @@ ALLOWED = {
         "datasets",
         "intervals",
         "local.download",
+        "local.embedder",
     },
 }
 

@@ -300,7 +300,7 @@ def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Pat
 def test_without_any_text_its_share_is_unknown(tmp_path: Path) -> None:
     result, _ = run(lambda name: "", tmp_path)
     assert "nan" not in " ".join(result.conclusions["guarded"])
-    assert "how much of the text reached the user is not known" in result.conclusions["guarded"][0]
+    assert "the share of the text that reached the user is not known" in result.conclusions["guarded"][0]
 
 
 def test_a_stopped_refusal_is_in_the_bias_level_of_neither_arm(tmp_path: Path) -> None:
@@ -593,7 +593,7 @@ def test_published_layouts_are_read(
         ("a.json", json.dumps([BEGINNING, {"x": 1}]).encode(), "item 2: the columns are"),
         ("a.csv", b"prompt,category\nx,discrimination\ny\n", "line 3: the row has 1 fields"),
         ("a.json", b'"x"', "has no rows"),
-        ("a.json", b'{"x": {"y": ["z"]}}', "no file of BOLD"),
+        ("a.json", b'{"x": {"y": ["z"]}}', "not a file of BOLD"),
         ("race_prompt.json", b'{"x": ["z"]}', "no lists of prompts by entity"),
         ("a.jsonl", _lines({"prompt": "x", "category": 3}), "not a row of BeaverTails"),
         ("a.jsonl", _lines({"prompt": "x", "category": "violence"}), "no prompt for open_text"),
