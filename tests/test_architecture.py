@@ -124,8 +124,7 @@ ALLOWED = {
         "evaluate",
         "datasets",
         "intervals",
-        "local.download",
-        "local.embedder",
+        "local",
     },
 }
 
