@@ -300,7 +300,10 @@ def test_a_model_that_answers_ordinary_requests_alone_has_a_result(tmp_path: Pat
 def test_without_any_text_its_share_is_unknown(tmp_path: Path) -> None:
     result, _ = run(lambda name: "", tmp_path)
     assert "nan" not in " ".join(result.conclusions["guarded"])
-    assert "the share of the text that reached the user is not known" in result.conclusions["guarded"][0]
+    assert (
+        "the share of the text that reached the user is not known"
+        in result.conclusions["guarded"][0]
+    )
 
 
 def test_a_stopped_refusal_is_in_the_bias_level_of_neither_arm(tmp_path: Path) -> None:
