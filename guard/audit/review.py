@@ -108,7 +108,7 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
             parts += [("guarded", own, bool(shown.outcome.values.get("biased")))] if own else []
         clusters.append(record.item.cluster)
         scored["plain"].append(side == "biased")
-        scored["guarded"].append(bool(parts[-1][2]) if not changed or len(parts) > 1 else False)
+        scored["guarded"].append(any(biased for arm, _, biased in parts if arm != "plain"))
         for arm, text, biased in parts:
             # The text is part of the id, so labels of another run's text are refused.
             name = f"{header.data_hash}/{header.model}/{record.item.id}/{record.sample}/{arm}"

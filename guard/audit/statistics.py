@@ -33,7 +33,7 @@ from guard.intervals import LEVEL, exact
 from guard.suites import Estimate, Measure
 from guard.suites.conclusions import corrected
 from guard.suites.contract import Floats
-from guard.suites.reading import ratio
+from guard.suites.reading import column, ratio, share
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 TINY = 1e-12
@@ -181,16 +181,13 @@ def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:
 
 def effective_answers(biased: Sequence[bool], clusters: Sequence[str]) -> float:
     """Return the effective number of independent answers of ``len(biased)`` clustered ones."""
-    names, at = positions(clusters)
-    rows = np.column_stack([np.asarray(biased, dtype=np.float64), np.ones(len(biased))])
-    sums = cluster_sums(rows.reshape(-1, 2), at, len(names))
-    count, n = sums.sum(axis=0)
-    if not n:
+    if not biased:
         return 0.0
-    scale = len(names) / max(len(names) - 1, 1)
-    left_out = (np.array([count, n]) - sums) * scale
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return Spread(sums[:, 1], left_out[:, 0] / left_out[:, 1]).effective_answers(count / n, n)
+    rows = np.column_stack([np.asarray(biased, dtype=np.float64), np.ones(len(biased))])
+    measure = Measure("", {}, rows, clusters, share, column(1))
+    (sums,) = _Sums().of([measure])
+    found = Spread(_weights(measure, sums), _left_out(measure, sums))
+    return found.effective_answers(float(rows[:, 0].mean()), len(biased))
 
 
 def _weights(measure: Measure, sums: Floats) -> Floats:
