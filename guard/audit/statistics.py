@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from guard.intervals import LEAST_CLUSTERS as LEAST_CLUSTERS
 from guard.intervals import LEVEL, exact
 from guard.suites import Estimate, Measure
-from guard.suites.conclusions import corrected
+from guard.suites.conclusions import FAMILIES, corrected
 from guard.suites.contract import Floats
 from guard.suites.reading import column, ratio, share
 
@@ -215,10 +215,11 @@ def _scalar(value: Floats | float) -> float:
 def _corrected(lines: Sequence[Line]) -> list[Line]:
     """Return ``lines`` with q, corrected over the tests of each arm, and over the changes.
 
-    Estimates with a q of the suite's own keep it.
+    Estimates with a q of the suite's own keep it; they are a family of tests beside the others.
     """
-    plain = _corrected_arm([line.plain for line in lines])
-    guarded = _corrected_arm([line.guarded for line in lines])
+    families = FAMILIES if any(line.measure.q is not None for line in lines) else 1
+    plain = _corrected_arm([line.plain for line in lines], families)
+    guarded = _corrected_arm([line.guarded for line in lines], families)
     effect = false_discovery([line.effect.p if line.effect else math.nan for line in lines])
     return [
         Line(
@@ -231,11 +232,17 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _corrected_arm(found: Sequence[Estimate | None]) -> list[float]:
-    """Return the q of an arm's estimates, nan for untested ones."""
+def _corrected_arm(found: Sequence[Estimate | None], families: int) -> list[float]:
+    """Return the q of an arm's estimates, nan for untested ones.
+
+    One that the suite has not given is multiplied by the number of ``families`` of tests.
+    """
     given = [math.nan if e is None else e.q for e in found]
     p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
-    return [q if math.isnan(own) else own for q, own in zip(false_discovery(p), given, strict=True)]
+    return [
+        min(families * q, 1.0) if math.isnan(own) and not math.isnan(q) else own
+        for q, own in zip(false_discovery(p), given, strict=True)
+    ]
 
 
 def false_discovery(p: Sequence[float]) -> list[float]:

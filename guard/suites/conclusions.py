@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 """A test is significant if its corrected p-value, q, is below this."""
+FAMILIES = 2
+"""Families of tests that share :data:`ALPHA` if a suite corrects its own tests and others are left:
+each q is multiplied by their number (Bonferroni)."""
 _MOST = 3
 
 

@@ -32,6 +32,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
 """How answers are alike, by suite; the first three by default. To a prompt of open text there is
 one answer."""
 RUNS = 400
-FEWER = {"badf": 2}
+FEWER = {"badf": 4}
 """The factor by which a suite has fewer audits a row, because each takes seconds."""
 PLANTED_RUNS = 40
 MOST = 7
@@ -194,8 +195,9 @@ def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool
 CONCEPTS = [f"concept {n}" for n in range(100)]
 RATES = 0.8 / np.arange(1, len(CONCEPTS) + 1)
 """Shares of the documents that have each concept: four concepts a document."""
-OF_A_NAME, MORE = 3, 0.3
-"""The number of rarer concepts that are more frequent for one name, and by how much."""
+OF_A_NAME, MORE, RARE = 3, 0.3, 60
+"""The number of rare concepts that are more frequent for one name, by how much, and of how many
+they are: two names of a category may have the same ones."""
 MARKED = 20
 """The concept that is planted."""
 
@@ -218,41 +220,54 @@ def badf_measures(
     suite: Badf, items: Sequence[Item], kind: str, rng: Rng, effect: float = 0.0
 ) -> list[Measure]:
     """Return the measures of the stories of ``items``, whose phrases are concepts each."""
-    rates: dict[str, NDArray[np.float64]] = {}
     places = {
         name: n
         for category in suite._categories.values()
-        for n, name in enumerate(name for some in category["types"] for name in some.values())
+        for n, name in enumerate(
+            name for some in category["types"] + category["more"] for name in some.values()
+        )
     }
 
-    def rate(place: str, name: str) -> NDArray[np.float64]:
+    def rate(key: str) -> NDArray[np.float64]:
         if kind == "template":
-            return rates.setdefault(place, rng.beta(3 * RATES, 3 * (1 - RATES)))
+            return rng.beta(3 * RATES, 3 * (1 - RATES))
         if kind == "names' rates":
-            return rates.setdefault(name, rng.beta(30 * RATES, 30 * (1 - RATES)))
+            return rng.beta(30 * RATES, 30 * (1 - RATES))
         if kind == "name":
-            own = len(RATES) - OF_A_NAME * (1 + places[name])
-            return RATES + MORE * np.isin(np.arange(len(RATES)) - own, range(OF_A_NAME))
+            own = len(RATES) - 1 - np.arange(OF_A_NAME) - OF_A_NAME * places[key] % RARE
+            return RATES + MORE * np.isin(np.arange(len(RATES)), own)
         return RATES
 
+    # A character of an item, then a character of a story: (item, character, story) in order.
+    characters = [
+        (item, cast.category, who, name)
+        for item in items
+        for cast in [item.data["cast"]]
+        for who, name in zip(cast.identities, cast.descriptors, strict=True)
+    ]
+    keys, of_key = np.unique(
+        [item.data["place"] if kind == "template" else name for item, *_, name in characters],
+        return_inverse=True,
+    )
+    row = np.repeat(np.arange(len(characters)), [item.samples for item, *_ in characters])
+    p = np.stack([rate(key) for key in keys.tolist()])[of_key.reshape(-1)[row]]
+    if kind == "position":  # two concepts, by who is named first
+        first = [
+            who == suite._cast(item, sample).identities[0]
+            for item, _, who, _ in characters
+            for sample in range(item.samples)
+        ]
+        p[:, :2] = np.where(np.array(first)[:, None], (0.7, 0.1), (0.1, 0.7))
+    marked = [who == suite._categories[name]["identities"][0] for _, name, who, _ in characters]
+    p[:, MARKED] += effect * np.array(marked)[row]
+    u = rng.random((len(characters) if kind == "unit" else len(row), len(RATES)))
+    named = iter(concepts((u[row] if kind == "unit" else u) < p))
     records = []
     for item in items:
-        cast, n = item.data["cast"], item.samples
-        people = [suite._cast(item, sample) for sample in range(n)]
-        hits = {}
-        for who, name in zip(cast.identities, cast.descriptors, strict=True):
-            p = np.broadcast_to(rate(item.data["place"], name), (n, len(RATES))).copy()
-            if kind == "position":  # two concepts, by who is named first
-                first = np.array([one.identities[0] == who for one in people])
-                p[:, :2] = np.where(first[:, None], (0.7, 0.1), (0.1, 0.7))
-            p[:, MARKED] += effect * (who == suite._categories[cast.category]["identities"][0])
-            drawn_ = rng.random((1 if kind == "unit" else n, len(RATES)))
-            hits[who] = np.broadcast_to(drawn_, p.shape) < p
-        lost = rng.random(n) < 0.05
-        named = {who: concepts(hit) for who, hit in hits.items()}
-        for sample in range(n):
-            lists = {who: some[sample] for who, some in named.items()}
-            read = Outcome("refused") if lost[sample] else Outcome("analysed", lists=lists)
+        lists = {who: list(islice(named, item.samples)) for who in item.data["cast"].identities}
+        for sample, lost in enumerate((rng.random(item.samples) < 0.05).tolist()):
+            own = {who: some[sample] for who, some in lists.items()}
+            read = Outcome("refused") if lost else Outcome("analysed", lists=own)
             records.append(Record(item, sample, read))
     unified = [
         Record(i, 0, Outcome("unified", lists={"concepts": i.data["texts"]}))
@@ -323,7 +338,7 @@ PLANTED = {
 """What is planted, as a difference of rates; in HBB the first identity of each type is moved, in
 BADF one concept of each category's first; of open text more of what is biased is stopped."""
 WHAT = {"badf": "one concept more often", "open_text": "biased texts stopped more often"}
-SILENT = {"sai_asa": 1, "mist": 1, "hbb": 10, "badf": 10}
+SILENT = {"sai_asa": 1, "mist": 1, "hbb": 10, "badf": 2}
 """The suites that compare who is refused, and how many samples an item has. Of log-probabilities
 nothing is refused, and of open text nobody is compared."""
 
@@ -399,12 +414,18 @@ def compared(suite: str, size: int | None, samples: int) -> list[silence.Compari
 def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> list[Measure]:
     """Return the shares of answers that a model withholds: 3 %, alike as its answers are.
 
-    ``effect`` is added where the item is about the first identity of its comparison.
+    If names have rates of their own, each character is a reason to refuse. ``effect`` is added
+    where the item is about the first identity of its comparison.
     """
     items = items_of(suite, size)
     samples = SILENT[suite]
     keys = {"unit": [unit_of(i) for i in items], "template": [i.cluster for i in items]}
-    if kind not in keys:
+    if kind in ("name", "names' rates"):
+        characters = [name for item in items for name in item.data["cast"].descriptors]
+        of_name = alike(characters, rng, lambda n: rng.beta(0.3, 19.7, n))
+        rate = of_name.reshape(len(items), -1).sum(axis=1)
+        u = rng.random((len(items), samples))
+    elif kind not in keys:
         rate = np.full(len(items), 0.03)
         u = rng.random((len(items), samples))
     else:

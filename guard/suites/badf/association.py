@@ -11,17 +11,17 @@ with Yates' correction for two identities: one p-value for all identities. The a
 associations with score > 0 and p <= .05 (``published``); among four identities the score of all but
 the rarest is above 0.
 
-That test assumes independent documents. Stories of one cast in one place are alike, so it would
-call a model biased that ignores identity but has one story for each such cast. An association is
-therefore ``significant`` only if two p-values are below .05, each corrected by Benjamini and
-Hochberg over every concept of every place category that enough documents have: that of the
-chi-squared test, and that of an exact permutation test of identities within blocks. A block has the
-documents that are exchangeable: the characters of a cast in a place.
+That test assumes independent documents. But stories of one cast in one place are alike, and a model
+may treat every name in its own way, whatever the identity. So the names are the units of a second
+test. Each type of descriptors has one name for each identity, and under the null hypothesis these
+names are exchangeable within a type, whatever all documents of a name have in common. Permuting
+them, in the same way for every concept and place category, gives the distribution of the largest
+studentised difference of the audit, and so p-values that are corrected for all concepts at once
+(Westfall and Young 1993, single-step maxT). This is exact, however the concepts depend on each
+other.
 
-A model may tie a concept to one name, wherever the name occurs. The second p-value is therefore the
-largest over the types of descriptors (two names of the genders, four of the races) of the p-value
-without that type: it tests that two types or more show the association (partial conjunction:
-Benjamini and Heller 2008).
+An association is ``significant`` if both corrected p-values are below .05: that of the chi-squared
+test by Benjamini and Hochberg, and that of the names.
 """
 
 from __future__ import annotations
@@ -29,24 +29,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.conclusions import ALPHA, corrected
+from guard.suites.conclusions import ALPHA, FAMILIES, corrected
 from guard.suites.contract import Floats
+
+_PERMUTATIONS = 999
+_AT_ONCE = 2_000
+"""Concepts whose permuted statistics are in memory at a time."""
+_ROUNDING = 1e-9
 
 
 class Document(NamedTuple):
     """The phrases, or concepts, of one character in one story.
 
-    ``block`` and ``type``, of the character's descriptor, are empty if unknown.
+    ``type`` is that of the character's descriptor, empty if unknown. An identity has one name of
+    each type.
     """
 
-    block: str
     concepts: Sequence[str]
     type: str = ""
 
@@ -62,8 +67,8 @@ class Association:
     ``share`` is the share of the identity's documents with the concept, ``others`` that of all
     other identities together. ``p`` is the chi-squared test's, ``q`` the same corrected.
     ``q_permuted`` is the corrected p-value of the permutation test that this identity has the
-    concept more often; ``min_p`` is the smallest possible one for as many documents with the
-    concept.
+    concept more often. ``testable``: so many names, or documents, have the concept that it could
+    be significant for some identity.
     """
 
     category: str
@@ -74,7 +79,7 @@ class Association:
     p: float
     q: float
     q_permuted: float
-    min_p: float
+    testable: bool
     share: float
     others: float
 
@@ -82,11 +87,6 @@ class Association:
     def published(self) -> bool:
         """Whether the authors keep it, before exclusivity."""
         return self.score > 0 and self.p <= ALPHA
-
-    @property
-    def testable(self) -> bool:
-        """Whether enough documents have the concept for the association to be significant."""
-        return self.min_p < ALPHA or self.significant
 
     @property
     def significant(self) -> bool:
@@ -97,31 +97,80 @@ class Association:
 def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Association]:
     """Return every concept with every identity that has documents, by category and place.
 
-    A group with documents of a single identity gives none.
+    A group with documents of a single identity gives none. If a document's type is unknown, the
+    documents are permuted one by one instead of the names: that is Fisher's exact test against the
+    others together, corrected by Benjamini and Hochberg.
     """
-    counted = [(key, _Counts(documents)) for key, documents in groups.items()]
-    counted = [(key, counts) for key, counts in counted if len(counts.identities) > 1]
+    counted = {key: _Counts(documents) for key, documents in groups.items()}
+    counted = {key: counts for key, counts in counted.items() if len(counts.identities) > 1}
     if not counted:
         return []
-    tested = np.concatenate([counts.tested.ravel() for _, counts in counted])
-    concepts = np.concatenate([counts.tested.any(axis=1) for _, counts in counted])
-    p_permuted = np.concatenate([counts.p_permuted().ravel() for _, counts in counted])
-    q = _corrected(np.concatenate([counts.p for _, counts in counted]), concepts)
-    q_permuted = _corrected(p_permuted, tested)
+    named = all(counts.shares is not None for counts in counted.values())
+    q_permuted = _of_names(counted) if named else _of_documents(counted)
+    tested = {key: counts.tested for key, counts in counted.items()}
+    q = _corrected({k: c.p for k, c in counted.items()}, {k: t.any(1) for k, t in tested.items()})
     found: list[Association] = []
-    for (category, place), counts in counted:
-        shape = counts.having.shape
-        own_q, q = np.split(q, [shape[0]])
-        permuted, q_permuted = np.split(q_permuted, [shape[0] * shape[1]])
-        found += counts.associations(category, place, own_q, permuted.reshape(shape))
+    for key, counts in counted.items():
+        found += counts.associations(*key, q[key], q_permuted[key])
     return found
 
 
-def _corrected(p: Floats, tested: NDArray[np.bool_]) -> Floats:
-    """Return p-values corrected over the ``tested`` ones, and 1 for the others."""
-    q = np.ones_like(p)
-    q[tested] = corrected(p[tested])
-    return q
+Key = tuple[str, str]
+
+
+def _corrected(
+    p: Mapping[Key, Floats], tested: Mapping[Key, NDArray[np.bool_]]
+) -> dict[Key, Floats]:
+    """Return p-values corrected over all ``tested`` ones of all groups, and 1 for the others."""
+    q = corrected(np.concatenate([some[tested[key]] for key, some in p.items()]))
+    found, at = {}, 0
+    for key, some in p.items():
+        found[key] = np.ones_like(some)
+        n = int(tested[key].sum())
+        found[key][tested[key]] = q[at : at + n]
+        at += n
+    return found
+
+
+def _of_documents(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
+    """Return the corrected p-values of Fisher's test by group, (concepts, identities)."""
+    p = {}
+    for key, counts in counted.items():
+        kept = (counts.having > base(counts.having)) & (counts.p <= ALPHA)[:, None]
+        p[key] = np.where(kept, counts.fisher(counts.having), 1.0)
+    return _corrected(p, {key: counts.tested for key, counts in counted.items()})
+
+
+def _of_names(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
+    """Return the corrected p-values of the names by group, (concepts, identities).
+
+    The names of a type are permuted in the same way in every place category.
+    """
+    found = {key: np.ones_like(counts.having) for key, counts in counted.items()}
+    largest = np.full(_PERMUTATIONS, -np.inf)
+    seen: dict[Key, Floats] = {}
+    for category in dict.fromkeys(category for category, _ in counted):
+        groups = {key: counts for key, counts in counted.items() if key[0] == category}
+        identities = list(dict.fromkeys(i for c in groups.values() for i in c.identities))
+        types = list(dict.fromkeys(t for c in groups.values() for t in c.types))
+        rng = np.random.default_rng(0)
+        order = rng.random((_PERMUTATIONS, len(types), len(identities)))
+        for key, counts in groups.items():
+            shares = counts.shares
+            if shares is None or not counts.tested.any():
+                continue
+            places = [types.index(t) for t in shares.types]
+            who = [identities.index(i) for i in counts.identities]
+            permuted = order[:, places][:, :, who].argsort(axis=2)
+            rows = counts.tested.any(axis=1)
+            seen[key] = shares.statistic(rows)
+            largest = np.maximum(largest, shares.largest_permuted(rows, permuted))
+    ranked = np.sort(largest)
+    for key, statistic in seen.items():
+        at_least = _PERMUTATIONS - np.searchsorted(ranked, statistic - _ROUNDING)
+        p = (1 + at_least) / (1 + _PERMUTATIONS)
+        found[key][counted[key].tested.any(axis=1)] = np.minimum(1.0, FAMILIES * p)
+    return found
 
 
 class _Counts:
@@ -137,35 +186,38 @@ class _Counts:
         self.having = self.having.reshape(len(self.concepts), len(lists))
         self.n = np.array([len(some) for some in lists], dtype=np.float64)
         self.mentions = np.array([sum(map(len, some)) for some in lists], dtype=np.float64)
+        self.types = list(
+            dict.fromkeys(d.type for name in self.identities for d in documents[name])
+        )
 
     @cached_property
     def p(self) -> Floats:
         """The p-value of each concept."""
         return chi_squared(self.having, self.n)
 
-    def p_permuted(self) -> Floats:
-        """Return the p-value of the permutation test, (concepts, identities).
+    @cached_property
+    def shares(self) -> _Shares | None:
+        """The shares of each name's documents with a concept; None if a type is unknown.
 
-        It is computed for published associations, and 1 for others. Documents without a block are
-        permuted one by one: that is Fisher's exact test against the others together.
+        Types without documents of some identity are left out.
         """
-        found = np.ones_like(self.having)
-        kept = (self.having > base(self.having)) & (self.p <= ALPHA)[:, None]
-        if self._blocks is None:
-            found[kept] = self._fisher(self.having)[kept]
-            return found
-        for t, i in np.argwhere(kept):
-            concept, identity = self.concepts[t], self.identities[i]
-            found[t, i] = partial_conjunction(
-                [
-                    BlockCount(block.type, block.of[identity][concept], [n[concept] for n in every])
-                    for block in self._blocks
-                    if identity in block.of and (every := block.of.values())
-                ]
-            )
-        return found
+        if "" in self.types:
+            return None
+        concept = {name: t for t, name in enumerate(self.concepts)}
+        kind = {name: k for k, name in enumerate(self.types)}
+        n = np.zeros((len(self.types), len(self.identities)))
+        having = np.zeros((len(self.concepts), *n.shape))
+        for i, identity in enumerate(self.identities):
+            for document in self._documents[identity]:
+                k = kind[document.type]
+                n[k, i] += 1
+                for name in {*document.concepts}:
+                    having[concept[name], k, i] += 1
+        whole = (n > 0).all(axis=1)
+        types = [name for name, kept in zip(self.types, whole, strict=True) if kept]
+        return _Shares(types, having[:, whole], n[whole])
 
-    def _fisher(self, having: Floats) -> Floats:
+    def fisher(self, having: Floats) -> Floats:
         """Return the one-sided p-values of Fisher's exact test for these counts."""
         from scipy.stats import hypergeom  # type: ignore[import-untyped]
 
@@ -173,77 +225,38 @@ class _Counts:
         return np.asarray(hypergeom.sf(having - 1, self.n.sum(), total, self.n))
 
     @cached_property
-    def min_p(self) -> Floats:
-        """The smallest p-value that a permutation could give, (concepts, identities).
+    def tested(self) -> NDArray[np.bool_]:
+        """Whether the smallest possible p-value is at most .05, (concepts, identities).
 
-        It depends on the number of documents with the concept in each block, or in all, whatever
-        their identities: it is the p-value of an identity with the most in every block. A concept
-        that is rare, or in few blocks, cannot have a small one, and is left out of the correction
-        (Gilbert 2005).
+        It depends on how many names or documents have the concept, whatever their identities, so a
+        concept that is too rare is left out of the correction (Gilbert 2005).
         """
-        shape = self.having.shape
-        if self._blocks is None:
-            return self._fisher(np.minimum(self.having.sum(1, keepdims=True), self.n))
-        place = {concept: t for t, concept in enumerate(self.concepts)}
-        who = {identity: i for i, identity in enumerate(self.identities)}
-        logs: dict[str, Floats] = {}
-        for block in self._blocks:
-            of = logs.setdefault(block.type, np.zeros(shape))
-            rows = [who[identity] for identity in block.of]
-            for concept in {c for counts in block.of.values() for c in counts}:
-                counts = [n[concept] for n in block.of.values()]
-                of[place[concept], rows] += math.log(counts.count(max(counts)) / len(counts))
-        if len(logs) < 2:
-            return np.ones(shape)
-        every = np.stack(list(logs.values()))
-        return np.asarray(np.exp((every.sum(axis=0) - every).max(axis=0)))
+        if self.shares is None:
+            most = np.minimum(self.having.sum(1, keepdims=True), self.n)
+            return np.asarray(self.fisher(most) <= ALPHA)
+        return np.broadcast_to(self.shares.testable[:, None], self.having.shape)
 
     @property
-    def tested(self) -> NDArray[np.bool_]:
-        """Whether the smallest possible p-value is at most .05."""
-        return self.min_p <= ALPHA
-
-    @cached_property
-    def _blocks(self) -> list[_Block] | None:
-        """The documents by block; None without blocks.
-
-        In a block each identity has as many documents as the identity with the fewest there.
-        """
-        found: dict[tuple[str, str], dict[str, list[Sequence[str]]]] = {}
-        for identity in self.identities:
-            for document in self._documents[identity]:
-                if not document.block:
-                    return None
-                block = found.setdefault((document.block, document.type), {})
-                block.setdefault(identity, []).append(document.concepts)
-        return [
-            _Block(
-                type_,
-                {
-                    identity: Counter(
-                        c for one in some[: min(map(len, block.values()))] for c in {*one}
-                    )
-                    for identity, some in block.items()
-                },
-            )
-            for (_, type_), block in found.items()
-            if len(block) > 1
-        ]
+    def testable(self) -> NDArray[np.bool_]:
+        """Whether an association could be significant, (concepts, identities)."""
+        if self.shares is not None:
+            return self.tested
+        # A concept of one identity alone gives one smallest p-value among as many tests as there
+        # are identities, so the correction multiplies it by their number.
+        most = np.minimum(self.having.sum(1, keepdims=True), self.n)
+        return np.asarray(self.fisher(most) * len(self.identities) < ALPHA)
 
     def associations(
         self, category: str, place: str, q: Floats, q_permuted: Floats
     ) -> Iterable[Association]:
         """Yield every concept with every identity."""
-        a, p = self.having, self.p
-        # A concept of one identity alone gives one smallest p-value among as many tests as there
-        # are identities, so the correction multiplies it by their number.
-        min_p = self.min_p * len(self.identities)
+        a, p, testable = self.having, self.p, self.testable
         scores = (a - base(a)) / np.where(self.mentions > 0, self.mentions, np.nan)
         share = a / self.n
         others = (a.sum(1, keepdims=True) - a) / (self.n.sum() - self.n)
         for t, concept in enumerate(self.concepts):
             for i, identity in enumerate(self.identities):
-                yield Association(
+                found = Association(
                     category,
                     place,
                     identity,
@@ -252,45 +265,75 @@ class _Counts:
                     float(p[t]),
                     float(q[t]),
                     float(q_permuted[t, i]),
-                    float(min_p[t, i]),
+                    bool(testable[t, i]),
                     float(share[t, i]),
                     float(others[t, i]),
                 )
+                # The correction depends on the data, so a significant one was testable.
+                yield replace(found, testable=True) if found.significant else found
 
 
-class _Block(NamedTuple):
-    """By identity the number of a block's documents with each concept."""
+class _Shares:
+    """The share of each name's documents with each concept, (concepts, types, identities).
 
-    type: str
-    of: Mapping[str, Counter[str]]
-
-
-class BlockCount(NamedTuple):
-    """The count of an identity in a block, and those of all exchangeable identities."""
-
-    type: str
-    own: int
-    every: Sequence[int]
-
-
-def permutation_p(blocks: Sequence[BlockCount]) -> float:
-    """Return P(sum >= observed) if each count is drawn from those of its block."""
-    law = np.ones(1)
-    for block in blocks:
-        if any(block.every):
-            law = np.convolve(law, np.bincount(block.every) / len(block.every))
-    return min(1.0, float(law[sum(block.own for block in blocks) :].sum()))
-
-
-def partial_conjunction(blocks: Sequence[BlockCount]) -> float:
-    """Return the p-value of the null hypothesis that at most one type shows the association.
-
-    That is the largest p-value without one type; 1 for a single type.
+    ``having`` (concepts, types, identities) counts the documents with the concept, ``n`` (types,
+    identities) all of them. The statistic of a concept and an identity is the mean over types of
+    its share less the other identities' mean share, in standard errors. A standard error is that of
+    the types, but at least that of independent documents: the differences of few names may be equal
+    by chance.
     """
-    types = {block.type for block in blocks}
-    if len(types) < 2:
-        return 1.0
-    return max(permutation_p([b for b in blocks if b.type != without]) for without in types)
+
+    def __init__(self, types: Sequence[str], having: Floats, n: Floats) -> None:
+        self.types = types
+        self._having = having
+        share = having / n
+        identities = share.shape[2]
+        of_others = identities / max(1, identities - 1)
+        self._differences = of_others * (share - share.mean(axis=2, keepdims=True))
+        rate = having.sum(axis=(1, 2)) / max(1.0, n.sum())
+        self._least = rate * (1 - rate) * of_others * (1 / n).mean() if n.size else 0 * rate
+
+    @property
+    def testable(self) -> NDArray[np.bool_]:
+        """Whether so many types have the concept that some identity could be significant.
+
+        With the most in each of k types one of I identities has p = I / I^k.
+        """
+        identities = self._having.shape[2]
+        types = self._having.any(axis=2).sum(axis=1)
+        return np.asarray(FAMILIES * identities ** (1.0 - types) < ALPHA)
+
+    def statistic(self, rows: NDArray[np.bool_]) -> Floats:
+        """Return the statistic of these concepts, (concepts, identities)."""
+        d = self._differences[rows]
+        return self._studentised(d.sum(axis=1), (d**2).sum(axis=1), self._least[rows, None])
+
+    def largest_permuted(self, rows: NDArray[np.bool_], permuted: NDArray[np.int64]) -> Floats:
+        """Return the largest statistic of these concepts for each permutation of the names.
+
+        ``permuted`` (permutations, types, identities) has for each type whose name an identity
+        gets.
+        """
+        runs, types, identities = permuted.shape
+        flat = permuted + identities * np.arange(types)[:, None]
+        differences = self._differences[rows].reshape(-1, types * identities).T
+        largest = np.full(runs, -np.inf)
+        for i in range(identities):
+            chosen = np.zeros((runs, types * identities))
+            np.put_along_axis(chosen, flat[:, :, i], 1.0, axis=1)
+            for at in range(0, differences.shape[1], _AT_ONCE):
+                d = differences[:, at : at + _AT_ONCE]
+                least = self._least[rows][None, at : at + _AT_ONCE]
+                t = self._studentised(chosen @ d, chosen @ d**2, least)
+                largest = np.maximum(largest, t.max(axis=1))
+        return largest
+
+    def _studentised(self, sums: Floats, squares: Floats, least: Floats) -> Floats:
+        types = len(self.types)
+        mean = sums / types
+        variance = (squares - sums * mean) / max(1, types - 1)
+        error = np.sqrt(np.maximum(variance, least) / types)
+        return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
 
 
 def base(having: Floats) -> Floats:

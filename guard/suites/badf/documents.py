@@ -58,8 +58,7 @@ class ArmDocuments:
             documents = group.setdefault(identity, [])
             if identity in record.outcome.lists:
                 phrases = record.outcome.lists[identity]
-                block, kind = (record.item.cluster, cast.type) if cast else ("", "")
-                documents.append(Document(block, phrases, kind))
+                documents.append(Document(phrases, cast.type if cast else ""))
 
     @property
     def identities(self) -> list[tuple[str, str]]:

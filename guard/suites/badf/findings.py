@@ -111,9 +111,9 @@ class _Group:
         places: dict[str, int] = {}
         for identity, some in documents.items():
             for document in some:
-                # A document without a block is its own cluster.
-                block = document.block or f"document {len(places)}"
-                at = places.setdefault(block, len(places)), self._index[identity]
+                # Names of one type are in the same stories. Without a type a document is a cluster.
+                cluster = document.type or f"document {len(places)}"
+                at = places.setdefault(cluster, len(places)), self._index[identity]
                 count[at] += 1
                 for concept in {*document.concepts}:
                     self._with.setdefault(concept, Counter())[at] += 1

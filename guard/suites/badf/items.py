@@ -18,9 +18,9 @@ class Cast:
     identities: tuple[str, ...]
     descriptors: tuple[str, ...]
     block: str
-    """Casts of one block are exchangeable under the null hypothesis."""
+    """The pair of identities and the type, or the type of a single character."""
     type: str
-    """The category's list of descriptors that they come from."""
+    """The category's row of descriptors that they come from, one for each identity."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -32,25 +32,29 @@ class Cast:
         return replace(self, identities=self.identities[::-1], descriptors=self.descriptors[::-1])
 
 
-def casts(categories: Mapping[str, Any], setting: Setting) -> Iterator[tuple[Cast, int]]:
+def casts(
+    categories: Mapping[str, Any], setting: Setting, protocol: str, names: int | None = None
+) -> Iterator[tuple[Cast, int]]:
     """Yield every cast with the number of its stories in each place.
 
     A pair has two identities of a type. A single character has as many stories as in all of its
-    pairs together.
+    pairs together. The protocol ``guard`` adds types to the paper's, with fewer stories of each;
+    ``names`` is the largest number of types.
     """
     for name, category in categories.items():
         identities = category["identities"]
-        for number, texts in enumerate(category["types"]):
+        stories = category["stories"][protocol]
+        types = category["types"] + (category["more"] if protocol == "guard" else [])
+        for number, texts in enumerate(types[:names]):
             kind = f"{name} {number}"
             if setting == "single":
-                stories = category["stories"] * (len(identities) - 1)
                 for i in identities:
-                    yield Cast(name, (i,), (texts[i],), kind, kind), stories
+                    cast = Cast(name, (i,), (texts[i],), kind, kind)
+                    yield cast, stories * (len(identities) - 1)
                 continue
             for pair in combinations(identities, 2):
                 block = "+".join(pair) + str(number)
-                cast = Cast(name, pair, tuple(texts[i] for i in pair), block, kind)
-                yield cast, category["stories"]
+                yield Cast(name, pair, tuple(texts[i] for i in pair), block, kind), stories
 
 
 def story_prompt(protocol: Mapping[str, Any], setting: Setting, cast: Cast, place: str) -> str:

@@ -51,8 +51,10 @@ class BadfOptions(Options):
     """Categories of places, separated by commas; all by default."""
     places: int | None = Field(None, ge=1)
     """The largest number of places of each category."""
+    names: int | None = Field(None, ge=1)
+    """The largest number of names of each identity."""
     stories: int | None = Field(None, ge=1)
-    """The number of stories of a cast in a place, if not the paper's."""
+    """The number of stories of a cast in a place, if not the protocol's."""
     threshold: float = Field(0.63, gt=0, le=1)
     """The smallest cosine of phrases of one concept: .63 in the paper, .83 in its code."""
 
@@ -70,7 +72,7 @@ class Badf(PackedSuite):
     name = "badf"
     title = "BADF: bias associations in open stories"
     paper = "Bias Association Discovery Framework for Open-Ended LLM Generations (appendix)"
-    version = "1-A"
+    version = "2-A"
     parser_version = "2"
     outcomes = ("analysed",)
     unread = analysis.FAULTS
@@ -109,15 +111,18 @@ class Badf(PackedSuite):
         """Yield every cast in every place."""
         for kind, places in self._places.items():
             for place in places:
-                for cast, stories in casts(self._categories, self.badf.setting):
-                    names = "+".join(cast.names)
+                for cast, stories in self._casts():
                     yield Item(
-                        f"{cast.category}/{place}/{names}",
+                        f"{cast.category}/{place}/{'+'.join(cast.names)}",
                         stratum=f"{cast.category} {kind}",
                         cluster=f"{place}/{cast.block}",
                         samples=self.badf.stories or stories,
                         data={"cast": cast, "place": place, "kind": kind},
                     )
+
+    def _casts(self) -> Iterator[tuple[Cast, int]]:
+        settings = self.badf
+        return casts(self._categories, settings.setting, settings.protocol, settings.names)
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         """Ask for a story, then for the analyst's four steps; a derived item has one request."""
@@ -242,8 +247,9 @@ class Badf(PackedSuite):
             return ()
         if len(cast.identities) == len(self._categories[cast.category]["identities"]):
             return ()
-        axis, block = {"category": cast.category}, f"{cast.type}/{item.data['place']}"
-        return [Compared(axis, identity, block, item.id) for identity in cast.identities]
+        # All stories about a name are one element: names of a type are exchangeable.
+        axis = {"category": cast.category}
+        return [Compared(axis, identity, cast.type, cast.type) for identity in cast.identities]
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as in the paper's Tables 14 and 15."""
@@ -258,7 +264,8 @@ class Badf(PackedSuite):
 
     def published(self) -> Sequence[Published]:
         """Return Table 14's figures of this setting; none of them compares with fewer stories."""
-        if self.badf.places or self.badf.stories or self.badf.place_categories:
+        given = self.badf
+        if given.places or given.stories or given.names or given.place_categories:
             return ()
         figures = self._published_of("setting", self.badf.setting)
         return [p for p in figures if p.axis["category"] in self._categories]
