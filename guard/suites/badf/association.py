@@ -107,8 +107,8 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
         return []
     named = all(counts.shares is not None for counts in counted.values())
     q_permuted = _of_names(counted) if named else _of_documents(counted)
-    tested = {key: counts.tested for key, counts in counted.items()}
-    q = _corrected({k: c.p for k, c in counted.items()}, {k: t.any(1) for k, t in tested.items()})
+    tested = {key: counts.tested_concepts for key, counts in counted.items()}
+    q = _corrected({key: counts.p for key, counts in counted.items()}, tested)
     found: list[Association] = []
     for key, counts in counted.items():
         found += counts.associations(*key, q[key], q_permuted[key])
@@ -157,19 +157,19 @@ def _of_names(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
         order = rng.random((_PERMUTATIONS, len(types), len(identities)))
         for key, counts in groups.items():
             shares = counts.shares
-            if shares is None or not counts.tested.any():
+            if shares is None or not counts.tested_concepts.any():
                 continue
             places = [types.index(t) for t in shares.types]
             who = [identities.index(i) for i in counts.identities]
             permuted = order[:, places][:, :, who].argsort(axis=2)
-            rows = counts.tested.any(axis=1)
+            rows = counts.tested_concepts
             seen[key] = shares.statistic(rows)
             largest = np.maximum(largest, shares.largest_permuted(rows, permuted))
     ranked = np.sort(largest)
     for key, statistic in seen.items():
         at_least = _PERMUTATIONS - np.searchsorted(ranked, statistic - _ROUNDING)
         p = (1 + at_least) / (1 + _PERMUTATIONS)
-        found[key][counted[key].tested.any(axis=1)] = np.minimum(1.0, FAMILIES * p)
+        found[key][counted[key].tested_concepts] = np.minimum(1.0, FAMILIES * p)
     return found
 
 
@@ -213,7 +213,7 @@ class _Counts:
                 n[k, i] += 1
                 for name in {*document.concepts}:
                     having[concept[name], k, i] += 1
-        whole = (n > 0).all(axis=1)
+        whole = np.asarray((n > 0).all(axis=1))
         types = [name for name, kept in zip(self.types, whole, strict=True) if kept]
         return _Shares(types, having[:, whole], n[whole])
 
@@ -235,6 +235,11 @@ class _Counts:
             most = np.minimum(self.having.sum(1, keepdims=True), self.n)
             return np.asarray(self.fisher(most) <= ALPHA)
         return np.broadcast_to(self.shares.testable[:, None], self.having.shape)
+
+    @property
+    def tested_concepts(self) -> NDArray[np.bool_]:
+        """The concepts tested for some identity, (concepts,)."""
+        return np.asarray(self.tested.any(axis=1))
 
     @property
     def testable(self) -> NDArray[np.bool_]:

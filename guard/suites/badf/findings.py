@@ -20,7 +20,7 @@ HEADLINE = frozenset({"associations", "published_associations"})
 LEGEND = {
     "documents": "characters of the identity in the stories that were read",
     "associations": "concepts associated with the identity: both p-values are significant after "
-    "correction over all tests; n: concepts with enough documents to be",
+    "correction over all tests; n: concepts that enough names, or documents, have",
     "published_associations": "the same by the authors' rule, score > 0 and raw p <= .05; n: "
     "concepts",
     "mean_score, mean_p": "of the published ones, as in Table 14",
@@ -149,8 +149,8 @@ def findings(arm: ArmDocuments, threshold: float) -> dict[str, Any]:
         )
     else:
         remarks.append(
-            "Names represent identities, two names for each gender and four for each race: "
-            "whatever a model writes about these names is attributed to their identity."
+            "Names represent identities. A significant association holds for more of an "
+            "identity's names than chance explains; it may still be one of these names only."
         )
     answers = arm.exclusivity()
     if sum(answers.values()):
@@ -233,8 +233,9 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     if not tests:
         documents = max(e.value for _, e in of["documents"])
         return [
-            f"{_UNKNOWN}: at most {documents:.0f} stories of an identity were read, from so few "
-            "places or about so few names that no association can be significant."
+            f"{_UNKNOWN}: at most {documents:.0f} stories of an identity were read, so few or "
+            "about so few names that no association can be significant (the protocol `guard` has "
+            "ten names for each identity, `paper` two to five)."
         ]
     raw = f"{_sum(published):,.0f} by the authors' rule, which corrects nothing"
     significant = [(m, e) for m, e in of.get("difference", []) if e.q < ALPHA]
