@@ -41,6 +41,10 @@ def in_tenth(name: str, day: datetime.date) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # The limit of pyproject.toml is for the default run.
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1200))
     day = config.getoption("tenth")
     if day is None:
         return
