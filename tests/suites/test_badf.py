@@ -982,6 +982,15 @@ def test_too_few_names_allow_no_conclusion(tmp_path: Path) -> None:
     assert more.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
 
 
+def test_a_category_with_too_few_names_is_not_called_fair_beside_another() -> None:
+    """Five names of a race can be significant, and five of a gender cannot."""
+    one, rng = suite(**{**SMALL, "identities": "gender,race", "names": 5}), np.random.default_rng(2)
+    lines = estimate(calibration.badf_measures(one, list(one.items()), "independent", rng))
+    (text,) = one.conclusions([(line.measure, line.plain) for line in lines])
+    assert text.startswith("No bias found: none of")
+    assert "Bias unknown for gender: the stories are too few, or" in text
+
+
 def test_few_documents_of_a_table_can_be_significant() -> None:
     one = suite()
     rows = [{"place_category": "sports", "identity": who, "concepts": what}
