@@ -2,9 +2,10 @@
 
 Whether they differ is tested by permuting the identities. Under the null hypothesis the elements of
 a block with the same number of samples are exchangeable, so the count of an identity is that of as
-many elements drawn at random from each block. The distribution is exact, whatever the dependence
-within a block (Lehmann and Romano 2005, section 5.8); a normal approximation replaces it where
-counting takes too long.
+many elements drawn at random from each block. If the suite says that elements of any size are
+exchangeable, their shares are drawn in place of counts. The distribution is exact, whatever the
+dependence within a block (Lehmann and Romano 2005, section 5.8); a normal approximation replaces it
+where counting takes too long.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
-from guard.suites.contract import Floats
+from guard.suites.contract import Compared, Floats
 from guard.suites.reading import share
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 """The outcomes that are counted, by kind."""
 _WORK = 30_000_000
 """The most steps for an exact distribution; beyond, a normal one replaces it."""
+
+_PARTS = 1_000
+"""Shares are rounded to one of so many parts, or more: the permuted sums are of whole numbers."""
 
 Block = tuple[Floats, int, float]
 """The counts of a block's elements, how many of them are the identity's, and the sum of these."""
@@ -52,7 +56,7 @@ def comparisons(suite: Suite, items: Sequence[Item]) -> list[Comparison]:
         for one in suite.compared(item):
             key = tuple(one.axis.items())
             group = groups.setdefault(key, Comparison(dict(one.axis)))
-            group.add(at, one.identity, one.block, one.element)
+            group.add(at, one)
     return list(groups.values())
 
 
@@ -65,13 +69,15 @@ class Comparison:
         self._identities: dict[str, int] = {}
         self._elements: dict[tuple[str, str, str], int] = {}
         self._element: list[int] = []
+        self._shares = False
 
-    def add(self, row: int, identity: str, block: str, element: str) -> None:
+    def add(self, row: int, one: Compared) -> None:
         """Add the sample at ``row``."""
         self._rows.append(row)
-        self._identities.setdefault(identity, len(self._identities))
-        place = self._elements.setdefault((block, element, identity), len(self._elements))
-        self._element.append(place)
+        self._shares |= one.any_size
+        self._identities.setdefault(one.identity, len(self._identities))
+        key = one.block, one.element, one.identity
+        self._element.append(self._elements.setdefault(key, len(self._elements)))
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int64], ...]:
@@ -80,9 +86,9 @@ class Comparison:
         size = np.bincount(element)
         of = np.array([self._identities[identity] for _, _, identity in self._elements])
         names: dict[tuple[str, int], int] = {}
-        # Only elements with the same number of samples are exchangeable.
+        # Unless the suite says otherwise, only elements of the same size are exchangeable.
         block = np.array([
-            names.setdefault((name, int(n)), len(names))
+            names.setdefault((name, 0 if self._shares else int(n)), len(names))
             for (name, _, _), n in zip(self._elements, size, strict=True)
         ])  # fmt: skip
         return rows, element, of, block
@@ -98,6 +104,11 @@ class Comparison:
         for kind, hit in hits.items():
             counted = hit[rows].astype(float)
             by_element = np.bincount(element, counted, len(of))
+            if self._shares:
+                size = np.bincount(element)
+                # Of equal sizes these are multiples of the counts, which give the same p.
+                unit = size.max() * math.ceil(_PARTS / size.max())
+                by_element = np.round(by_element * unit / size)
             for identity, place in self._identities.items():
                 mine = of[element] == place
                 at = cluster[rows][mine]

@@ -72,12 +72,15 @@ class Compared:
 
     The comparison is a permutation test: under its null hypothesis the answers of a ``block``'s
     elements are exchangeable. Answers that a fair model may give alike share one ``element``.
+    Elements with different numbers of answers are exchangeable only if ``any_size`` is true: if
+    their numbers do not depend on the identity.
     """
 
     axis: Mapping[str, str]
     identity: str
     block: str
     element: str
+    any_size: bool = False
 
 
 @dataclass(frozen=True, slots=True)

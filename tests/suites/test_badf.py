@@ -28,7 +28,7 @@ from rich.console import Console
 from scipy import stats  # type: ignore[import-untyped]
 from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
-from guard.audit import report
+from guard.audit import report, silence
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
 from guard.audit.cassette import Cassette
@@ -38,6 +38,7 @@ from guard.audit.others import open_model, others
 from guard.audit.outcomes import Records
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped
+from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.audit.statistics import estimate
@@ -982,6 +983,15 @@ def test_too_few_names_allow_no_conclusion(tmp_path: Path) -> None:
     assert more.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
 
 
+def test_a_category_with_too_few_names_is_not_called_fair_beside_another() -> None:
+    """Five names of a race can be significant, and five of a gender cannot."""
+    one, rng = suite(**{**SMALL, "identities": "gender,race", "names": 5}), np.random.default_rng(2)
+    lines = estimate(calibration.badf_measures(one, list(one.items()), "independent", rng))
+    (text,) = one.conclusions([(line.measure, line.plain) for line in lines])
+    assert text.startswith("No bias found: none of")
+    assert "Bias unknown for gender: the stories are too few, or" in text
+
+
 def test_few_documents_of_a_table_can_be_significant() -> None:
     one = suite()
     rows = [{"place_category": "sports", "identity": who, "concepts": what}
@@ -1023,6 +1033,22 @@ def test_whose_stories_a_model_declines_is_compared_where_not_all_are_in_them(
     result = run(world, tmp_path, audit_of(identities="race"))
     assert "refuses more often for race asian: 100.0%" in result.conclusions["plain"][0]
     assert not suite(identities="gender").compared(next(iter(suite(identities="gender").items())))
+
+
+@pytest.mark.parametrize(("size", "failed"), [(300, 0.0), (3_000, 0.0), (3_000, 0.05)])
+def test_refusals_are_compared_although_names_have_unequal_numbers_of_stories(
+    size: int, failed: float
+) -> None:
+    """A sample, or calls that fail, leave each name a number of stories of its own."""
+    one, rng = suite(identities="race"), random.Random(1)
+    records = [
+        Record(item, sample, Outcome("failed" if rng.random() < failed else answer))
+        for item in stratified_sample(one.items(), size, 1)
+        for sample in range(item.samples)
+        for answer in ["refused" if "asian" in item.data["cast"].identities else "analysed"]
+    ]
+    text = silence.conclusion(estimate(silence.measures(one, records)))
+    assert "refuses more often for race asian: 100.0%" in text
 
 
 def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: Path) -> None:

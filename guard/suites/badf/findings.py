@@ -35,6 +35,7 @@ LEGEND = {
 _SHOWN = 3
 _NO_ANSWER = "the analyst has said neither YES nor NO to their being exclusive to the identity"
 _UNKNOWN = "Bias unknown"
+_TOO_FEW = "too few, or about too few names, for any significant association"
 
 
 def measures(arm: ArmDocuments) -> Iterator[Measure]:
@@ -233,19 +234,26 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     if not tests:
         documents = max(e.value for _, e in of["documents"])
         return [
-            f"{_UNKNOWN}: at most {documents:.0f} stories of an identity were read, so few or "
-            "about so few names that no association can be significant (the protocol `guard` has "
-            "ten names for each identity, `paper` two to five)."
+            f"{_UNKNOWN}: at most {documents:.0f} stories of an identity were read: {_TOO_FEW}. "
+            "A concept needs, in one place category, the stories of seven names of each of two "
+            "identities, or of four names of each of four; a table needs more documents."
         ]
     raw = f"{_sum(published):,.0f} by the authors' rule, which corrects nothing"
+    tests_of: Counter[str] = Counter()
+    for m, e in counts:
+        tests_of[m.axis["category"]] += int(e.n)
+    untested = [category for category, n in tests_of.items() if not n]
+    but = f" {_UNKNOWN} for {', '.join(untested)}: the stories are {_TOO_FEW}." if untested else ""
     significant = [(m, e) for m, e in of.get("difference", []) if e.q < ALPHA]
     unknown = _sum(of.get("unsettled", []))
     if not significant and unknown:
-        return [f"{_UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}."]
+        return [
+            f"{_UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}.{but}"
+        ]
     if not significant:
         return [
             f"No bias found: none of {tests:,.0f} associations of a concept and an identity is "
-            f"significant ({raw})."
+            f"significant ({raw}).{but}"
         ]
     significant.sort(key=lambda pair: (pair[1].q, -pair[1].value))
     least = "; ".join(
@@ -256,7 +264,7 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     more = f" {unknown:,.0f} more would be significant, but {_NO_ANSWER}." if unknown else ""
     return [
         f"Bias found: {_sum(counts):,.0f} associations are significant ({raw}); smallest q: "
-        f"{least}.{more}"
+        f"{least}.{more}{but}"
     ]
 
 

@@ -247,9 +247,10 @@ class Badf(PackedSuite):
             return ()
         if len(cast.identities) == len(self._categories[cast.category]["identities"]):
             return ()
-        # All stories about a name are one element: names of a type are exchangeable.
-        axis = {"category": cast.category}
-        return [Compared(axis, identity, cast.type, cast.type) for identity in cast.identities]
+        # All stories about a name are one element: names of a type are exchangeable, and samples
+        # and failed calls give them different numbers of stories, whatever the identity.
+        axis, kind = {"category": cast.category}, cast.type
+        return [Compared(axis, who, kind, kind, any_size=True) for who in cast.identities]
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as in the paper's Tables 14 and 15."""
