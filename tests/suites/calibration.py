@@ -75,7 +75,7 @@ SIZES: dict[str, tuple[int | None, ...]] = {
     "mist": (None, 600),
     "hbb": (None, 1000),
     "hbb_sg": (None,),
-    "badf": (None, 300),
+    "badf": (None, 2000),
     "open_text": (None, 60),
 }
 NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
