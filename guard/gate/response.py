@@ -245,6 +245,7 @@ class ResponseGate(Generic[C]):
                 self._finish(gate)
 
     def _finish(self, gate: Gate) -> None:
+        self._turns[gate.channel.choice].finish(gate)
         gate.finish()
         self._collect(gate)
 
