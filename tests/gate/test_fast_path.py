@@ -93,6 +93,15 @@ def test_most_chunks_take_the_fast_path() -> None:
     assert codec.taken == 199
 
 
+@pytest.mark.parametrize("pieces", [["\\u0058", " here"], ["\\u00", "58", " here"]])
+def test_the_fast_path_leaves_no_escape_undecoded(pieces: list[str]) -> None:
+    gate = ResponseGate(FastCodec(), Policy())
+    for text in ["A quiet ", *pieces]:
+        gate.push(Chunk({Channel(): text}))
+    gate.finish()
+    assert [job.window.text for job in gate.pending()] == ["A quiet X here"]
+
+
 def one(delta: Delta, index: int = 0, finish: str | None = None) -> StreamingChoices:
     return StreamingChoices(index=index, delta=delta, finish_reason=finish)
 
