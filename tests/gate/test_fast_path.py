@@ -122,6 +122,7 @@ def test_the_fast_path_reads_litellms_own_chunks() -> None:
     )
 
 
+token = {"token": "x", "logprob": 0.0, "bytes": None, "top_logprobs": []}
 call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
 
 
@@ -132,6 +133,7 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
         chunk_of(Delta(content=None)),
         chunk_of(Delta(content="x"), index=1),
         chunk_of(Delta(content="x"), finish="stop"),
+        made([StreamingChoices(index=0, delta=Delta(content="x"), logprobs={"content": [token]})]),
         chunk_of(Delta(content="x", tool_calls=[call])),
         chunk_of(Delta(content="x", function_call={"name": "f", "arguments": "{"})),
         chunk_of(Delta(content="x", audio={"transcript": "said"})),
