@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
+from copy import copy
 
 #: Context segments where no policy sets another number.
 CONTEXT_SEGMENTS = 2
@@ -29,6 +30,12 @@ class Context:
         self._since = 0
         for segment in before:
             self.add(segment)
+
+    def copy(self) -> Context:
+        """Return a copy that can be added to by itself."""
+        copied = copy(self)
+        copied._last = self._last.copy()
+        return copied
 
     def add(self, segment: str) -> None:
         """Add the segment that was judged last."""

@@ -26,13 +26,15 @@ class TextEdit(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A segment that waits for its verdict.
+    """A segment that waits for its verdict, or for those before it if it needs none.
 
-    ``sent_to`` is None for a complete segment. For an incomplete one that is judged early, it is
-    the offset in the text as sent up to which text may go out; it includes an incomplete escape.
+    White space needs no verdict, nor does a segment that was judged early with the same window.
+    ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
+    the text as sent up to which text may go out; it includes an incomplete escape.
     """
 
     segment: Segment
+    needs_verdict: bool
     sent_to: int | None = None
 
 
@@ -50,8 +52,9 @@ class Gate:
     unfinished sentence of an earlier channel that this one continues. It was judged there and is
     judged again as the beginning of the first segment here.
 
-    A segment that cannot wait for its end is judged while incomplete (``judge_open``), so that
-    harmless text may go out; it is judged again once it is complete.
+    Text that cannot wait for the end of its segment is judged early (``judge_open``), as if the
+    channel ended there, so that harmless text may go out. What follows may change its segments:
+    those that changed are judged again once they are complete.
 
     Segments are cut from the text with its JSON escapes decoded. The text fed and the edits
     returned count characters as they were sent.
@@ -79,7 +82,6 @@ class Gate:
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Context(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
-        self._beginnings = 0  # how many of them are incomplete segments judged early
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
@@ -90,7 +92,8 @@ class Gate:
         self._sent_to = 0  # the same in the text as sent
         self._asked_to = 0  # offset up to which the open segment was judged early
         self._asked_sent = 0  # the same in the text as sent
-        self._early: Window | None = None  # the last window of an incomplete segment
+        # The windows judged early, by the offsets where their segments start.
+        self._early: dict[int, Window] = {}
         #: The last segment, if the channel ended inside a sentence. The next text continues it.
         self.unfinished = continues
         # The end of the last biased segment: a finding of the next one up to here is the same one.
@@ -185,35 +188,24 @@ class Gate:
         return self._segmenter.closing is not None
 
     def judge_open(self) -> None:
-        """Ask for a verdict on the incomplete open segment, so that its text may go out."""
+        """Ask for verdicts on the open text as if the channel ended here, so that it may go out."""
         if not self.holds:
             return
-        segmenter, start = self._segmenter, self._segmenter.start
-        fresh, self._asked_to, end = self.held_from, segmenter.fed, segmenter.closing
-        text = segmenter.open if end is None else segmenter.open[: end - start]
-        segment = Segment(text, start, start, start + len(text), segmenter.fed)
-        self._asked_sent = self._sent_all
-        self._asked.append(_Asked(segment, self._asked_sent))
-        self._beginnings += 1
+        fed = self._segmenter.fed
+        # Without a segment, an escape that has begun waits alone.
+        segments = self._segmenter.if_finished() or [Segment("", fed, fed, fed, fed)]
+        context, user = self._context.copy(), self._user
+        early: dict[int, Window] = {}
+        for segment in segments:
+            last = segment is segments[-1]
+            sent_to = self._sent_all if last else self._escapes.sent(segment.release)
+            if window := self._ask(segment, context, user, sent_to):
+                early[segment.start] = window
+                user = ""
         if self._flow is not None:
-            self._free.append(self._flow.free)
-        if segment.text.strip():
-            self._early = Window(segment.text, self._context.shown(), self._user or None)
-            self._new.append((self._early, fresh))
-        self._pass_blanks()
-
-    def same_as_early(self, window: Window) -> bool:
-        """Whether ``window`` equals the one judged early: no text was added to its segment."""
-        early = self._early
-        return early is not None and early is not window and early == window
-
-    def resolve_as_early(self) -> None:
-        """Resolve the oldest window by the verdict on the same text, which was judged early."""
-        self._early = None
-        segment = self._take().segment
-        self._resolve_to(segment.release)
-        self._forget(segment.release)
-        self._pass_blanks()
+            self._free += [self._flow.free] * len(segments)
+        self._early, self._asked_to, self._asked_sent = early, fed, self._sent_all
+        self._pass_known()
 
     def flow(self) -> None:
         """Release text ahead of its verdict; everything before it in its choice is resolved."""
@@ -239,7 +231,7 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, early_to = self._take()
+        segment, _, early_to = self._take()
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and self.channel.kind == "tool":
             action = "terminate"  # text put inside arguments could change what the tool does
@@ -264,9 +256,7 @@ class Gate:
             self._free.clear()
         if verdict.biased:
             self._found_to = segment.end
-        if early_to is None and not self._beginnings:
-            self._early = None  # the segment is over
-        elif early_to is not None and not self.stopped:
+        if early_to is not None and not self.stopped:
             self._let_out(early_to)
         decision = Decision(
             action=action,
@@ -275,8 +265,9 @@ class Gate:
             span=self._sent(Span(max(segment.start, 0), segment.end)),
             counted=not repeats,
         )
-        self._forget(segment.release if early_to is None else segment.start)
-        self._pass_blanks()
+        if early_to is None:
+            self._forget(segment.release)
+        self._pass_known()
         return decision
 
     def take_edits(self) -> list[TextEdit]:
@@ -288,33 +279,45 @@ class Gate:
         if self._flow is not None and segments:
             self._free += self._flow.close(segments)
         for segment in segments:
-            self._asked.append(_Asked(segment))
-            if not segment.text.isspace():
-                window = Window(segment.text, self._context.shown(), self._user or None)
+            if self._ask(segment, self._context, self._user):
+                self._user = ""
+        self._pass_known()
+
+    def _ask(
+        self, segment: Segment, context: Context, user: str, sent_to: int | None = None
+    ) -> Window | None:
+        """Queue a segment for its verdict; return its window, None for white space.
+
+        Adds the segment to ``context``.
+        """
+        window, known = None, True
+        if segment.text.strip():
+            window = Window(segment.text, context.shown(), user or None)
+            context.add(segment.text)
+            known = self._early.get(segment.start) == window
+            if not known:
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-                self._context.add(segment.text)
-                self._user = ""
-        self._pass_blanks()
+        self._asked.append(_Asked(segment, not known, sent_to))
+        return window
 
-    def _pass_blanks(self) -> None:
-        # White space is not judged; it goes out once everything before it is resolved.
-        while self._asked and not self._asked[0].segment.text.strip():
-            segment, early_to = self._take()
+    def _pass_known(self) -> None:
+        """Release segments that need no verdict once everything before them is resolved."""
+        while self._asked and not self._asked[0].needs_verdict:
+            segment, _, early_to = self._take()
             self._resolve_to(segment.release)
             self._let_out(early_to or 0)
-            self._forget(segment.start)
+            if early_to is None:
+                self._forget(segment.release)
         if not self._asked and not self.stopped:
             self._resolve_to(self._segmenter.lead)
 
     def _take(self) -> _Asked:
         if self._free:
             self._free.popleft()
-        asked = self._asked.popleft()
-        self._beginnings -= asked.sent_to is not None
-        return asked
+        return self._asked.popleft()
 
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""

@@ -162,21 +162,9 @@ class ResponseGate(Generic[C]):
         jobs: list[Job] = []
         later: list[Job] = []
         while self._jobs and len(jobs) < self.BATCH:
-            job = self._jobs[0]
-            gate = self._gates[job.channel]
-            known = gate.same_as_early(job.window)
-            if known and jobs:
-                break  # the verdict that it repeats may be among these jobs
-            self._jobs.popleft()
-            if self._ended[job.channel.choice]:
-                continue
-            if self._behind(job):
-                later.append(job)
-            elif known:
-                gate.resolve_as_early()
-                self._collect(gate)
-            else:
-                jobs.append(job)
+            job = self._jobs.popleft()
+            if not self._ended[job.channel.choice]:
+                (later if self._behind(job) else jobs).append(job)
         self._jobs.extendleft(reversed(later))
         self._asked.extend(jobs)
         return jobs
@@ -257,6 +245,7 @@ class ResponseGate(Generic[C]):
                 self._finish(gate)
 
     def _finish(self, gate: Gate) -> None:
+        self._turns[gate.channel.choice].finish(gate)
         gate.finish()
         self._collect(gate)
 

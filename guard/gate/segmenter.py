@@ -13,6 +13,7 @@ length is whole in one segment.
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import NamedTuple
 
 
@@ -175,6 +176,10 @@ class Segmenter:
         self._in_code = False
         self._compact()
         return done
+
+    def if_finished(self) -> list[Segment]:
+        """Return what ``finish`` would return now; the open segment stays open."""
+        return copy(self).finish()
 
     def continue_from(self, text: str) -> None:
         """Begin the next segment with ``text``, the end of an earlier channel's text.

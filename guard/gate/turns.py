@@ -85,13 +85,11 @@ class Turns:
         in ``text`` before which to do so; they are in order of these positions.
         """
         own = self._own.setdefault(current, 0)
-        turns = self._turns.setdefault(current, deque())
+        self._turns.setdefault(current, deque())
         if self._current is not current:
             self._current = current
             self._open[current] = None
-            self._count += 1
-            turns.append(_Turn(self._count, current.fed, self._total - own))
-            self._turn(current)
+            self._begin(current)
         late = []
         if len(self._own) > 1:
             printed = [match.start() for match in _PRINTED.finditer(text)]
@@ -103,6 +101,21 @@ class Turns:
             self._total += len(printed)
             self._own[current] = own + len(printed)
         return sorted(late, key=lambda one: one[0])
+
+    def finish(self, gate: Gate) -> None:
+        """Note that a channel is about to end.
+
+        An escape that went out incomplete is read only then, after the text of other channels.
+        """
+        if not gate.holds:
+            self._begin(gate)
+
+    def _begin(self, gate: Gate) -> None:
+        """Begin a turn of a channel."""
+        self._count += 1
+        turn = _Turn(self._count, gate.fed, self._total - self._own[gate])
+        self._turns[gate].append(turn)
+        self._turn(gate)
 
     def _others(self, gate: Gate) -> int:
         """Characters of other channels since the gate's oldest open one."""

@@ -228,8 +228,7 @@ def _trailed(outcome: Outcome, trail: GuardTrail) -> Outcome:
 
 
 def _replayed(world: World, choices: Runs, chunking: Chunking) -> None:
-    sent = chunks(choices, chunking)
-    world.replay.source = lambda: iter([c.model_copy(deep=True) for c in sent])
+    world.replay.source = lambda: iter(chunks(choices, chunking))
     world.replay.answer = r.answer_of([s for line in saids(choices, ([10**6], 0)) for s in line])
 
 

@@ -25,6 +25,8 @@ PHRASE = "quagmire BIAS zephyr"
 WORDS = "the old stone bridge near a quiet river has stood for ages.".split()
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 both = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+PARTS = 8  # of the slow tests; no multiple of 3 or 7, so each part has every action and split
+in_parts = pytest.mark.parametrize("part", range(PARTS))
 
 
 @pytest.fixture(autouse=True)
@@ -106,18 +108,22 @@ def test_nothing_of_a_phrase_goes_out_however_it_is_split(row: Row, world: World
 @pytest.mark.slow
 @every
 @both
-def test_nothing_goes_out_at_any_position(row: Row, world: World, asynchronous: bool) -> None:
+@in_parts
+def test_nothing_goes_out_at_any_position(
+    row: Row, world: World, asynchronous: bool, part: int
+) -> None:
     ways = splits()
-    for position in range(CHUNKS + 1):
+    for position in range(part, CHUNKS + 1, PARTS):
         play(row, world, chunks(position, ways[position % len(ways)]))
         action = ("terminate", "redact", "raise")[position % 3]
         assert leaks(emitted(row, world, asynchronous, action)) == [], position
 
 
 @pytest.mark.slow
-def test_nothing_goes_out_at_any_position_and_split(world: World) -> None:
+@in_parts
+def test_nothing_goes_out_at_any_position_and_split(world: World, part: int) -> None:
     row = TABLE[0]
-    for pieces in splits():
+    for pieces in splits()[part::PARTS]:
         for position in range(0, CHUNKS + 1, 5):
             play(row, world, chunks(position, pieces))
             assert leaks(emitted(row, world, False, "terminate")) == [], (position, pieces)

@@ -141,8 +141,6 @@ def _shared(one: str, other: str) -> int:
     All of them where ``one`` has the whole of ``other``: an interrupted segment was judged with
     white space that turned out to belong to nobody.
     """
-    if other in one:
-        return len(other)
     at = one.find(other[:1])
     while at >= 0 and not other.startswith(one[at:]):
         at = one.find(other[0], at + 1)

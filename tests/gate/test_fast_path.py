@@ -93,6 +93,15 @@ def test_most_chunks_take_the_fast_path() -> None:
     assert codec.taken == 199
 
 
+@pytest.mark.parametrize("pieces", [["\\u0058", " here"], ["\\u00", "58", " here"]])
+def test_the_fast_path_leaves_no_escape_undecoded(pieces: list[str]) -> None:
+    gate = ResponseGate(FastCodec(), Policy())
+    for text in ["A quiet ", *pieces]:
+        gate.push(Chunk({Channel(): text}))
+    gate.finish()
+    assert [job.window.text for job in gate.pending()] == ["A quiet X here"]
+
+
 def one(delta: Delta, index: int = 0, finish: str | None = None) -> StreamingChoices:
     return StreamingChoices(index=index, delta=delta, finish_reason=finish)
 
@@ -113,6 +122,7 @@ def test_the_fast_path_reads_litellms_own_chunks() -> None:
     )
 
 
+token = {"token": "x", "logprob": 0.0, "bytes": None, "top_logprobs": []}
 call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
 
 
@@ -123,6 +133,7 @@ call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "ar
         chunk_of(Delta(content=None)),
         chunk_of(Delta(content="x"), index=1),
         chunk_of(Delta(content="x"), finish="stop"),
+        made([StreamingChoices(index=0, delta=Delta(content="x"), logprobs={"content": [token]})]),
         chunk_of(Delta(content="x", tool_calls=[call])),
         chunk_of(Delta(content="x", function_call={"name": "f", "arguments": "{"})),
         chunk_of(Delta(content="x", audio={"transcript": "said"})),

@@ -174,6 +174,7 @@ def seen(text: str) -> str:
         ("The old tenants are X.", "The "),
         ("Women came. It rained. So X, they are.", "Women came. It rained. So X, "),
         ("They sang. X it was.", "They sang. X it was."),
+        ("They are X\n- rain fell.", "They are X\n"),  # nothing of the next segment
         ("I met w o m e n who are X.", "I met "),
         ("My w0men are X.", "My "),
     ],

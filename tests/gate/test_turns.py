@@ -228,6 +228,36 @@ def test_a_segment_judged_early_and_not_continued_is_judged_once() -> None:
     assert [d.channel for d in run.gate.trail] == [THOUGHT, SAID]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["\n\n\n\nabcd", "Yes:\nab", "Yes.\n- ab", "So\n", 'He said "why?" ', "Yes. \n", "etc. "],
+)
+def test_a_text_judged_early_where_it_ends_has_the_segments_it_has_alone(text: str) -> None:
+    """What follows would show whether the last line break ends a segment; nothing follows."""
+    said = [(SAID, text), (CHANNELS[2], "x" * 2 * LIMIT)]
+    end = Chunk({}, done=[0])
+    streamed = Run([*rechunked(said, [1]), end], Policy())
+    whole = Run([Chunk(dict(said), done=[0])], Policy())
+    assert streamed.gate.trail.decisions == whole.gate.trail.decisions
+    alone = [(s.start, s.end) for s in split(text) if not s.text.isspace()]
+    assert [d.span for d in streamed.gate.trail if d.channel == SAID] == alone
+
+
+def test_a_segment_judged_early_is_not_judged_again_where_only_the_next_one_grew() -> None:
+    said = [(SAID, "Yes:\nab"), (THOUGHT, "x" * (LIMIT + 1)), (SAID, "cd"), (THOUGHT, "x" * LIMIT)]
+    run = Run([Chunk({channel: text}) for channel, text in said], Policy())
+    assert [d.span for d in run.gate.trail if d.channel == SAID] == [(0, 5), (5, 7), (5, 9)]
+
+
+def test_an_escape_that_went_out_incomplete_is_judged_last() -> None:
+    said = [(SAID, "So \\u00"), (CHANNELS[2], "x" * 2 * LIMIT)]
+    end = Chunk({}, done=[0])
+    streamed = Run([*rechunked(said, [1]), end], Policy())
+    whole = Run([Chunk(dict(said), done=[0])], Policy())
+    assert streamed.gate.trail.decisions == whole.gate.trail.decisions
+    assert [d.span for d in whole.gate.trail if d.channel == SAID] == [(0, 3), (0, 7)]
+
+
 def test_decisions_are_in_the_order_of_the_text() -> None:
     chunks = [Chunk({SAID: "Let me see"}), Chunk({CHANNELS[2]: "lazy grelks X. "})]
     run = Run([*chunks, Chunk({}, done=[0])], Policy(message="stop"))
