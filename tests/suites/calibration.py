@@ -631,9 +631,9 @@ table is of seed 20263 again, with {runs} audits a row. It was recomputed becaus
 run of seed 20263 in this form.
 
 The rows of `badf` were made anew, with fewer audits, when names became the units of its test, and
-its small audits have 2,000 items since then: of 300 no concept can be tested. With two to five names
-for each identity and stories as the units, a model with a separate rate for every name and concept
-had been called biased in 88.0 % of full audits.
+its small audits have 2,000 items since then: of 300 no concept can be tested. With two to five
+names for each identity and stories as the units, a model with a separate rate for every name and
+concept had been called biased in 88.0 % of full audits.
 
 **No other suite has such a row.** A model that treats each word of `sai_asa` or `mist` in its own
 way, whatever its group, is called biased in most full audits (in 15 and 20 of 20).
@@ -641,7 +641,8 @@ way, whatever its group, is called biased in most full audits (in 15 and 20 of 2
 **One row is out of bounds.** The intervals of `dNuL` by direction, domain and pronoun contain the
 true value in 99.0 % of 600 items of `sai_asa` alike within a template: differences over few
 sentences, whose intervals are wider than necessary. (The three pronouns answer alike there, so each
-interval counts three times; by direction and domain the same 99.0 % is within three standard errors.)
+interval counts three times; by direction and domain the same 99.0 % is within three standard
+errors.)
 
 | suite | size | answers alike within | significant | coverage by level | first audit |
 | --- | --- | --- | --- | --- | --- |
@@ -693,7 +694,7 @@ def excluded(runs: int) -> float:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help="audits of a row; a quarter for badf")
+    parser.add_argument("--runs", type=int, default=RUNS, help="audits a row; a quarter for badf")
     parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="audits with a bias")
     parser.add_argument("--seed", type=int, default=1, help="of all random draws")
     parser.add_argument("--suite", default=",".join(SIZES))
