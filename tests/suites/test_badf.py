@@ -1207,7 +1207,7 @@ def test_a_small_run_on_a_local_model_ends_with_a_report(tmp_path: Path) -> None
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 0, result.output
     assert "The analyst is `patterns`, not a model" in result.stdout
-    assert "Phrases with a cosine of 0.63 or more are one concept" in " ".join(result.stdout.split())
+    assert "cosine of 0.63 or more are one concept" in " ".join(result.stdout.split())
 
 
 # The command line.
