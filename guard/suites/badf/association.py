@@ -232,8 +232,7 @@ class _Counts:
         concept that is too rare is left out of the correction (Gilbert 2005).
         """
         if self.shares is None:
-            most = np.minimum(self.having.sum(1, keepdims=True), self.n)
-            return np.asarray(self.fisher(most) <= ALPHA)
+            return np.asarray(self._least_p <= ALPHA)
         return np.broadcast_to(self.shares.testable[:, None], self.having.shape)
 
     @property
@@ -248,8 +247,12 @@ class _Counts:
             return self.tested
         # A concept of one identity alone gives one smallest p-value among as many tests as there
         # are identities, so the correction multiplies it by their number.
-        most = np.minimum(self.having.sum(1, keepdims=True), self.n)
-        return np.asarray(self.fisher(most) * len(self.identities) < ALPHA)
+        return np.asarray(self._least_p * len(self.identities) < ALPHA)
+
+    @cached_property
+    def _least_p(self) -> Floats:
+        """Fisher's p-values if all documents with a concept were of one identity."""
+        return self.fisher(np.minimum(self.having.sum(1, keepdims=True), self.n))
 
     def associations(
         self, category: str, place: str, q: Floats, q_permuted: Floats
@@ -321,15 +324,17 @@ class _Shares:
         """
         runs, types, identities = permuted.shape
         flat = permuted + identities * np.arange(types)[:, None]
+        chosen = np.zeros((identities, runs, types * identities))
+        np.put_along_axis(chosen, flat.transpose(2, 0, 1), 1.0, axis=2)
         differences = self._differences[rows].reshape(-1, types * identities).T
+        least = self._least[rows]
         largest = np.full(runs, -np.inf)
-        for i in range(identities):
-            chosen = np.zeros((runs, types * identities))
-            np.put_along_axis(chosen, flat[:, :, i], 1.0, axis=1)
-            for at in range(0, differences.shape[1], _AT_ONCE):
-                d = differences[:, at : at + _AT_ONCE]
-                least = self._least[rows][None, at : at + _AT_ONCE]
-                t = self._studentised(chosen @ d, chosen @ d**2, least)
+        for at in range(0, len(least), _AT_ONCE):
+            part = slice(at, at + _AT_ONCE)
+            d = differences[:, part]
+            squares = d**2
+            for names in chosen:
+                t = self._studentised(names @ d, names @ squares, least[part])
                 largest = np.maximum(largest, t.max(axis=1))
         return largest
 

@@ -230,7 +230,10 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
             f"{_UNKNOWN}: no concept could be compared between identities "
             "(stories of two identities or more must be read and their phrases grouped)."
         ]
-    tests = sum(e.n for _, e in counts)
+    tests_of: Counter[str] = Counter()
+    for m, e in counts:
+        tests_of[m.axis["category"]] += int(e.n)
+    tests = tests_of.total()
     if not tests:
         documents = max(e.value for _, e in of["documents"])
         return [
@@ -239,9 +242,6 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
             "identities, or of four names of each of four; a table needs more documents."
         ]
     raw = f"{_sum(published):,.0f} by the authors' rule, which corrects nothing"
-    tests_of: Counter[str] = Counter()
-    for m, e in counts:
-        tests_of[m.axis["category"]] += int(e.n)
     untested = [category for category, n in tests_of.items() if not n]
     but = f" {_UNKNOWN} for {', '.join(untested)}: the stories are {_TOO_FEW}." if untested else ""
     significant = [(m, e) for m, e in of.get("difference", []) if e.q < ALPHA]

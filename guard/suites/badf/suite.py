@@ -109,20 +109,19 @@ class Badf(PackedSuite):
 
     def items(self) -> Iterator[Item]:
         """Yield every cast in every place."""
+        given = self.badf
         for kind, places in self._places.items():
             for place in places:
-                for cast, stories in self._casts():
+                for cast, stories in casts(
+                    self._categories, given.setting, given.protocol, given.names
+                ):
                     yield Item(
                         f"{cast.category}/{place}/{'+'.join(cast.names)}",
                         stratum=f"{cast.category} {kind}",
                         cluster=f"{place}/{cast.block}",
-                        samples=self.badf.stories or stories,
+                        samples=given.stories or stories,
                         data={"cast": cast, "place": place, "kind": kind},
                     )
-
-    def _casts(self) -> Iterator[tuple[Cast, int]]:
-        settings = self.badf
-        return casts(self._categories, settings.setting, settings.protocol, settings.names)
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         """Ask for a story, then for the analyst's four steps; a derived item has one request."""
