@@ -151,7 +151,7 @@ def findings(arm: ArmDocuments, threshold: float) -> dict[str, Any]:
     else:
         remarks.append(
             "Names represent identities. A significant association holds for more of an "
-            "identity's names than chance explains; it may still be one of these names only."
+            "identity's names than chance explains; it may still be about these names alone."
         )
     answers = arm.exclusivity()
     if sum(answers.values()):
