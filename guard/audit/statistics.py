@@ -4,6 +4,11 @@
   3). It is tested with Student's t, whose degrees of freedom are the effective number of clusters
   (Kish 1965) less one. Interval and p-value use the same t, so the interval excludes the null value
   exactly when p < .05. Where only values above the null are of interest, lower ones have p = 1.
+- Where a suite has several words for a group, answers are alike within clusters and within words.
+  The variance is the multiway one: the one-way variances, less those of pairwise intersections,
+  plus that of the triple one (Cameron, Gelbach and Miller 2011), and at least the largest one-way
+  variance. Degrees of freedom follow Satterthwaite (1946). Intervals are conservative where words
+  have no effect.
 - An untested estimate between bounds, such as a share, has Jeffreys' interval, for the number of
   independent answers that gives the same standard error. A share that needs an interval however few
   its answers has Clopper and Pearson's for that number (Korn and Graubard 1998), which is exact
@@ -24,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +42,8 @@ from guard.suites.contract import Floats
 from guard.suites.reading import column, ratio, share
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
+LEAST_WORDS = 2.5
+"""The least effective number of words for an interval over words: some groups have three."""
 TINY = 1e-12
 """Smaller differences are rounding errors."""
 _HALVINGS = 40
@@ -86,6 +94,13 @@ class _Sums:
     def __init__(self) -> None:
         self._key: tuple[int, ...] = ()
         self._last: list[Floats] = []
+        self._ways: MultiwayClusters | None = None
+
+    def ways_of(self, measure: Measure) -> MultiwayClusters:
+        """Return the clusters and words of a measure."""
+        if self._ways is None or not self._ways.are_of(measure):
+            self._ways = MultiwayClusters(measure)
+        return self._ways
 
     def of(self, arms: Sequence[Measure]) -> list[Floats]:
         """Return (clusters, k) for each arm, over the clusters of both."""
@@ -100,10 +115,10 @@ class _Sums:
 def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
     arms = [plain] if guarded is None else [plain, guarded]
     sums = summed.of(arms)
-    one = _estimate(plain, sums[0])
+    one = _estimate(plain, sums[0], summed)
     if guarded is None:
         return Line(plain, one)
-    two = _estimate(guarded, sums[1])
+    two = _estimate(guarded, sums[1], summed)
     change = two.value - one.value
     if not plain.interval or plain.smooth is not None:  # a change without an interval
         return Line(plain, one, two, Effect(change, math.nan, math.nan, math.nan))
@@ -119,7 +134,7 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
     return Line(plain, one, two, Effect(change, low, high, p))
 
 
-def _estimate(measure: Measure, sums: Floats) -> Estimate:
+def _estimate(measure: Measure, sums: Floats, summed: _Sums) -> Estimate:
     totals = sums.sum(axis=0)
     value, n = _scalar(_values(measure, totals)), _scalar(measure.n(totals))
     if not measure.interval:
@@ -129,6 +144,8 @@ def _estimate(measure: Measure, sums: Floats) -> Estimate:
         (low, high), p = two.interval(), two.p()
         return Estimate(value, low, high, n, _or_nan(measure.p) if measure.null is None else p)
     found = Spread(_weights(measure, sums), _left_out(measure, sums))
+    if measure.words:
+        found = summed.ways_of(measure).spread(measure, found)
     if measure.exact and n > 0:
         size = found.effective_answers(value, n)
         return Estimate(value, *exact(value * size, size), n, _or_nan(measure.p))
@@ -280,6 +297,7 @@ class Spread:
         squares = float((weights**2).sum())
         self._effective = float(weights.sum()) ** 2 / squares if squares else 0.0
         self._clusters = len(weights)
+        self._enough = self._effective >= LEAST_CLUSTERS - 1e-9
         # Undefined where one cluster holds the whole denominator: leaving it out gives nan.
         self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
         self._se = math.nan
@@ -289,10 +307,34 @@ class Spread:
             self._se = math.sqrt((g - 1) / g * squared_deviations)
             self._size = float(np.abs(left_out).max())
 
+    @classmethod
+    def multiway(cls, ways: Sequence[Spread], intersections: float) -> Spread:
+        """Return the spread under multiway clustering.
+
+        ``ways`` are the one-way spreads, that of clusters first; ``intersections`` is the variance
+        that their sum counts more than once.
+        """
+        found = cls(np.empty(0), np.empty(0))
+        found._defined = all(way._defined for way in ways)
+        if not found._defined:
+            return found
+        found._enough = ways[0]._enough and all(way._effective >= LEAST_WORDS for way in ways[1:])
+        variances = [way._se**2 for way in ways]
+        variance = max(sum(variances) - intersections, *variances)
+        # Satterthwaite's approximation for a sum of variances with degrees of freedom of their own.
+        denominator = sum(
+            v**2 / max(way._effective - 1, TINY) for v, way in zip(variances, ways, strict=True)
+        )
+        least = min(way._effective for way in ways)
+        found._effective = 1 + variance**2 / denominator if denominator > 0 else least
+        found._clusters = min(way._clusters for way in ways)
+        found._se, found._size = math.sqrt(variance), max(way._size for way in ways)
+        return found
+
     @property
     def enough_clusters(self) -> bool:
         """Whether there are enough clusters for an interval or a p-value."""
-        return self._defined and self._effective >= LEAST_CLUSTERS - 1e-9
+        return self._defined and self._enough
 
     @property
     def constant(self) -> bool:
@@ -387,6 +429,66 @@ class Spread:
         from scipy.special import stdtr
 
         return float(stdtr(self._effective - 1, -off / self._se))
+
+
+class MultiwayClusters:
+    """The clusters and words of a measure's rows, for multiway clustering."""
+
+    def __init__(self, measure: Measure) -> None:
+        self._rows, self._clusters, self._words = measure.rows, measure.clusters, measure.words
+        rows = np.asarray(measure.rows, dtype=np.float64)
+        ways = [_numbered(way) for way in (measure.clusters, *measure.words)]
+        self._by_word = [cluster_sums(rows, of, n) for of, n in ways[1:]]
+        # The groups of rows that are alike in several ways, and the sign of their variance.
+        self._intersections = [
+            ((-1) ** size, _numbered(np.stack([of for of, _ in chosen], axis=1))[0])
+            for size in range(2, len(ways) + 1)
+            for chosen in combinations(ways, size)
+        ]
+
+    def are_of(self, measure: Measure) -> bool:
+        """Whether a measure has the same rows, clusters and words."""
+        mine = self._rows, self._clusters, self._words
+        return all(
+            a is b
+            for a, b in zip(mine, (measure.rows, measure.clusters, measure.words), strict=True)
+        )
+
+    def spread(self, measure: Measure, by_cluster: Spread) -> Spread:
+        """Return the spread over clusters and words of the estimate with one ``by_cluster``."""
+        by_word = [Spread(_weights(measure, s), _left_out(measure, s)) for s in self._by_word]
+        change = _influence(measure)
+        counted_twice = sum(sign * _variance(change, of) for sign, of in self._intersections)
+        return Spread.multiway([by_cluster, *by_word], counted_twice)
+
+
+def _numbered(keys: Sequence[str] | NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Return the number of each key, or of each row of keys, and how many numbers there are."""
+    found, number = np.unique(np.asarray(keys), axis=0, return_inverse=True)
+    return number.reshape(-1), len(found)
+
+
+def _influence(measure: Measure) -> Floats:
+    """Return the first-order influence of each row on the estimate, (rows,).
+
+    It is on the smooth scale if the measure has one.
+    """
+    rows = np.asarray(measure.rows, dtype=np.float64)
+    totals = rows.sum(axis=0)
+    steps = np.diag(np.maximum(np.abs(totals), 1.0) * 1e-5)
+    slope = (
+        _values(measure, totals + steps, smooth=True)
+        - _values(measure, totals - steps, smooth=True)
+    ) / (2 * steps.diagonal())
+    slope[~rows.any(axis=0)] = 0.0  # what never occurs moves nothing
+    return np.asarray(rows @ slope, dtype=np.float64)
+
+
+def _variance(change: Floats, of: NDArray[np.int64]) -> float:
+    """Return the variance of a sum of changes that are alike within each group of ``of``."""
+    by_group = np.bincount(of, change)
+    n = len(by_group)
+    return n / (n - 1) * float(((by_group - by_group.mean()) ** 2).sum()) if n > 1 else math.nan
 
 
 class ShareDifference:

@@ -55,7 +55,9 @@ class Item:
 
     ``id`` is unique in the suite and the same for the same data, protocol and seed. A stratified
     sample draws whole ``unit``s (default: the item) from each ``stratum``. Intervals leave out
-    whole ``cluster``s: a template, a draw of words, a concept pair. ``data`` is the suite's own.
+    whole ``cluster``s: a template, a draw of words, a concept pair. ``words`` name the item's
+    groups in its text, one for each place; all items of a measure have the same number. Intervals
+    then also allow for models that treat each word in its own way. ``data`` is the suite's own.
     """
 
     id: str
@@ -64,6 +66,7 @@ class Item:
     data: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 1
     unit: str | None = None
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +129,16 @@ class Measure:
     ``clusters`` (r,) are their clusters. ``value`` and ``n``, the denominator, map totals
     (..., k) to (...); ``value`` is nan where a denominator is 0.
 
-    *Interval.* By the jackknife over clusters, at ``level`` (above 0.95 where only selected results
-    are shown); none if ``interval`` is False. ``bounds`` are the smallest and largest possible
-    value: with a lower bound of 0 or more and a finite upper one the value is treated as a mean of
-    numbers between them, such as a share, or as a count out of a fixed number. ``exact``: the value
-    is a share of ``n`` answers and gets the interval of Clopper and Pearson for the effective
-    number of independent answers. ``two_shares``: it is the difference of two shares, with totals
-    (above, below, above, below). ``smooth`` is for a value with a kink, such as a root.
+    *Interval.* By the jackknife over clusters; with ``words``, by multiway clustering over them
+    too: ``words[i]`` (r,) is the i-th word of each row's item. Words widen the interval and the
+    test of one arm only: ``two_shares``, changes between arms and comparisons of runs use
+    ``clusters``. The ``level`` is above 0.95 where only selected results are shown. There is no
+    interval if ``interval`` is False. ``bounds`` are the smallest and largest possible value: with
+    a lower bound of 0 or more and a finite upper one the value is treated as a mean of numbers
+    between them, such as a share, or as a count out of a fixed number. ``exact``: the value is a
+    share of ``n`` answers and gets the interval of Clopper and Pearson for the effective number of
+    independent answers. ``two_shares``: it is the difference of two shares, with totals (above,
+    below, above, below). ``smooth`` is for a value with a kink, such as a root.
 
     *Test.* ``null`` is the value without an effect; with it the measure gets a p-value, one-sided
     if ``above``. A suite with an exact test of its own gives ``p`` instead. The audit corrects all
@@ -165,6 +171,7 @@ class Measure:
     smooth: Smooth | None = None
     ideal: float | None = None
     items: Sequence[str] | None = None
+    words: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,14 @@ class Rows:
         return [item.cluster for item in self.items]
 
     @cached_property
+    def words(self) -> list[tuple[str, ...]]:
+        """``words[i]`` (r,) is the i-th word of each item; empty without words.
+
+        Raises ValueError if items have different numbers of words.
+        """
+        return list(zip(*(item.words for item in self.items), strict=True))
+
+    @cached_property
     def ids(self) -> list[str]:
         """The items' ids, for measures that compare runs item by item."""
         return [item.id for item in self.items]
@@ -76,4 +84,5 @@ class Rows:
         self, name: str, axis: Mapping[str, str], value: Value, n: Value, **settings: Any
     ) -> Measure:
         """Return a measure over these rows; ``settings`` are those of :class:`Measure`."""
-        return Measure(name, axis, self.table, self.clusters, value, n, **settings)
+        words = self.words
+        return Measure(name, axis, self.table, self.clusters, value, n, words=words, **settings)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, ttest_1samp
@@ -292,6 +293,71 @@ def test_clusters_that_never_differ_have_a_test_and_no_interval() -> None:
     (line,) = estimate([replace(of([True] * 8, list(range(8))), null=0.5)])
     assert math.isnan(line.plain.low)
     assert line.plain.p == 2 / 256
+
+
+def crossed(values: Floats, words: list[tuple[str, ...]], clusters: list[str]) -> Measure:
+    """A mean over rows (value, 1) whose words, by row, are ``words``."""
+    rows = np.column_stack([values, np.ones(len(values))])
+    one = Measure("mean", {}, rows, clusters, share, lambda t: t[..., 1], null=0.0)
+    return replace(one, words=list(zip(*words, strict=True)))
+
+
+def test_the_variance_over_words_is_that_of_two_way_clusters() -> None:
+    rng = np.random.default_rng(3)
+    template, word = np.divmod(np.arange(600), 20)
+    chosen = rng.permutation(600)[:500]
+    values = (rng.normal(0, 1, 30)[template] + rng.normal(0, 1, 20)[word])[chosen]
+    values += rng.normal(0, 1, 500)
+    template, word = template[chosen], word[chosen]
+    one = crossed(values, [(f"w{w}",) for w in word], [f"t{t}" for t in template])
+    (line,) = estimate([one])
+    fit = sm.OLS(values, np.ones(500)).fit(
+        cov_type="cluster",
+        cov_kwds={"groups": np.column_stack([template, word]), "df_correction": False},
+    )
+    assert line.plain.value == pytest.approx(fit.params[0])
+    # That of statsmodels has one correction for both ways, ours is a jackknife for each.
+    (narrow,) = estimate([replace(one, words=())])
+    t = line.plain.value / float(fit.bse[0])
+    effective = 1 / np.mean([1 / 30, 1 / 20])
+    assert line.plain.p == pytest.approx(2 * student.sf(abs(t), effective), abs=0.02)
+    assert line.plain.high - line.plain.low > narrow.plain.high - narrow.plain.low
+
+
+def test_own_rates_for_each_word_are_no_effect() -> None:
+    """Under one-way clusters a test of 40 words in 30 templates would be significant in most."""
+    rng, wrong, one_way = np.random.default_rng(4), 0, 0
+    template, word = np.divmod(np.arange(1200), 40)
+    for _ in range(400):
+        values = rng.normal(0, 1, 40)[word] + rng.normal(0, 1, 1200)
+        one = crossed(values, [(f"w{w}",) for w in word], [f"t{t}" for t in template])
+        both, narrow = (estimate([m])[0].plain.p for m in (one, replace(one, words=())))
+        wrong, one_way = wrong + (both < 0.05), one_way + (narrow < 0.05)
+    assert wrong <= 32  # of 400 at 5 %: beyond it in .5 % of cases
+    assert one_way > 200
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 7), st.integers(0, 4)), min_size=1))
+def test_words_hardly_narrow_an_interval(rows: list[tuple[int, int, int]]) -> None:
+    values, clusters, words = zip(*rows, strict=True)
+    one = crossed(
+        np.array(values, dtype=float), [(f"w{w}",) for w in words], [f"c{c}" for c in clusters]
+    )
+    (both,), (narrow,) = estimate([one]), estimate([replace(one, words=())])
+    assert both.plain.value == narrow.plain.value
+    if not math.isnan(both.plain.low):
+        # The standard error is at least as large; t may have more degrees of freedom.
+        width, one_way = (e.high - e.low for e in (both.plain, narrow.plain))
+        assert width >= 0.95 * one_way
+
+
+def test_two_words_for_a_group_are_too_few() -> None:
+    values = np.random.default_rng(5).normal(0, 1, 80)
+    one = crossed(values, [(f"w{n % 2}",) for n in range(80)], [f"c{n // 8}" for n in range(80)])
+    (line,) = estimate([one])
+    assert math.isnan(line.plain.low)
+    assert math.isnan(line.plain.p)
 
 
 def test_what_arms_share_cancels() -> None:

@@ -9,7 +9,8 @@ ignore the group and answer
 - alike within a template (a sentence, a draw of words or an object, a scene, a place, whom a prompt
   is about),
 
-and for BADF also models whose concepts depend on who is named first, that have a few concepts for
+for SAI/ASA and MIST also models with separate rates for every word that stands for a group, and for
+BADF models whose concepts depend on who is named first, that have a few concepts for
 each name, or that have separate rates for every name and concept. It counts the audits in which any
 test is significant (q < .05) and, by the level of the axis, the intervals that contain the true
 value. It also plants a bias of a stated size and counts the audits that find it. The table goes to
@@ -58,12 +59,16 @@ from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
 
-KINDS = ("independent", "unit", "template", "position", "name", "names' rates")
-KINDS_OF = {"badf": KINDS, "open_text": ("independent", "template")}
+KINDS = ("independent", "unit", "template", "position", "name", "names' rates", "word")
+KINDS_OF = {
+    "badf": KINDS[:6],
+    "open_text": ("independent", "template"),
+    **dict.fromkeys(("sai_asa", "mist"), (*KINDS[:3], "word")),
+}
 """How answers are alike, by suite; the first three by default. To a prompt of open text there is
 one answer."""
 RUNS = 400
-FEWER = {"badf": 4}
+FEWER = {"badf": 4, "sai_asa": 2, "mist": 2}
 """The factor by which a suite has fewer audits a row, because each takes seconds."""
 PLANTED_RUNS = 40
 MOST = 7
@@ -80,8 +85,9 @@ SIZES: dict[str, tuple[int | None, ...]] = {
 }
 NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
 """Measures without a test that are 0 if the identity has no effect, by suite."""
-AT_LEAST = ("badf", "open_text")
-"""Suites whose intervals cover 95 % or more by design: of selected results, and exact ones."""
+AT_LEAST = ("badf", "open_text", "sai_asa", "mist")
+"""Suites whose intervals cover 95 % or more by design: of selected results, exact ones, and those
+over words, which are wider than necessary where the words do not matter."""
 WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
 Rng = np.random.Generator
 
@@ -116,8 +122,12 @@ def sai_asa(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterat
     same = keys.get(kind, [i.cluster for i in items])
     u = alike(same, rng, lambda n: rng.random(n))
     given = np.array([1.0 if i.data["given"] == "positive" else -1.0 for i in items])
-    low = 0.3 - effect / 2 * given
-    choices = (u >= low).astype(np.int64) + (u >= 0.5 - effect / 2 * given)
+    low, high = 0.3 - effect / 2 * given, 0.5 - effect / 2 * given
+    if kind == "word":
+        u, words = rng.random(len(items)), [i.words[0] for i in items]
+        low = alike(words, rng, lambda n: rng.beta(6, 14, n))
+        high = low + (1 - low) * alike(words, rng, lambda n: rng.beta(4, 10, n))
+    choices = (u >= low).astype(np.int64) + (u >= high)
     yield from sai_asa_measures(items, choices)
 
 
@@ -128,6 +138,11 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
     same = keys.get(kind, [f"{i.cluster} {i.data['dimension']}" for i in wabt])
     good = alike(same, rng, lambda n: rng.binomial(5, 0.5 + effect / 2, n).astype(float))
     bad = alike(same, rng, lambda n: rng.binomial(5, 0.5 - effect / 2, n).astype(float))
+    if kind == "word":  # good words are drawn to some identifiers, bad words to the others
+        names, places = np.unique([i.words for i in wabt], return_inverse=True)
+        pull = rng.normal(0, 0.1, len(names))[places.reshape(-1, 2)]
+        rates = np.clip(0.5 + pull[:, 0] - pull[:, 1], 0.02, 0.98)
+        good, bad = (rng.binomial(5, of).astype(float) for of in (rates, 1 - rates))
     sa = good + bad
     with np.errstate(invalid="ignore", divide="ignore"):
         scores = np.where((sa > 0) & (sa < 10), good / sa + (5 - bad) / (10 - sa) - 1, np.nan)
@@ -139,8 +154,12 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
     same = keys.get(kind, [i.data["draw"] for i in aat])
     u = alike(same, rng, lambda n: rng.random(n))
     side = np.array([1.0 if i.data["side"] == "Sa" else -1.0 for i in aat])
-    comedy = 0.4 + effect / 2 * side
-    kinds = (u >= comedy).astype(np.int64) + (u >= 0.8)
+    comedy, comic_or_tragic = 0.4 + effect / 2 * side, 0.8
+    if kind == "word":
+        u, words = rng.random(len(aat)), [i.words[0] for i in aat]
+        comedy = alike(words, rng, lambda n: rng.beta(8, 12, n))
+        comic_or_tragic = comedy + (1 - comedy) * alike(words, rng, lambda n: rng.beta(8, 4, n))
+    kinds = (u >= comedy).astype(np.int64) + (u >= comic_or_tragic)
     names = [g["name"] for g in made("mist")._words["groups"]]  # type: ignore[union-attr]
     yield from mist.aat_measures(aat, kinds, names)
 
@@ -414,7 +433,9 @@ def compared(suite: str, size: int | None, samples: int) -> list[silence.Compari
 def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> list[Measure]:
     """Return the shares of answers that a model withholds: 3 %, alike as its answers are.
 
-    If names have rates of their own, each character is a reason to refuse. ``effect`` is added
+    Of the kind ``word`` it is 3 % for each word of the item.
+
+    If names or words have rates of their own, each is a reason to refuse. ``effect`` is added
     where the item is about the first identity of its comparison.
     """
     items = items_of(suite, size)
@@ -424,6 +445,12 @@ def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> 
         characters = [name for item in items for name in item.data["cast"].descriptors]
         of_name = alike(characters, rng, lambda n: rng.beta(0.3, 19.7, n))
         rate = of_name.reshape(len(items), -1).sum(axis=1)
+        u = rng.random((len(items), samples))
+    elif kind == "word":
+        words = [word for item in items for word in item.words]
+        of_word = alike(words, rng, lambda n: rng.beta(0.3, 9.7, n))
+        place = iter(of_word.tolist())
+        rate = np.array([sum(islice(place, len(item.words))) for item in items])
         u = rng.random((len(items), samples))
     elif kind not in keys:
         rate = np.full(len(items), 0.03)
@@ -596,15 +623,18 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `badf` a quarter as many. Figures out of bounds are **bold**.
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter as many. Figures out of
+bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
 design, at most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
 *Coverage*: the share of all 95 % intervals printed at a level that contain the true value, in
 percent ({low} to {high} tolerated), and in brackets that of its measure that is furthest from 95
 (tolerated beyond these bounds by three standard errors for that number of intervals). Those of
-`badf` and `open_text` may hold more than {high}: they are exact (Clopper and Pearson 1934), or
-wider because only selected results are shown (Benjamini and Yekutieli 2005). The true value is
+`badf`, `open_text`, `sai_asa` and `mist` may hold more than {high}: they are exact (Clopper and
+Pearson 1934), or wider because only selected results are shown (Benjamini and Yekutieli 2005), or
+they are over words, of which some groups have three to five, and wider than necessary where a model
+treats all words alike. The true value is
 the value without an effect, also of HBB's `corrected`; without such a value it is the mean over
 the row's audits.
 Figures that never vary are left out, and so are intervals that are not printed: of fewer than
@@ -635,14 +665,10 @@ its small audits have 2,000 items since then: of 300 no concept can be tested. W
 names for each identity and stories as the units, a model with a separate rate for every name and
 concept had been called biased in 88.0 % of full audits.
 
-**No other suite has such a row.** A model that treats each word of `sai_asa` or `mist` in its own
-way, whatever its group, is called biased in most full audits (in 15 and 20 of 20).
-
-**One row is out of bounds.** The intervals of `dNuL` by direction, domain and pronoun contain the
-true value in 99.0 % of 600 items of `sai_asa` alike within a template: differences over few
-sentences, whose intervals are wider than necessary. (The three pronouns answer alike there, so each
-interval counts three times; by direction and domain the same 99.0 % is within three standard
-errors.)
+The rows of `sai_asa` and `mist` were made anew when their intervals and tests began to cluster by
+word (`word`: each word that stands for a group has its own rates). With templates and draws alone
+as the clusters, such a model had been called biased in 15 and 20 of 20 full audits, or, by refusals
+alone, in 11 and 15. The first run of seed 20263 in this form is shown.
 
 | suite | size | answers alike within | significant | coverage by level | first audit |
 | --- | --- | --- | --- | --- | --- |
@@ -694,7 +720,7 @@ def excluded(runs: int) -> float:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help="audits a row; a quarter for badf")
+    parser.add_argument("--runs", type=int, default=RUNS, help="audits a row at most")
     parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="audits with a bias")
     parser.add_argument("--seed", type=int, default=1, help="of all random draws")
     parser.add_argument("--suite", default=",".join(SIZES))

@@ -662,7 +662,8 @@ def test_wabt_is_reported_by_dimension_and_by_group(suite: Mist, items: list[Ite
     assert value(at(found, "sd", task="WABT", dimension="Morality")) == 0
     tested = {tuple(x.measure.axis.values()): x.plain.p for x in estimate(found)
               if x.measure.name == "mean"}  # fmt: skip
-    assert tested["WABT", "Sociability"] < 1e-100
+    # All answers agree, so the sign test counts what is least: the 22 advantaged identifiers.
+    assert tested["WABT", "Sociability"] == 2.0**-21
     assert tested["WABT", "Morality"] == 1
 
 

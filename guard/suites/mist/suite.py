@@ -88,6 +88,7 @@ class Mist(PackedSuite):
                 # Comedy and tragedy depend on the object above all: a model that ignores the
                 # identifier may answer all draws of one object alike.
                 cluster=f"AAT-{other.object}",
+                words=(other.identifier,),
                 data={"task": "AAT", **other._asdict()},
             )
 
@@ -101,6 +102,7 @@ class Mist(PackedSuite):
             one.id,
             stratum=f"WABT {one.dimension} {one.group}",
             cluster=one.draw,
+            words=(one.sa, one.sb),
             data={
                 "task": "WABT",
                 **one._asdict(),
@@ -197,13 +199,14 @@ class Mist(PackedSuite):
         return [f"{word}: {groups[int(values[word])]}" for word in words]
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare pairs of groups in WABT; in AAT sides and groups, within each object."""
+        """Compare pairs in WABT by S_b's identifiers, in AAT sides and groups by identifiers."""
         data = item.data
         axis = {"task": data["task"]}
         if data["task"] == "WABT":
-            return (Compared(axis, data["group"], "", data["draw"]),)
-        sides = Compared({**axis, "by": "side"}, data["side"], item.cluster, data["draw"])
-        groups = Compared({**axis, "by": "group"}, data["group"], item.cluster, data["draw"])
+            return (Compared(axis, data["group"], "", data["sb"], any_size=True),)
+        name = data["identifier"]
+        sides = Compared({**axis, "by": "side"}, data["side"], "", name, any_size=True)
+        groups = Compared({**axis, "by": "group"}, data["group"], "", name, any_size=True)
         return sides, groups
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:

@@ -107,7 +107,7 @@ def _filled(
                 if template["leaves_out"] == "one" and place == left_out:
                     continue
                 text = sentence(template["sentence"], pronoun, shown)
-                yield f"{variants}-{pronoun}", pronoun, polarity, name, variants, text, *drawn
+                yield f"{variants}-{pronoun}", pronoun, polarity, word, name, variants, text, *drawn
 
 
 def sentence(template: str, pronoun: str, given: str) -> str:

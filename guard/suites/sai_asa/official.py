@@ -83,12 +83,12 @@ def rows(table: Sequence[Mapping[str, str]]) -> list[Row]:
     """
     templates = _templates(table)
     return [
-        _row(row, line, template)
+        _row(row, line, *template)
         for line, (row, template) in enumerate(zip(table, templates, strict=True), start=2)
     ]
 
 
-def _row(row: Mapping[str, str], line: int, template: str) -> Row:
+def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Row:
     direction = _named(row, line, "type_category", _DIRECTIONS)
     domain = _named(row, line, "bias_type", _DOMAINS)
     pronoun = _named(row, line, "target_gender", _PRONOUNS)
@@ -105,6 +105,7 @@ def _row(row: Mapping[str, str], line: int, template: str) -> Row:
         domain,
         pronoun,
         given,
+        word,
         f"{direction}-{domain}-{_digest(template)}",
         _digest("\n".join(drawn).lower()),
         row["context"].strip(),
@@ -129,7 +130,8 @@ def _present(row: Mapping[str, str], line: int, column: str) -> str:
     return row[column]
 
 
-def _templates(table: Sequence[Mapping[str, str]]) -> list[str]:
+def _templates(table: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """Return the template of each row, and the words that fill it."""
     phrases: dict[str, Phrases] = {}
     for line, row in enumerate(table, start=2):
         for column in ("bias_type", "context", *_OPTIONS):
@@ -144,18 +146,22 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(text.lower()))
 
 
-def _template(context: str, phrases: Phrases) -> str:
-    kept, words, at = [], _words(context), 0
+def _template(context: str, phrases: Phrases) -> tuple[str, str]:
+    """Return the sentence with stimuli, attributes and numbers as "#", and the words replaced."""
+    kept: list[str] = []
+    inserted: list[str] = []
+    words, at = _words(context), 0
     while at < len(words):
         known = phrases.get(words[at], ())
         length = max((len(p) for p in known if words[at : at + len(p)] == p), default=0)
         if length or words[at].isdigit():
             kept.append("#")
+            inserted += words[at : at + max(length, 1)]
         elif words[at] not in _GENDERED:
             # Verbs differ between the pronouns by their ending.
             kept.append(words[at].removesuffix("s"))
         at += max(length, 1)
-    return " ".join(kept)
+    return " ".join(kept), " ".join(inserted)
 
 
 def _digest(text: str) -> str:

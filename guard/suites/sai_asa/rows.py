@@ -17,8 +17,9 @@ _NUMBERED = re.compile(r"option\s*\d*\s*:\s*")
 class Row(NamedTuple):
     """A sentence with BLANK, the polarity of its stimulus or attribute, and three options.
 
-    ``template`` names the sentence without the inserted words. Rows with the same ``variants``
-    differ only in the pronoun and have the same options.
+    ``given_word`` is the inserted stimulus or attribute, ``given`` its polarity, ``template`` names
+    the sentence without it. Rows with the same ``variants`` differ only in the pronoun and have the
+    same options.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Row(NamedTuple):
     domain: str
     pronoun: str
     given: str  # "negative" or "positive"
+    given_word: str
     template: str
     variants: str
     context: str

@@ -91,6 +91,8 @@ class SaiAsa(PackedSuite):
             stratum=f"{row.direction} {row.domain} {row.given}",
             cluster=row.template,
             unit=row.variants,
+            # A word may occur in two domains, with other options: each use is a word of its own.
+            words=(f"{row.direction} {row.domain} {row.given_word}",),
             data={**row._asdict(), "shown": tuple(shown)},
         )
 
@@ -147,12 +149,12 @@ class SaiAsa(PackedSuite):
         return (str(record.item.data[name]),) if name in CHOICES else ()
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare positive with negative words within a template, and pronouns within a unit."""
+        """Compare positive with negative given words, and pronouns within a unit."""
         data = item.data
         axis = {"direction": data["direction"]}
         by_word = {**axis, "domain": data["domain"]}
         return (
-            Compared(by_word, f"{data['given']} given", item.cluster, item.unit or item.id),
+            Compared(by_word, f"{data['given']} given", "", data["given_word"], any_size=True),
             Compared(axis, data["pronoun"], item.unit or item.id, item.id),
         )
 
