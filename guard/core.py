@@ -49,9 +49,9 @@ class Guard:
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
     further keyword arguments are single settings. Other settings come from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
-    :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (in this
-    version the same network), or any object of the Detector protocol. For the two embedded
-    detectors, ``weights`` is a folder that replaces theirs, and ``index`` the folder of a bias
+    :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (faster,
+    less accurate), or any object of the Detector protocol. For the two embedded detectors,
+    ``weights`` is a folder that replaces theirs, and ``index`` the folder of a bias
     index, which is watched: new streams use its latest version. ``sinks`` are called with every
     decision; if a ``rewrite`` fails, also with the ``terminate`` that replaces it.
 

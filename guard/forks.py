@@ -21,7 +21,7 @@ from guard.errors import DetectorError
 
 _log = logging.getLogger("guard")
 
-#: Seconds that a fork waits at most; a verdict takes milliseconds, loading the weights a second.
+#: Seconds that a fork waits at most; a verdict or loading the weights takes a second at most.
 LONGEST_WAIT = 10.0
 _CUT = (
     "This process was forked during a native call of its parent that did not end in time, so it "

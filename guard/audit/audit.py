@@ -260,11 +260,11 @@ def scoring_detectors(header: Header) -> dict[str, Any]:
             f"{name} guarded and scored: it misses the same text in both roles, so mitigation is "
             "overstated. Give another --scorer, or have people check it: guard audit review."
         )
-    # An embedded detector's name ends with the hash of its network.
-    elif guarded and guarded.rpartition("+")[2] == name.rpartition("+")[2]:
+    # An embedded detector's name ends with the hashes of its networks.
+    elif guarded and set(guarded.split("+")[1:]) & set(name.split("+")[1:]):
         about["warning"] = (
-            f"{guarded} guarded and {name} scored, which are the same network: both miss the same "
-            "text, so mitigation is overstated. Have people check it: guard audit review."
+            f"{guarded} guarded and {name} scored, which share a network: both miss some of the "
+            "same text, so mitigation is overstated. Have people check it: guard audit review."
         )
     return about
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
+from guard.places import ENCODERS
 from guard.train.config import QUOTAS, TrainConfig
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ EMBEDDER = click.option(
     "--embedder",
     type=FILE,
     help="The embedder.pt of `guard train embedder`, instead of the published all-MiniLM-L6-v2.",
+)
+MEAN = click.option(
+    "--mean-with",
+    type=click.Choice(ENCODERS[1:]),
+    help="Average the network's logits with those of this shipped detector.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 
@@ -62,8 +69,11 @@ def train() -> None:
 @given(WORK, DATA, *RUN)
 @click.option("--to", type=PATH, help="Folder that receives the weights; by default in --work.")
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
+@MEAN
 @JSON
-def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
+def everything(
+    to: Path | None, index: Path | None, mean_with: str | None, as_json: bool, **options: Any
+) -> None:
     """Run all steps: embedder, encoder, references and release.
 
     Finished steps in --work are skipped, and an interrupted step resumes.
@@ -79,8 +89,8 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     config = replace(config, work=work / "encoder", embedder=teacher)
     config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
-    if not _is_released(final, to):
-        _release(config, to, index)
+    if not _is_released(final, to, mean_with):
+        _release(config, to, index, mean_with)
     _print_path("weights", to, as_json)
 
 
@@ -130,12 +140,13 @@ def references(as_json: bool, **options: Any) -> None:
 @given(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed again.")
+@MEAN
 @JSON
-def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
+def release(to: Path, index: Path, mean_with: str | None, as_json: bool, **options: Any) -> None:
     """Export the run in --work, embed the index with it, calibrate, measure and write the card."""
     config = _config_with_data(options)
     check_folder(to, "--to")
-    figures = _release(config, to, index)
+    figures = _release(config, to, index, mean_with)
     click.echo(figures if as_json else str(to))
 
 
@@ -143,8 +154,8 @@ def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
 @click.option(
     "--from",
     "folder",
-    type=click.Path(path_type=Path, exists=True),
-    help="Folder of released weights or file of `guard train pack`; by default the shipped ones.",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of released weights; by default the shipped ones.",
 )
 @click.option("--work", type=PATH, required=True, help="Folder that receives the run.")
 @JSON
@@ -153,28 +164,9 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     _needs_training()
     check_folder(work, "--work")
     from guard.detect.weights import SHIPPED
-    from guard.train.restore import restore as from_release
-    from guard.train.restore import unpack
+    from guard.train.restore import restore as run
 
-    back = unpack if folder is not None and folder.is_file() else from_release
-    _print_path("final", back(folder or SHIPPED, work), as_json)
-
-
-@train.command()
-@click.option("--work", type=PATH, required=True, help="Folder of a finished run.")
-@click.option("--to", type=PATH, required=True, help="File that receives the packed run.")
-@JSON
-def pack(work: Path, to: Path, as_json: bool) -> None:
-    """Save a finished run in a small file that `restore --from` turns back into it.
-
-    It holds what training changed of the base, large matrices in 7 bits.
-    """
-    _needs_training()
-    final = _finished(work)
-    from guard.train.restore import pack as packed
-
-    packed(final, to)
-    _print_path("packed", to, as_json)
+    _print_path("final", run(folder or SHIPPED, work), as_json)
 
 
 @train.command("sentence-model")
@@ -232,12 +224,7 @@ def _embedder(work: Path, config: TrainConfig, epochs: int = 3) -> Path:
 
     assert config.data is not None
     own = EmbedderConfig(
-        work=work,
-        data=config.data,
-        seed=config.seed,
-        epochs=epochs,
-        threads=config.threads,
-        bf16=config.bf16,
+        work, config.data, config.seed, epochs, threads=config.threads, bf16=config.bf16
     )
     with _bar("embedder") as show:
         return run(own, show)
@@ -250,28 +237,29 @@ def _encoder(config: TrainConfig) -> Path:
         return run(config, show)
 
 
-def _release(config: TrainConfig, to: Path, index: Path) -> str:
+def _release(config: TrainConfig, to: Path, index: Path, mean_with: str | None) -> str:
     """Release the run in ``config.work``; return the figures as JSON."""
-    final = config.work / "final.pt"
-    if not final.is_file():
-        raise click.UsageError(f"{final} does not exist; finish the run: guard train encoder.")
+    final = _finished(config.work)
     from guard.train.card import card as text
     from guard.train.release import release as export
 
-    figures = dumps(export(config, final, to, index, lambda line: click.echo(line, err=True)))
+    figures = dumps(export(config, final, to, index, mean_with, partial(click.echo, err=True)))
     # Made from the stored figures, so that `guard train card` gives the same card.
     _write(to / CARD, text(json.loads(figures)))
     _write(to / FIGURES, figures + "\n")
     return figures
 
 
-def _is_released(final: Path, to: Path) -> bool:
-    """Whether ``to`` has the release of this run; the figures are its last file."""
+def _is_released(final: Path, to: Path, mean_with: str | None) -> bool:
+    """Whether ``to`` has this release of this run; the figures are its last file."""
+    from guard.detect.weights import detector_of
     from guard.train.checkpoint import final as read
 
     figures = _object(to / FIGURES) if (to / FIGURES).is_file() else None
     training = (figures or {}).get("training")
     if not isinstance(training, list) or not training:
+        return False
+    if detector_of((figures or {}).get("mean_with", "")) != (mean_with or ""):
         return False
     return bool(training[-1] == json.loads(dumps(read(final)["settings"])))
 

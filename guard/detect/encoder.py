@@ -1,4 +1,4 @@
-"""The embedded detector: one pass of a small network per window, with references from the index."""
+"""The embedded detector: one or two networks read each window, with references from the index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
 from guard.detect.language import is_other_language
 from guard.detect.lexical import LexicalHead
+from guard.detect.network import AveragedNetwork, Network, Pass, token_numbers
 from guard.detect.normalise import Normalised, normalise
-from guard.detect.runtime import runtime
 from guard.detect.script import mostly_latin
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import (
@@ -30,8 +30,11 @@ from guard.detect.weights import (
     LEXICAL,
     ONNX,
     SHIPPED,
+    TABLE,
     TOKENIZER,
+    Weights,
     read_weights,
+    second_weights,
     unusable,
 )
 from guard.errors import BiasIndexError, WeightsError
@@ -47,21 +50,6 @@ T = TypeVar("T")
 _MANY = 4
 
 
-class Pass(NamedTuple):
-    """The network's output for one input of t tokens, before references.
-
-    ``embedding`` (dim,), norm 1; ``state`` (256,); ``logit``; ``types`` (9,); ``spans`` (t, 2);
-    ``implied``: the logit of an implied association.
-    """
-
-    embedding: Floats
-    state: Floats
-    logit: float
-    types: Floats
-    spans: Floats
-    implied: float | None
-
-
 class Encoder:
     """The embedded detector, and the embedder of its own bias index.
 
@@ -69,7 +57,7 @@ class Encoder:
     folder (default: the shipped one). A folder passed here is watched: new snapshots use its
     latest version. With ``use_references=False`` no index is opened and the text is judged alone.
 
-    Thread-safe: one single-threaded ONNX Runtime session is shared; each run has its own memory.
+    Thread-safe: single-threaded ONNX Runtime sessions are shared; each run has its own memory.
     Every window is judged in a run of its own, because the int8 network scales its activations
     over the whole batch; so a score never depends on its batch.
 
@@ -104,7 +92,12 @@ class Encoder:
         self._fusion = made(FUSION, lambda data: FusionHead.load(BytesIO(data), len(BIAS_TYPES)))
         self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
         # By path: ONNX Runtime reads a file without mapping it, but keeps a copy of bytes.
-        self._network = made(ONNX, lambda _: _network(self._weights.folder / ONNX))
+        files.pop(TABLE, None)  # ONNX Runtime reads it by the network's path
+        self._own_network = made(ONNX, lambda _: Network(self._weights.folder / ONNX))
+        self._network: Network | AveragedNetwork = self._own_network
+        if settings.mean_with:
+            vocabulary = tokenizer.get_vocab()
+            self._network = _averaged(self._own_network, vocabulary, self._weights)
         self._try(tokenizer.get_vocab_size() - 1)
         self._index: BiasIndex | None = None
         self._watcher: IndexWatcher | None = None
@@ -219,7 +212,7 @@ class Encoder:
 
     @native
     def _embedding(self, text: str) -> Floats:
-        return self.run(self.tokens.encode(_encodable(text))[0]).embedding
+        return self._own_network.run(self.tokens.encode(_encodable(text))[0]).embedding
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads for calls with many windows: one per core, at most 8."""
@@ -231,16 +224,8 @@ class Encoder:
             return self._pool
 
     def run(self, encoded: Encoded) -> Pass:
-        """Run the network on one input."""
-        ids = np.array([encoded.ids], np.int64)
-        feed = {
-            "input_ids": ids,
-            "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.array([encoded.types], np.int64),
-        }
-        embedding, state, logit, types, spans, *rest = self._network.run(None, feed)
-        implied = float(rest[0][0]) if rest else None
-        return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], implied)
+        """Run the network, or both, on one input."""
+        return self._network.run(encoded)
 
     @native
     def judge(self, window: Window, index: BiasIndex | None) -> Scores:
@@ -333,11 +318,17 @@ def _by_score(scores: Scores) -> float:
     return scores.score or 0.0
 
 
-def _network(path: Path) -> Any:
-    ort = runtime()
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 4  # errors are raised, so they are not logged as well
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def _averaged(first: Network, vocabulary: Mapping[str, int], weights: Weights) -> AveragedNetwork:
+    """Return ``first``, the network of ``weights``, averaged with the one these name.
+
+    Raises WeightsError as :func:`guard.detect.weights.second_weights`.
+    """
+    folder, files = second_weights(weights)
+    try:
+        numbers = token_numbers(vocabulary, Tokenizer.from_buffer(files[TOKENIZER]).get_vocab())
+    except Exception as error:  # the tokenizer has exceptions of its own
+        raise unusable(folder / TOKENIZER, error) from error
+    try:
+        return AveragedNetwork(first, Network(folder / ONNX), numbers)
+    except Exception as error:  # ONNX Runtime has exceptions of its own
+        raise unusable(folder / ONNX, error) from error

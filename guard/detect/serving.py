@@ -203,7 +203,7 @@ class Judge:
         self._workers.cancel(one.request)
         self._workers.replace_hung()
         if waited is None:
-            _log.error("detector %s gave no verdict within %g ms", self._name, limit)
+            _log.error("detector %s gave no verdict within timeout_ms (%g ms)", self._name, limit)
         return self._recorded(one.number, Timed(None, limit if waited is None else waited * 1000))
 
     def _overloaded(self, one: _Ticket, waited: float) -> Timed:

@@ -1,8 +1,9 @@
 """Encodes a window as the encoder's input, in training and at run time.
 
-``[CLS] segment [SEP]`` with token type 0, then ``context [SEP]`` with type 1 if there is context;
-MPNet names these tokens ``<s>`` and ``</s>``. No token of the segment is ever dropped: the context
-is truncated first, and a segment longer than the model's positions is read in overlapping parts.
+``<s> segment </s>`` with token type 0, then ``context </s>`` with type 1 if there is context. BERT
+vocabularies name these tokens ``[CLS]`` and ``[SEP]``. MPNet's holds both pairs, but MPNet was
+trained with ``<s>`` and ``</s>`` only. No token of the segment is ever dropped: the context is
+truncated first, and a segment longer than the model's positions is read in overlapping parts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Encoded(NamedTuple):
     """One input: ids, token types, and the segment tokens' character ranges.
 
     ``offsets[i]`` belongs to ``ids[i + 1]``; both count only the segment's own tokens, so
-    ``len(offsets) == types.count(0) - 2``. ``words[i]`` numbers the word that token i is part of.
+    ``len(offsets) == types.count(0) - 2``. ``words[i]`` is the number of the word that
+    segment token i is part of, -1 if none.
     """
 
     ids: list[int]
@@ -44,7 +46,11 @@ class WindowTokens:
     """Encodes segments with their context. Thread-safe: the tokenizer is only read."""
 
     def __init__(self, tokenizer: Path | Tokenizer, max_context_tokens: int = 64) -> None:
-        """Read ``tokenizer.json``; its own truncation and padding are switched off."""
+        """Read ``tokenizer.json``; its own truncation and padding are switched off.
+
+        ``max_context_tokens`` of the context are kept, the last ones. Raises WeightsError if the
+        tokenizer has no start, end or padding token.
+        """
         made = (
             tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_file(str(tokenizer))
         )
@@ -52,10 +58,10 @@ class WindowTokens:
         made.no_padding()
         self._tokenizer = made
         self._max_context = max_context_tokens
-        self._cls = _special(made, "[CLS]", "<s>")
-        self._sep = _special(made, "[SEP]", "</s>")
+        self._cls = _special(made, "<s>", "[CLS]")
+        self._sep = _special(made, "</s>", "[SEP]")
         #: The padding token.
-        self.pad = _special(made, "[PAD]", "<pad>")
+        self.pad = _special(made, "<pad>", "[PAD]")
 
     def encode(self, text: str, context: Sequence[str] = ()) -> list[Encoded]:
         """Return the inputs for one window: one, or several parts of an overlong segment.

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -23,11 +23,14 @@ TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 MANIFEST = "manifest.json"
 FILES = (ONNX, FUSION, LEXICAL, TOKENIZER, CONFIG)
+#: The token embeddings, apart where one file would exceed 100 MiB, the limit of Git hosts.
+TABLE = "encoder.tokens"
 _MODELS = Path(__file__).resolve().parent.parent / "models"
 #: The weights of the default detector.
 SHIPPED = _MODELS / ENCODERS[0]
 _NAME = re.compile("[a-z][a-z0-9-]*")
 _LANGUAGE = re.compile("[a-z]{2}")
+_WEIGHTS = re.compile(rf"({'|'.join(ENCODERS)})-[0-9A-Za-z.]+\+[0-9a-f]{{8}}")
 _REMEDY = "reinstall the package, or point `weights` at a folder that `guard train release` wrote"
 
 
@@ -39,8 +42,9 @@ class Settings:
     used, none with a cosine below ``floor``. A score is
     ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
     ``operating_points`` has thresholds in [0, 1] by name and bias type; ``own_thresholds`` the most
-    accurate threshold on the validation part of each source (none in older weights).
-    ``languages`` are ISO 639-1 codes.
+    accurate threshold on the validation part of each source (none in ``encoder-small`` 1.1).
+    ``languages`` are ISO 639-1 codes. ``mean_with`` is the name of the shipped weights whose
+    network's logits are averaged with this one's; empty if there are none.
     """
 
     name: str
@@ -54,11 +58,15 @@ class Settings:
     operating_points: Mapping[str, Mapping[BiasType, float]]
     languages: tuple[str, ...]
     own_thresholds: Mapping[str, float]
+    mean_with: str
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A checked folder: its settings and the unique name of the weights."""
+    """A checked folder: its settings and the unique name of the weights.
+
+    The name is ``DETECTOR-VERSION+HASH``, with a second hash if a second network judges too.
+    """
 
     folder: Path
     settings: Settings
@@ -80,18 +88,46 @@ def shipped_weights(detector: str) -> Path:
     return _MODELS / detector
 
 
+def detector_of(name: str) -> str:
+    """Return the detector of weights with this name: all before the version."""
+    return name.rpartition("-")[0]
+
+
 def open_weights(folder: Path) -> Weights:
     """Check every file of ``folder`` against its manifest and read the settings.
+
+    If the weights average two networks, the shipped weights of the second are checked, too.
 
     Raises:
         WeightsError: a file is missing, has not the hash that the manifest records, or is invalid.
 
     """
-    return read_weights(folder)[0]
+    found, _ = read_weights(folder)
+    if found.settings.mean_with:
+        second_weights(found)
+    return found
+
+
+def second_weights(first: Weights) -> tuple[Path, dict[str, bytes]]:
+    """Return the folder and the contents of the shipped weights that ``first`` averages with.
+
+    Raises:
+        WeightsError: as :func:`open_weights`, or if the shipped weights are others.
+
+    """
+    wanted = first.settings.mean_with
+    folder = shipped_weights(detector_of(wanted))
+    second, contents = read_weights(folder)
+    if second.name != wanted:
+        raise WeightsError(
+            f"The weights in {first.folder} were calibrated together with {wanted}, but {folder} "
+            f"holds {second.name}: reinstall the package, or release the first ones again."
+        )
+    return folder, contents
 
 
 def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
-    """Do the same as :func:`open_weights`; also return the contents of FILES that were checked.
+    """Check the files of ``folder`` alone; return the weights and the contents of the files.
 
     Raises:
         WeightsError: as :func:`open_weights`.
@@ -102,7 +138,7 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
-    for name in FILES:
+    for name in _files(hashes):
         contents[name] = _read(folder / name)
         found = hashlib.sha256(contents[name]).hexdigest()
         if found != hashes.get(name):
@@ -112,9 +148,15 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
             )
     settings = _settings(_json(contents[CONFIG], folder / CONFIG), folder)
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
-    both = hashlib.sha256((hashes[ONNX] + hashes[TOKENIZER]).encode()).hexdigest()
-    name = f"{settings.name}-{settings.version}+{both[:8]}"
+    parts = [hashes[name] for name in (ONNX, TOKENIZER, TABLE) if name in hashes]
+    own = hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
+    # The second network's hash follows, so that the name says which networks judge.
+    name = f"{settings.name}-{settings.version}+{own}{settings.mean_with[-9:]}"
     return Weights(folder, settings, name), contents
+
+
+def _files(present: Container[str]) -> list[str]:
+    return [*FILES, *([TABLE] if TABLE in present else [])]
 
 
 def unusable(path: Path, error: Exception) -> WeightsError:
@@ -126,7 +168,8 @@ def unusable(path: Path, error: Exception) -> WeightsError:
 
 def write_manifest(folder: Path) -> None:
     """Record the hashes of the weights' files in ``folder``."""
-    content = {"format": 1, "sha256": {name: sha256(folder / name) for name in FILES}}
+    names = _files({path.name for path in folder.iterdir()})
+    content = {"format": 1, "sha256": {name: sha256(folder / name) for name in names}}
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -176,6 +219,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             operating_points=points,
             languages=tuple(map(str, raw["languages"])),
             own_thresholds={str(k): float(v) for k, v in raw.get("own_thresholds", {}).items()},
+            mean_with=str(raw.get("mean_with", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} is incomplete ({error}): {_REMEDY}.") from error
@@ -195,6 +239,7 @@ def _out_of_range(found: Settings) -> str:
         for source, limit in found.own_thresholds.items()
     }
     named = found.operating_points.keys() >= set(get_args(OperatingPoint))
+    second = found.mean_with
     possible = {
         "name": (found.name, _NAME.fullmatch(found.name)),
         "dim": (found.dim, found.dim > 0),
@@ -204,6 +249,7 @@ def _out_of_range(found: Settings) -> str:
         "lexical_weight": (found.lexical_weight, math.isfinite(found.lexical_weight)),
         "temperature": (found.temperature, 0 < found.temperature < math.inf),
         "operating_points": (list(found.operating_points), named),
+        "mean_with": (second, not second or _WEIGHTS.fullmatch(second)),
         "languages": (found.languages, all(map(_LANGUAGE.fullmatch, found.languages))),
         **thresholds,
     }

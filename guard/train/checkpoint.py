@@ -15,8 +15,8 @@ import torch
 
 from guard.errors import UsageError
 
+# The file of an unfinished run, and the keys of a finished run's.
 NAME = "checkpoint.pt"
-# The keys of a finished run's file; a checkpoint has no rows.
 FINAL = {"nets", "settings", "rows"}
 # What torch raises at files that it did not write.
 _UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, LookupError,

@@ -66,17 +66,11 @@ def eval_folds(data: Path) -> set[str]:
 
 def licensed_rows(data: Path) -> Iterator[TrainingRow]:
     """Yield the rows of every licensed source."""
-    for reader in (
-        sources.redditbias,
-        sources.stereoset,
-        sources.hearts,
-        sources.emgsd,
-        sources.toxigen,
-        sources.bold,
-        sources.implicit_hate,
-        sources.seegull,
-    ):
-        yield from reader(data)
+    for read in (
+        sources.redditbias, sources.stereoset, sources.hearts, sources.emgsd, sources.toxigen,
+        sources.bold, sources.implicit_hate, sources.seegull,
+    ):  # fmt: skip
+        yield from read(data)
 
 
 def build(config: TrainConfig) -> Corpus:
@@ -91,29 +85,37 @@ def build(config: TrainConfig) -> Corpus:
         *stance.listed(config.statements),
         *stance.carried(),
     ]
-    statements = own_texts.own_statements(config.statements)
+    stated = [r for r in rows if r.source == "own"]
     if config.data is not None:
         rows += licensed_rows(config.data)
     rows = _without_repeats(rows)
-    predicates = own_texts.read_predicates()
-    held_back = own_texts.held_back_predicates()
-    predicates = [p for p in predicates if p not in held_back]
-    made = list(own_texts.invented(rng, _kept(rows, True), predicates, config.invented))
-    made += own_texts.plain_without_reference(rng, predicates, config.invented // 10)
+    predicates, held_back = (own_texts.predicates(held_back=side) for side in (False, True))
+    made = [
+        *own_texts.invented(rng, _kept(rows, True), predicates, config.invented),
+        *own_texts.plain_without_reference(rng, predicates, config.invented // 10),
+    ]
     few = max(60, config.invented // 15)
-    made_for_validation = list(own_texts.invented(rng, _kept(rows, False), held_back, few))
-    made_for_validation += own_texts.plain_without_reference(rng, held_back, few // 10)
-    made_for_validation = [r for r in made_for_validation if r.source == "invented"]
-    train = _kept(rows, True) + [_as_bare(r) for r in made]
-    validation = _kept(rows, False) + [_as_bare(r) for r in made_for_validation]
+    made_for_validation = [
+        *own_texts.invented(rng, _kept(rows, False), held_back, few),
+        *own_texts.plain_without_reference(rng, held_back, few // 10),
+    ]
+    train = _kept(rows, True) + made
+    validation = _kept(rows, False) + [r for r in made_for_validation if r.source != "renamed"]
     if config.data is not None:
         forbidden = eval_folds(config.data)
-        train = [_without_partners(r, forbidden) for r in train if not says(r.text, forbidden)]
+        train = [
+            replace(r, partners=tuple(p for p in r.partners if not says(p.text, forbidden)))
+            for r in train
+            if not says(r.text, forbidden)
+        ]
         validation = [r for r in validation if not says(r.text, forbidden)]
         assert_no_leak(train, forbidden)
     every_text = frozenset(r.text for r in train)
     train = _capped(train, config, rng)
-    statements += _stated(train)
+    stated += [r for r in train if r.source in ("implied", "hearts", "stereoset", "seegull")]
+    statements = [
+        Statement(r.text, r.bias_type, r.family) for r in stated if r.biased and r.bias_type
+    ]
     return Corpus(train, validation, statements, every_text)
 
 
@@ -129,33 +131,25 @@ def says(text: str, folds: set[str]) -> bool:
     return any(fold(t) in folds for t in (text, *sources.pieces(text)))
 
 
-def _without_partners(row: TrainingRow, forbidden: set[str]) -> TrainingRow:
-    selected = tuple(p for p in row.partners if not says(p.text, forbidden))
-    return row if len(selected) == len(row.partners) else replace(row, partners=selected)
+def _by_source(rows: list[TrainingRow]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        found[row.source].append(i)
+    return found
 
 
 def _capped(rows: list[TrainingRow], config: TrainConfig, rng: random.Random) -> list[TrainingRow]:
     """Leave out, at random, the rows that no epoch will draw; the order stays."""
-    by_source: dict[str, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        by_source[row.source].append(i)
     selected: set[int] = set()
-    for source, ids in by_source.items():
+    for source, ids in _by_source(rows).items():
         most = int(config.quotas.get(source, 0) * max(1.0, config.epochs))
         selected.update(ids if len(ids) <= most else rng.sample(ids, most))
     return [row for i, row in enumerate(rows) if i in selected]
 
 
-def _as_bare(row: TrainingRow) -> TrainingRow:
-    return replace(row, source="bare") if row.family.startswith("bare:") else row
-
-
 def _kept(rows: list[TrainingRow], train: bool) -> list[TrainingRow]:
     # A segment whose own label is unknown cannot validate.
-    return [
-        r for r in rows
-        if validates(r.family) != train and (train or r.known)
-    ]  # fmt: skip
+    return [r for r in rows if validates(r.family) != train and (train or r.known)]
 
 
 def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
@@ -170,15 +164,6 @@ def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
             seen.add(key)
             selected.append(row)
     return selected
-
-
-def _stated(rows: list[TrainingRow]) -> list[Statement]:
-    """Return the biased statements of licensed training rows that name their type."""
-    return [
-        Statement(r.text, r.bias_type, r.family)
-        for r in rows
-        if r.biased and r.bias_type and r.source in ("implied", "hearts", "stereoset", "seegull")
-    ]
 
 
 class Pick(NamedTuple):
@@ -200,25 +185,23 @@ class Sampler:
     ) -> None:
         self._rows = rows
         self._config = config
-        by_source: dict[str, list[int]] = defaultdict(list)
-        for i, row in enumerate(rows):
-            if i not in left_out:
-                by_source[row.source].append(i)
+        used = {
+            source: [i for i in ids if i not in left_out]
+            for source, ids in _by_source(rows).items()
+        }
         quotas = {
-            s: min(config.quotas.get(s, 0), len(ids) * REPEATS.get(s, 1))
-            for s, ids in by_source.items()
+            s: min(config.quotas.get(s, 0), len(ids) * REPEATS.get(s, 1)) for s, ids in used.items()
         }
         quotas = {s: n for s, n in quotas.items() if n > 0}
-        self._by_source = {s: by_source[s] for s in quotas}
         total = sum(quotas.values())
         factor = 1.0 if config.rows is None else min(1.0, config.rows / total)
+        self._ids = {s: used[s] for s in quotas}
         self._quota = {s: max(1, round(n * factor)) for s, n in quotas.items()}
         # A limited run sees one fixed subset, so that ablations are compared on the same rows.
         if factor < 1:
-            for source, ids in self._by_source.items():
+            for source, ids in self._ids.items():
                 subset = self._by_family(ids, f"subset:{config.seed}")
-                self._by_source[source] = subset[: self._quota[source]]
-        self.quotas = dict(self._quota)
+                self._ids[source] = subset[: self._quota[source]]
         self.epoch_rows = sum(self._quota.values())
         self.epoch_steps = -(-self.epoch_rows // config.batch_size)
         self._harmless = [
@@ -231,9 +214,8 @@ class Sampler:
         rng = random.Random(f"{self._config.seed}:{number}")
         salt = f"epoch:{self._config.seed}:{number}"
         chosen: list[int] = []
-        for source in sorted(self._by_source):
-            ids, quota = self._by_source[source], self._quota[source]
-            rounds, rest = divmod(quota, len(ids))
+        for source, ids in sorted(self._ids.items()):
+            rounds, rest = divmod(self._quota[source], len(ids))
             chosen += ids * rounds + self._by_family(ids, salt)[:rest]
         rng.shuffle(chosen)
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
@@ -258,11 +240,10 @@ class Sampler:
         seen: Counter[int] = Counter()
         units: dict[tuple[str, int], list[Pick]] = {}
         for n, pick in enumerate(picks):
-            row = self._rows[pick.row]
+            row, copy = self._rows[pick.row], seen[pick.row]
             bagged = self._config.bags and row.source in BAGGED
             together = bagged or (self._config.contrast and row.source in PAIRED)
             # Repeats of a row in one epoch stay apart: they would be the same step twice.
-            copy = seen[pick.row]
             key = (row.family, copy) if together else (f"#{n}", 0)
             seen[pick.row] += 1
             units.setdefault(key, []).append(pick._replace(copy=copy))

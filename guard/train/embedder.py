@@ -88,7 +88,7 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
     per_epoch = len(learned) // config.batch_size
     settings = config.described() | {"pairs": len(learned)}
 
-    def step_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def step_loss(step: int) -> Tensor:
         order = random.Random(f"{config.seed}:{step // per_epoch}").sample(
             range(len(learned)), len(learned)
         )
@@ -107,8 +107,7 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         held = 1 - (statements * goals).sum(1).mean()
         # Posts move to the base's vectors of their statements. These hardly move, or plain
         # statements would retrieve each other worse.
-        near = contrast(posts, goals, same, config.temperature)
-        return near + config.anchor * held, {"contrast": near, "anchor": held}
+        return contrast(posts, goals, same, config.temperature) + config.anchor * held
 
     plan = Plan(per_epoch * config.epochs, config.warmup, config.seed, config.checkpoint_every)
     run(model, optimiser, plan, step_loss, config.work / checkpoint.NAME, settings, progress)

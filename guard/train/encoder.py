@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,37 +11,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from guard.detect.tokens import WindowTokens
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import BASES, base_model, base_tokens, padded, teacher
-from guard.train.batches import Batch, collate
+from guard.train.batches import Prepared, make_batch
 from guard.train.config import TrainConfig
-from guard.train.corpus import Corpus, Pick, Sampler, build
+from guard.train.corpus import Sampler, build
 from guard.train.loop import Plan, Show, run
-from guard.train.model import DIM, BiasNet, Fusion, Outputs, losses
+from guard.train.model import DIM, BiasNet, Fusion, Outputs, losses, total
 from guard.train.references import TrainIndex
 
 NAME = "final.pt"
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What a run reads: the corpus, its index and the batches of each epoch."""
-
-    corpus: Corpus
-    tokens: WindowTokens
-    index: TrainIndex
-    sampler: Sampler
+# Texts that the map to sentence vectors is fitted on.
+_FITTED = 6000
 
 
 class Nets(nn.Module):
     """Both trained parts in one module, for one optimiser and one checkpoint."""
 
-    def __init__(self, net: BiasNet, fusion: Fusion) -> None:
+    def __init__(self, encoder: Any, dropout: float = 0.0) -> None:
         super().__init__()
-        self.net = net
-        self.fusion = fusion
+        self.net = BiasNet(encoder, dropout)
+        self.fusion = Fusion()
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Run the shared pass, with a plain tuple as output, as tracing wants it."""
+        return tuple(self.net(*inputs))
 
 
 def prepare(config: TrainConfig) -> Prepared:
@@ -50,8 +44,7 @@ def prepare(config: TrainConfig) -> Prepared:
     tokens = base_tokens(config.base, config.max_context_tokens)
     corpus = build(config)
     rows = corpus.train
-    embed = teacher(config.embedder, bf16=config.bf16)
-    index = TrainIndex(rows, corpus.statements, embed, config.vectors(), config.k, config.floor)
+    index = TrainIndex(corpus, teacher(config.embedder, bf16=config.bf16), config)
     # A made-up row that is biased by its reference alone is no example where the reference is
     # too far away to be found.
     lost = frozenset(
@@ -72,24 +65,17 @@ def build_nets(config: TrainConfig) -> Nets:
     if config.method == "lora":
         from peft import LoraConfig, get_peft_model
 
-        wrapped = get_peft_model(
-            encoder,
-            LoraConfig(
-                r=config.lora_rank,
-                lora_alpha=2 * config.lora_rank,
-                lora_dropout=0.05,
-                target_modules=["query", "key", "value", "q", "k", "v", "o", "dense"],
-            ),
+        adapters = LoraConfig(
+            r=config.lora_rank,
+            lora_alpha=2 * config.lora_rank,
+            lora_dropout=0.05,
+            target_modules=["query", "key", "value", "q", "k", "v", "o", "dense"],
         )
-        encoder = wrapped.base_model
-    nets = Nets(BiasNet(encoder, dropout=config.dropout), Fusion())
+        encoder = get_peft_model(encoder, adapters).base_model
+    nets = Nets(encoder, config.dropout)
     if config.method == "references":
         nets.net.requires_grad_(False)
     return nets
-
-
-# Texts that the map to sentence vectors is fitted on.
-_FITTED = 6000
 
 
 def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
@@ -106,10 +92,8 @@ def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
     with torch.no_grad():
         for start in range(0, len(chosen), config.batch_size):
             some = chosen[start : start + config.batch_size]
-            ids, mask, kinds = padded(
-                [ready.tokens.encode(texts[i])[0] for i in some], ready.tokens.pad
-            )
-            means.append(nets.net.mean_state(ids, mask, kinds))
+            encoded = [ready.tokens.encode(texts[i])[0] for i in some]
+            means.append(nets.net.states(*padded(encoded, ready.tokens.pad))[1])
         states = torch.cat([torch.cat(means), torch.ones(len(chosen), 1)], dim=1)
         goals = torch.from_numpy(ready.index.vectors[chosen])
         ridge = 1e-3 * len(chosen) * states.var() * torch.eye(states.shape[1])
@@ -120,15 +104,14 @@ def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
 
 def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     """Decay weight matrices only; heads learn faster than the pretrained part."""
-    body_lr = config.lora_lr if config.method == "lora" else config.lr
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in nets.named_parameters():
         if not parameter.requires_grad:
             continue
-        # The embedding head is already fitted, so it has the learning rate of the body.
-        body = name.startswith(("net.encoder.", "net.embed."))
-        lr = body_lr if body else config.head_lr
-        if name.startswith("net.embed."):
+        lr = config.head_lr
+        if name.startswith("net.encoder."):
+            lr = config.lora_lr if config.method == "lora" else config.lr
+        elif name.startswith("net.embed."):  # already fitted
             lr = config.lr
         decay = config.weight_decay if parameter.dim() > 1 else 0.0
         groups.setdefault((lr, decay), []).append(parameter)
@@ -136,29 +119,6 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
         [{"params": p, "lr": lr, "weight_decay": decay} for (lr, decay), p in groups.items()],
         fused=True,
     )
-
-
-def make_batch(
-    ready: Prepared, picks: list[Pick], rng: random.Random, config: TrainConfig
-) -> Batch:
-    """Return the tensors of one batch of training rows, with a newly subsampled index."""
-    ids = [p.row for p in picks]
-    fused = config.references == "fused"
-    hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))
-    # Two copies of a family in one batch are two families: neither completes the other.
-    rows = [
-        replace(row, family=f"{row.family}#{pick.copy}")
-        for pick in picks
-        for row in (ready.corpus.train[pick.row],)
-    ]
-    contexts = [p.context for p in picks]
-    batch = collate(rows, contexts, ready.tokens, hits, ready.index.vectors[ids])
-    targets = batch.targets
-    if not config.contrast:
-        targets = targets._replace(twins=targets.twins[:0])
-    if not config.bags:
-        targets = targets._replace(bags=torch.full_like(targets.bags, -1))
-    return batch._replace(targets=targets)
 
 
 def train(config: TrainConfig, progress: Show | None = None) -> Path:
@@ -183,8 +143,7 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         before = [*start.get("before", []), start["settings"]]
     ready = prepare(config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
-    if config.max_steps is not None:
-        steps = min(steps, config.max_steps)
+    steps = min(steps, config.max_steps or steps)
     # The plan's length belongs to the schedule: resuming under another would bend it.
     settings = config.described() | {
         "steps": steps,
@@ -198,37 +157,26 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
 
     epoch_batches = lru_cache(maxsize=1)(ready.sampler.epoch)
 
-    def step_loss(step: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def step_loss(step: int) -> Tensor:
         epoch, place = divmod(step, ready.sampler.epoch_steps)
         rng = random.Random(f"{config.seed}:step:{step}")
         batch = make_batch(ready, epoch_batches(epoch)[place], rng, config)
         with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
-            out = nets.net(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+            out = nets.net(*batch.inputs)
         out = Outputs(*(part.float() for part in out))
-        change, type_change = nets.fusion(out, batch.vectors, batch.types, batch.mask)
-        parts = losses(out, change, type_change, batch.targets)
-        return parts.total(config.distill), parts._asdict()
+        change, type_change = nets.fusion(out, *batch.references)
+        return total(losses(out, change, type_change, batch.targets), config.distill)
 
     plan = Plan(steps, config.warmup, config.seed, config.checkpoint_every)
     run(nets, _optimiser(nets, config), plan, step_loss, file, settings, progress)
-    content = {
-        "nets": merged_state(nets, config),
-        "settings": settings,
-        "before": before,
-        "rows": ready.corpus.counts(),
-        "quotas": ready.sampler.quotas,
-    }
-    checkpoint.save(final, content)
+    state = nets.state_dict()
+    if config.method == "lora":  # under the names of a network without adapters
+        plain = nets.net.encoder.merge_and_unload().state_dict()
+        state = {k: v for k, v in state.items() if not k.startswith("net.encoder.")}
+        state |= {f"net.encoder.{k}": v for k, v in plain.items()}
+    content = {"nets": dict(state), "settings": settings, "before": before}
+    checkpoint.save(final, content | {"rows": ready.corpus.counts()})
     return final
-
-
-def merged_state(nets: Nets, config: TrainConfig) -> dict[str, Any]:
-    """Return the state dict under the names of an adapter-free network."""
-    if config.method != "lora":
-        return dict(nets.state_dict())
-    plain = nets.net.encoder.merge_and_unload()
-    state = {k: v for k, v in nets.state_dict().items() if not k.startswith("net.encoder.")}
-    return state | {f"net.encoder.{k}": v for k, v in plain.state_dict().items()}
 
 
 def untrained(settings: Mapping[str, Any]) -> Nets:
@@ -239,7 +187,7 @@ def untrained(settings: Mapping[str, Any]) -> Nets:
     base, layers = settings["base"], settings.get("layers")
     if base not in BASES:
         raise KeyError(base)
-    return Nets(BiasNet(base_model(base=base, layers=layers), dropout=0.0), Fusion())
+    return Nets(base_model(base=base, layers=layers))
 
 
 def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
@@ -253,8 +201,7 @@ def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
     except (KeyError, TypeError):
         raise checkpoint.not_finished(path) from None
     _fill(nets, content, path, content["settings"])
-    nets.eval()
-    return nets, content
+    return nets.eval(), content
 
 
 def _fill(nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[str, Any]) -> None:

@@ -6,64 +6,52 @@ Groups are invented, predicates those that training held back.
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+
+import numpy as np
 
 from guard.detect.encoder import Encoder
 from guard.retrieve.statement import Statement
-from guard.train.own import NEUTRAL, OPPOSED, held_back_predicates, invented_group
-from guard.verdict import Scores, Window
+from guard.train.own import invented_group, invented_texts, predicates
+from guard.verdict import Window
 
 
-class Flips(NamedTuple):
-    """Shares over n texts at the balanced point.
-
-    ``before``: of the texts, not biased without the statement; ``after``: of those, biased with it;
-    ``neutral`` and ``opposed``: of the sentences about the same group, not biased with it.
-    """
-
-    n: int
-    before: float
-    after: float
-    neutral: float
-    opposed: float
-
-
-def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> Flips:
+def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> dict[str, float]:
     """Add one statement at a time to the encoder's index and judge three sentences beside it.
 
-    The encoder ends with the index it began with, which it must have.
+    Returns shares over ``n`` sentences at the balanced point. ``before``: not biased without the
+    statement; ``after``: of those, biased with it; ``neutral`` and ``opposed``: of the sentences
+    about the same group, not biased with it. The encoder, which must have an index, keeps it.
     """
     rng = random.Random(seed)
-    index = encoder.index
+    index, limits = encoder.index, encoder.operating_points["balanced"]
     assert index is not None, "there is no index to extend"
-    limits = encoder.operating_points["balanced"]
 
-    def biased(scores: Scores) -> bool:
-        assert scores.score is not None, "every pair is English"
-        assert scores.bias_type is not None, "a score has a type"
-        return scores.score >= limits[scores.bias_type]
+    def biased(*texts: str) -> list[bool]:
+        found = []
+        for scores in encoder.snapshot().score([*map(Window, texts)]):
+            assert scores.score is not None, "every sentence is English"
+            assert scores.bias_type is not None, "a score has a type"
+            found.append(scores.score >= limits[scores.bias_type])
+        return found
 
-    before, found = [], []
-    for pair in held_back_predicates():
+    before, beside = [], []
+    for pair in predicates(held_back=True):
         for _ in range(names):
             group = invented_group(rng)
             trait, known = rng.sample(pair, 2)
             text, statement = f"{group} {trait}.", f"{group} {known}."
-            before.append(not biased(encoder.snapshot().score([Window(text)])[0]))
+            before += biased(text)
             row = Statement(statement, "culture", group, known)
             encoder.use_index(index.extended([row], encoder.embed([statement])))
-            texts = (
-                text,
-                rng.choice(NEUTRAL).format(g=group),
-                rng.choice(OPPOSED).format(g=group, p=trait),
-            )
-            found.append([biased(s) for s in encoder.snapshot().score([*map(Window, texts)])])
+            neutral = rng.choice(invented_texts()["neutral"]).format(g=group)
+            opposed = rng.choice(invented_texts()["opposed"]).format(g=group, p=trait)
+            beside.append(biased(text, neutral, opposed))
             encoder.use_index(index)
-    after = [f[0] for f, b in zip(found, before, strict=True) if b]
-    return Flips(
-        len(found),
-        sum(before) / len(before),
-        sum(after) / len(after),
-        sum(not f[1] for f in found) / len(found),
-        sum(not f[2] for f in found) / len(found),
-    )
+    harmless, found = ~np.array(before), np.array(beside)
+    return {
+        "n": len(found),
+        "before": float(harmless.mean()),
+        "after": float(found[harmless, 0].mean()),
+        "neutral": float(1 - found[:, 1].mean()),
+        "opposed": float(1 - found[:, 2].mean()),
+    }

@@ -38,7 +38,7 @@ def fit(
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
-    found = [grams(t) for t in texts]
+    found = [*map(grams, texts)]
     ids = np.concatenate([g.ids for g in found])
     df = np.bincount(ids, minlength=_SIZE)
     idf: Floats = (np.log((1 + len(texts)) / (1 + df)) + 1).astype(np.float32)

@@ -19,7 +19,6 @@ class Progress(NamedTuple):
     step: int
     steps: int
     loss: float
-    parts: dict[str, float]
     seconds: float
 
 
@@ -32,9 +31,8 @@ class Plan(NamedTuple):
     checkpoint_every: int
 
 
-# The keys of a checkpoint, beside its settings.
-_KEYS = ("net", "optimiser", "step")
-Step = Callable[[int], tuple[Tensor, dict[str, Tensor]]]
+# Seconds after which a step saves a checkpoint, however slow the machine is.
+_LONGEST = 600.0
 Show = Callable[[Progress], None]
 
 
@@ -42,19 +40,19 @@ def run(
     net: nn.Module,
     optimiser: torch.optim.Optimizer,
     plan: Plan,
-    step_loss: Step,
+    step_loss: Callable[[int], Tensor],
     file: Path,
     settings: Mapping[str, Any],
     progress: Show | None = None,
 ) -> None:
     """Train ``net``, or resume from the checkpoint ``file``.
 
-    ``step_loss`` returns the loss of a step (from 0) and its parts. Its random choices must depend
-    on the step only, or use torch's generator, which is seeded before each step. The optimiser has
-    its highest learning rates. Raises UsageError if ``file`` is of a run with other settings.
+    ``step_loss`` returns the loss of a step (from 0). Its random choices must depend on the step
+    only, or use torch's generator, which is seeded before each step. The optimiser has its highest
+    learning rates. Raises UsageError if ``file`` is of a run with other settings.
     """
     rates = [group["lr"] for group in optimiser.param_groups]
-    saved = checkpoint.load(file, settings, _KEYS)
+    saved = checkpoint.load(file, settings, {"net", "optimiser", "step"})
     done = 0
     if saved is not None:
         net.load_state_dict(saved["net"])
@@ -62,21 +60,23 @@ def run(
         done = saved["step"]
     warm = max(1, round(plan.warmup * plan.steps))
     net.train()
+    saved_at = time.monotonic()
     for step in range(done, plan.steps):
         started = time.perf_counter()
         torch.manual_seed(plan.seed * 1_000_003 + step)
         factor = min((step + 1) / warm, (plan.steps - step) / max(1, plan.steps - warm))
         for group, rate in zip(optimiser.param_groups, rates, strict=True):
             group["lr"] = rate * factor
-        loss, parts = step_loss(step)
+        loss = step_loss(step)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimiser.step()
         if progress is not None:
-            losses = {name: part.item() for name, part in parts.items()}
             seconds = time.perf_counter() - started
-            progress(Progress(step + 1, plan.steps, loss.item(), losses, seconds))
-        if (step + 1) % plan.checkpoint_every == 0 and step + 1 < plan.steps:
+            progress(Progress(step + 1, plan.steps, loss.item(), seconds))
+        due = (step + 1) % plan.checkpoint_every == 0 or time.monotonic() - saved_at > _LONGEST
+        if due and step + 1 < plan.steps:
             content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
             checkpoint.save(file, content | {"step": step + 1, "settings": dict(settings)})
+            saved_at = time.monotonic()

@@ -39,12 +39,12 @@ class Outputs(NamedTuple):
 class BiasNet(nn.Module):
     """A base model with heads for retrieval, bias, type and spans."""
 
-    def __init__(self, encoder: Any, dim: int = DIM, dropout: float = 0.1) -> None:
+    def __init__(self, encoder: Any, dropout: float) -> None:
         super().__init__()
         self.encoder = encoder
         hidden = encoder.config.hidden_size
         self._typed = encoder.config.model_type == "bert"  # MPNet has no token types
-        self.embed = nn.Linear(hidden, dim)
+        self.embed = nn.Linear(hidden, DIM)
         # Identity at the start: an untouched base of this width retrieves from the first step on.
         nn.init.eye_(self.embed.weight)
         nn.init.zeros_(self.embed.bias)
@@ -57,7 +57,7 @@ class BiasNet(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Outputs:
         """Run the shared pass; all inputs are (n, t) integers."""
-        states, mean = self._states(input_ids, attention_mask, token_type_ids)
+        states, mean = self.states(input_ids, attention_mask, token_type_ids)
         state = F.gelu(self.dense(torch.cat([states[:, 0], mean], dim=1)))
         dropped = self.drop(state)
         return Outputs(
@@ -69,15 +69,10 @@ class BiasNet(nn.Module):
             self.implied_head(dropped).squeeze(-1),
         )
 
-    def mean_state(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
-    ) -> Tensor:
-        """Return the mean over the segment's tokens of the base's states, (n, its width)."""
-        return self._states(input_ids, attention_mask, token_type_ids)[1]
-
-    def _states(
+    def states(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Return the base's states (n, t, its width), and their mean over the segment's tokens."""
         kinds = {"token_type_ids": token_type_ids} if self._typed else {}
         states = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **kinds
@@ -135,30 +130,6 @@ class Fusion(nn.Module):
         return change, type_change * there[:, None]
 
 
-class Losses(NamedTuple):
-    """Parts of the training loss, each a scalar."""
-
-    final: Tensor
-    alone: Tensor
-    types: Tensor
-    spans: Tensor
-    distill: Tensor
-    implied: Tensor
-    order: Tensor
-
-    def total(self, distill: float) -> Tensor:
-        """Return the weighted sum that is minimised; ``distill`` is the weight of that part."""
-        return (
-            self.final
-            + 0.5 * self.alone
-            + 0.3 * self.types
-            + self.spans
-            + distill * self.distill
-            + 0.1 * self.implied
-            + 0.3 * self.order
-        )
-
-
 class Targets(NamedTuple):
     """Labels of a batch; -1 (or a zero mask) leaves a row out of that part of the loss."""
 
@@ -200,8 +171,14 @@ def _biased(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> Tens
     return total / count.clamp(min=1)
 
 
-def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) -> Losses:
-    """Compare a batch's outputs with its labels."""
+# What each part of the loss counts; that of the sentence vectors is a setting.
+_WEIGHTS = {"final": 1.0, "alone": 0.5, "types": 0.3, "spans": 1.0, "implied": 0.1, "order": 0.3}
+
+
+def losses(
+    out: Outputs, change: Tensor, type_change: Tensor, targets: Targets
+) -> dict[str, Tensor]:
+    """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
     final = _biased(out.logit + change, targets.biased, targets.known, targets.bags)
     known = (targets.alone >= 0).float() * targets.known
     alone = _biased(out.logit, targets.alone.clamp(min=0), known, targets.bags)
@@ -215,12 +192,18 @@ def losses(out: Outputs, change: Tensor, type_change: Tensor, targets: Targets) 
     )
     first, second = targets.twins.unbind(1)
     order = F.softplus(out.logit[second] - out.logit[first])
-    return Losses(
-        final,
-        alone,
-        types / (targets.types >= 0).sum().clamp(min=1),
-        (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
-        (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
-        (implied * marked).sum() / marked.sum().clamp(min=1),
-        order.sum() / max(1, len(order)),
-    )
+    return {
+        "final": final,
+        "alone": alone,
+        "types": types / (targets.types >= 0).sum().clamp(min=1),
+        "spans": (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
+        "distill": (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
+        "implied": (implied * marked).sum() / marked.sum().clamp(min=1),
+        "order": order.sum() / max(1, len(order)),
+    }
+
+
+def total(parts: dict[str, Tensor], distill: float) -> Tensor:
+    """Return the weighted sum that is minimised; ``distill`` is the weight of that part."""
+    weights = _WEIGHTS | {"distill": distill}
+    return sum((weights[name] * part for name, part in parts.items()), start=torch.zeros(()))

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.rows import Statement, TrainingRow, fold, share
-from guard.train.sources import pieces, read_jsonl, segment_with
+from guard.train.sources import Text, pieces, read_jsonl, row_of, segment_with
 from guard.verdict import BIAS_TYPES, BiasType
 
+# Pools of the bias index's statements: stated, and implied.
+STATED = ("statements", "implicit")
 _HELD_BACK = 0.15
-# Parts of the names of invented groups.
-_HEADS = (
-    "Vel Dro Kas Tor Mir Zan Bel Quo Har Lum Pra Ost Fen Gri Sol Yar Nev Cor Ul Tam Sha Wex Ild "
-    "Bro Jun Kel Or Rha Thy Vo Za Ang Mek Dul Eri Hol Kry Lo Nim Pel Sar Tig Umb Vra Wil Xan Zhe"
-).split()
-_MIDDLES = "mo la ri du ve so na to gi ka be lo ru ma zi no da pe ti ra".split()
-_TAILS = ("rians", "nites", "ndians", "shers", "vians", "dans", "kis", "lese", "nders", "rites")
 
 
 def corpus_folder() -> Path:
@@ -28,118 +26,70 @@ def corpus_folder() -> Path:
     return shipped("benchmarks") / "detector" / "corpus"
 
 
-def own_statements(path: Path) -> list[Statement]:
-    """Return the statements of a bias index's source file (``statements.jsonl``)."""
-    return [
-        Statement(i["statement"], i["bias_type"], f"own:{fold(i['statement'])}")
-        for i in read_jsonl(path)
-    ]
-
-
-def own(statements: Path, folder: Path | None = None) -> Iterator[TrainingRow]:
-    """Rows from the index's statements, the hard negatives and the minimal pairs.
+def own_texts(
+    statements: Path, folder: Path | None = None
+) -> Iterator[tuple[Text, dict[str, Any]]]:
+    """Yield the index's statements, the hard negatives and both halves of the minimal pairs.
 
     ``folder`` holds the last two, by default the corpus.
     """
     folder = folder or corpus_folder()
     for item in read_jsonl(statements):
-        text = item["statement"]
-        group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
-        yield TrainingRow(
-            text=text,
-            biased=True,
-            source="own",
-            family=f"own:{fold(text)}",
-            bias_type=item["bias_type"],
-            group=group,
-            attribute=attribute,
-            spans=group is not None and attribute is not None,
-            alone=True,
-            implied=item["implicit"],
-        )
+        said = item["statement"]
+        yield Text(STATED[bool(item.get("implicit"))], said, True, f"own:{fold(said)}"), item
     for item in read_jsonl(folder / "negatives.jsonl"):
-        kind = item.get("bias_type") or None
-        family = f"own:{fold(item['text'])}"
-        for text, context in in_context(pieces(item["text"])):
-            yield TrainingRow(text, False, "negatives", family, context, kind, alone=False)
+        yield Text("negatives", item["text"], False, f"own:{fold(item['text'])}"), item
     for item in read_jsonl(folder / "pairs.jsonl"):
-        # The biased half is a reference of the harmless half: quoting, opposing or limiting a
-        # stereotype is not bias, whatever is retrieved.
-        # Of several segments the one with the attribute is biased, or the last where none has all
-        # of it; what makes the other half harmless ("and he was wrong") is said last.
-        kind = item["bias_type"]
-        family = f"pair:{fold(item['biased'])}"
-        segments = in_context(pieces(item["biased"]))
-        biased, context = segment_with(item["attribute"], segments, find_stem)
-        group, attribute = find_stem(biased, item["group"]), find_stem(biased, item["attribute"])
-        known = group is not None and attribute is not None
-        yield TrainingRow(
-            biased, True, "pairs", family, context, kind, group, attribute, known, alone=True
-        )
-        partner = (Statement(item["biased"], kind, family),)
-        harmless, context = in_context(pieces(item["harmless"]))[-1]
-        yield TrainingRow(
-            harmless, False, "pairs", family, context, kind, alone=False, partners=partner,
-            partner_share=0.5,
-        )  # fmt: skip
+        for half in ("biased", "harmless"):
+            yield Text("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"), item
 
 
-# Texts about an invented group whose predicate says nothing bad by itself: only a matching
-# reference makes them biased.
-_PLAIN = (
-    "{g} {p}.",
-    "{g} {p}.",
-    "{g} {p}",
-    "All {g} {p}.",
-    "I hear that {g} {p}.",
-    "As everyone here knows, {g} {p}.",
-    "{g} always {p}.",
-    "You know how it is, {g} {p}.",
-    "The thing about {g}: they {p}.",
-    "Those {g} {p}, every one of them.",
-    "Careful with {g}, they {p}.",
-)
-_STATEMENTS = ("{g} {p}.", "{g} {p}.", "All {g} {p}.", "{g} {p}, as we all know.")
-# The same predicate opposed, asked about, reported or limited: harmless in spite of a match.
-OPPOSED = (
-    "It is not true that {g} {p}.",
-    "Nobody should say that {g} {p}.",
-    "The claim that {g} {p} is a myth.",
-    "The survey asked whether {g} {p}.",
-    "Saying that {g} {p} is unfair to {g}.",
-    "Most {g} I know do nothing of the kind.",
-    "The report criticises the old saying that {g} {p}.",
-)
-NEUTRAL = (
-    "{g} live mainly in the northern valleys.",
-    "The {g} delegation arrived on Tuesday.",
-    "About four thousand {g} took part in the census.",
-    "{g} celebrate the new year in early spring.",
-    "The museum shows boats built by {g} in the nineteenth century.",
-    "A team of {g} won the regional chess cup.",
-    "{g} speak two languages and learn a third at school.",
-    "The new law gives {g} the right to vote in local elections.",
-    "Many {g} work in hospitals, schools and workshops.",
-    "Two {g} opened a bakery next to the station.",
-    "{g} have lived in the city since 1890.",
-    "The festival of the {g} begins on Friday.",
-    "Our neighbours are {g}, and they invited us to dinner.",
-    "The book describes how {g} crossed the river in winter.",
-    "{g} and their neighbours signed the agreement in May.",
-    "The council met three {g} to discuss the school bus.",
-    "{g} children start school at the age of six.",
-    "The recipe comes from the {g}, who bake it in clay ovens.",
-    "A poll found that {g} care most about rents and schools.",
-    "The {g} choir sings at the town hall tonight.",
-    "Several {g} study medicine at the university.",
-    "Rain kept the {g} team from training on Monday.",
-)
+def own(statements: Path, folder: Path | None = None) -> Iterator[TrainingRow]:
+    """Yield the rows of :func:`own_texts`."""
+    for of, item in own_texts(statements, folder):
+        kind = item.get("bias_type") or None
+        segments = in_context(pieces(of.text))
+        if of.pool == "negatives":
+            for text, context in segments:
+                yield row_of(of, text=text, context=context, bias_type=kind)
+        elif of.biased:
+            text, context = (
+                segment_with(item["attribute"], segments, find_stem)
+                if of.pool == "pairs"
+                else (of.text, ())
+            )
+            group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
+            yield row_of(
+                of, "pairs" if of.pool == "pairs" else "own", text=text, context=context,
+                bias_type=kind, group=group, attribute=attribute, implied=item.get("implicit"),
+            )  # fmt: skip
+        else:
+            # The biased half is a reference of this one: quoting, opposing or limiting a stereotype
+            # is not bias, whatever is retrieved. What makes it harmless is said last.
+            partner = Statement(item["biased"], item["bias_type"], of.family)
+            text, context = segments[-1]
+            yield row_of(
+                of, text=text, context=context, bias_type=kind, partners=(partner,),
+                partner_share=0.5,
+            )  # fmt: skip
+
+
+@cache
+def invented_texts() -> dict[str, list[str]]:
+    """Return parts of names, and sentences, about groups that exist nowhere.
+
+    ``plain`` says nothing bad by itself: only a matching reference makes it biased. ``opposed``
+    opposes, asks, reports or limits the same predicate: harmless in spite of a match.
+    """
+    found: dict[str, list[str]] = json.loads((corpus_folder() / "invented.json").read_bytes())
+    return found
 
 
 def invented_group(rng: random.Random) -> str:
     """Return a plural group name that no text uses, such as "Velmorians"."""
-    middle = rng.choice(_MIDDLES) if rng.random() < 0.8 else ""
-    return rng.choice(_HEADS) + middle + rng.choice(_TAILS)
+    parts = invented_texts()
+    middle = rng.choice(parts["middles"]) if rng.random() < 0.8 else ""
+    return rng.choice(parts["heads"]) + middle + rng.choice(parts["tails"])
 
 
 def invented(
@@ -162,49 +112,53 @@ def invented(
         turn = i % 6
         if turn in (0, 5):
             same = first if rng.random() < 0.35 else second
-            yield _made(rng, _PLAIN, group, first, kind, family, [(group, same)], biased=True)
+            yield _made(rng, "plain", group, first, kind, family, (group, same), biased=True)
         elif turn == 1:
             wrong = (group, other) if rng.random() < 0.6 else (invented_group(rng), second)
-            yield _made(rng, _PLAIN, group, first, kind, family, [wrong])
-        elif turn == 2:
-            yield _made(rng, OPPOSED, group, first, kind, family, [(group, second)])
-        elif turn == 3:
-            yield _made(rng, NEUTRAL, group, first, kind, family, [(group, second)])
+            yield _made(rng, "plain", group, first, kind, family, wrong)
+        elif turn in (2, 3):
+            frames = "opposed" if turn == 2 else "neutral"
+            yield _made(rng, frames, group, first, kind, family, (group, second))
         elif usable:
             yield _renamed(rng, rng.choice(usable), group, family)
 
 
+def plain_without_reference(
+    rng: random.Random, predicates: list[tuple[str, str]], count: int
+) -> Iterator[TrainingRow]:
+    """Yield plain predicates about invented groups with nothing in the index: not biased."""
+    for i in range(count):
+        group = invented_group(rng)
+        predicate = rng.choice(rng.choice(predicates))
+        yield _made(rng, "plain", group, predicate, "culture", f"bare:{group}:{i}", None)
+
+
 def _made(
     rng: random.Random,
-    frames: tuple[str, ...],
+    frames: str,
     group: str,
     predicate: str,
     kind: BiasType,
     family: str,
-    known: list[tuple[str, str]],
+    known: tuple[str, str] | None,
     *,
     biased: bool = False,
 ) -> TrainingRow:
-    text = rng.choice(frames).format(g=group, p=predicate)
+    """Return a frame filled with a group and a predicate; ``known`` are those in the index."""
+    texts = invented_texts()
+    text = rng.choice(texts[frames]).format(g=group, p=predicate)
     text = text.lower() if rng.random() < 0.15 else text
-    partners = tuple(
-        Statement(rng.choice(_STATEMENTS).format(g=g, p=p), kind, family) for g, p in known
-    )
+    partners = () if known is None else (
+        Statement(rng.choice(texts["statements"]).format(g=known[0], p=known[1]), kind, family),
+    )  # fmt: skip
     attribute = find_phrase(text, predicate)
+    # A biased row of this kind is biased only while its reference is at hand.
     return TrainingRow(
-        text=text,
-        biased=biased,
-        source="invented",
-        family=family,
-        bias_type=kind if biased else None,
-        group=find_phrase(text, group),
-        attribute=attribute,
-        spans=biased and attribute is not None,
-        alone=None if biased else False,
-        partners=partners,
-        # A biased row of this kind is biased only while its reference is at hand.
+        text, biased, "bare" if known is None else "invented", family,
+        bias_type=kind if biased else None, group=find_phrase(text, group), attribute=attribute,
+        spans=biased and attribute is not None, alone=None if biased else False, partners=partners,
         partner_share=1.0 if biased else 0.8,
-    )
+    )  # fmt: skip
 
 
 def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> TrainingRow:
@@ -213,40 +167,19 @@ def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> T
     old = row.text[row.group.start : row.group.end]
     text = row.text[: row.group.start] + group + row.text[row.group.end :]
     phrase = "" if row.attribute is None else row.text[row.attribute.start : row.attribute.end]
-    partner = Statement(
-        f"{group}: {phrase}." if rng.random() < 0.2 else text, row.bias_type, family
-    )
+    said = f"{group}: {phrase}." if rng.random() < 0.2 else text
     attribute = find_phrase(text, phrase) if phrase and phrase != old else None
     return TrainingRow(
-        text=text,
-        biased=True,
-        source="renamed",
-        family=family,
-        context=row.context,
-        bias_type=row.bias_type,
-        group=find_phrase(text, group),
-        attribute=attribute,
-        spans=attribute is not None,
-        alone=True,
-        partners=(partner,),
-        partner_share=0.4,
-    )
+        text, True, "renamed", family, row.context, row.bias_type, find_phrase(text, group),
+        attribute, spans=attribute is not None, alone=True,
+        partners=(Statement(said, row.bias_type, family),), partner_share=0.4,
+    )  # fmt: skip
 
 
-def plain_without_reference(rng: random.Random, predicates: list[tuple[str, str]], count: int
-) -> Iterator[TrainingRow]:  # fmt: skip
-    """Yield plain predicates about invented groups with nothing in the index: not biased."""
-    for i in range(count):
-        group = invented_group(rng)
-        predicate = rng.choice(rng.choice(predicates))
-        yield _made(rng, _PLAIN, group, predicate, "culture", f"bare:{group}:{i}", [])
+def predicates(*, held_back: bool) -> list[tuple[str, str]]:
+    """Return the paraphrase pairs of plain predicates: those of training, or those that validate.
 
-
-def read_predicates() -> list[tuple[str, str]]:
-    """Return the paraphrase pairs of plain predicates."""
-    return [(i["a"], i["b"]) for i in read_jsonl(corpus_folder() / "predicates.jsonl")]
-
-
-def held_back_predicates() -> list[tuple[str, str]]:
-    """Return the pairs that training never sees; they validate what references do."""
-    return [p for p in read_predicates() if share(p[0], "predicates") < _HELD_BACK]
+    What is held back validates what references do.
+    """
+    pairs = [(i["a"], i["b"]) for i in read_jsonl(corpus_folder() / "predicates.jsonl")]
+    return [p for p in pairs if (share(p[0], "predicates") < _HELD_BACK) == held_back]

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from guard.evaluate.near import far_from
-from guard.train.own import corpus_folder
+from guard.train.own import corpus_folder, own_texts
 from guard.train.rows import fold, share, validates
 from guard.train.sources import Text as Text
 from guard.train.sources import pieces, read_jsonl, texts
 
-# Own statements of the bias index: stated, and implied.
-STATED = ("statements", "implicit")
 # The most texts of one source: more would take time and change little.
 MOST = 800
 
@@ -42,19 +40,10 @@ def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]
 
 def own(statements: Path, folder: Path | None = None) -> Iterator[Text]:
     """Yield the texts written for guard, of both sides of the split."""
-    folder = folder or corpus_folder()
-    for r in read_jsonl(statements):
-        pool = STATED[bool(r.get("implicit"))]
-        yield Text(pool, r["statement"], True, f"own:{fold(r['statement'])}")
-    for r in read_jsonl(folder / "negatives.jsonl"):
-        yield Text("negatives", r["text"], False, f"own:{fold(r['text'])}")
+    yield from (text for text, _ in own_texts(statements, folder))
     # No run reads these: both sides of the split validate.
-    for r in read_jsonl(folder / "unseen.jsonl"):
+    for r in read_jsonl((folder or corpus_folder()) / "unseen.jsonl"):
         yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")
-    for r in read_jsonl(folder / "pairs.jsonl"):
-        family = f"pair:{fold(r['biased'])}"
-        yield Text("pairs", r["biased"], True, family)
-        yield Text("pairs", r["harmless"], False, family)
 
 
 def unseen(texts: Iterable[Text], training: Iterable[str]) -> list[Text]:

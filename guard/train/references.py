@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 import zipfile
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +15,11 @@ from numpy.typing import NDArray
 
 from guard.errors import UsageError
 from guard.train import checkpoint
+from guard.train.base import Embed
+from guard.train.config import TrainConfig
+from guard.train.corpus import Corpus
 from guard.train.model import DIM
-from guard.train.rows import Statement, TrainingRow
+from guard.train.rows import Statement
 from guard.verdict import BIAS_TYPES
 
 Vectors = NDArray[np.float32]
@@ -34,12 +38,11 @@ class Hits(NamedTuple):
     mask: NDArray[np.bool_]
 
 
-def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
+def cached(path: Path, texts: Sequence[str], embed: Embed) -> Vectors:
     """Return ``embed(texts)``, cached in ``path`` (npz) by the texts' hashes.
 
-    Stored as float16 and returned as float32, also on the first call, so that runs agree.
-
-    Raises UsageError if the cache is damaged or cannot be written.
+    They are rounded to float16, also on the first call, so that runs agree. Raises UsageError if
+    the cache is damaged or cannot be written.
     """
     keys = [hashlib.sha256(t.encode()).hexdigest()[:20] for t in texts]
     known: dict[str, NDArray[np.float16]] = {}
@@ -55,52 +58,41 @@ def cached(path: Path, texts: Sequence[str], embed: Callable[[Sequence[str]], Ve
         known |= dict(zip(missing, vectors, strict=True))
         with checkpoint.replacing(path) as part, part.open("wb") as file:
             np.savez(file, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
-    return np.stack([known[k] for k in keys]).astype(np.float32) if keys else _NONE
-
-
-_NONE: Vectors = np.zeros((0, DIM), np.float32)
+    return np.array([known[k] for k in keys], np.float32).reshape(-1, DIM)
 
 
 class TrainIndex:
-    """Finds references for rows by the teacher's vectors; partners come on top.
+    """Finds references for training rows by the teacher's vectors; partners come on top.
 
     ``vectors`` (rows, dim) are the teacher's embeddings of the rows' texts, and the targets of
     the embedding head.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[TrainingRow],
-        statements: Sequence[Statement],
-        embed: Callable[[Sequence[str]], Vectors],
-        cache: Path,
-        k: int,
-        floor: float,
-    ) -> None:
-        self._rows, self._k, self._floor = rows, k, floor
-        self.vectors = cached(cache, [r.text for r in rows], embed)
-        self._index = cached(cache, [s.text for s in statements], embed)
-        self._types = np.array([BIAS_TYPES.index(s.bias_type) for s in statements], np.int64)
-        partners = [(i, p) for i, r in enumerate(rows) for p in r.partners]
-        self._partner_vectors = cached(cache, [p.text for _, p in partners], embed)
-        self._partner_types = [BIAS_TYPES.index(p.bias_type) for _, p in partners]
-        self._partners: dict[int, list[int]] = {}
-        for n, (i, _) in enumerate(partners):
-            self._partners.setdefault(i, []).append(n)
-        self._near, self._similarity = self._neighbours(statements)
+    def __init__(self, corpus: Corpus, embed: Embed, config: TrainConfig) -> None:
+        def vectors(texts: Sequence[str]) -> Vectors:
+            return cached(config.vectors(), texts, embed)
+
+        self._rows, self._k, self._floor = corpus.train, config.k, config.floor
+        self.vectors = vectors([r.text for r in corpus.train])
+        self._index = vectors([s.text for s in corpus.statements])
+        self._types = [BIAS_TYPES.index(s.bias_type) for s in corpus.statements]
+        partners = [(i, p) for i, r in enumerate(corpus.train) for p in r.partners]
+        self._partners: dict[int, list[tuple[Vectors, int]]] = defaultdict(list)
+        for (i, p), vector in zip(partners, vectors([p.text for _, p in partners]), strict=True):
+            self._partners[i].append((vector, BIAS_TYPES.index(p.bias_type)))
+        self._near, self._similarity = self._neighbours(corpus.statements)
 
     def reachable(self, row: int) -> bool:
         """Whether every partner of the row is near enough to be retrieved at all."""
-        own = self._partners.get(row, [])
-        return all(self._partner_vectors[n] @ self.vectors[row] > self._floor for n in own)
+        own = self._partners.get(row, ())
+        return all(vector @ self.vectors[row] > self._floor for vector, _ in own)
 
     def _neighbours(self, statements: Sequence[Statement]) -> tuple[NDArray[np.int64], Vectors]:
         count = min(NEIGHBOURS, len(statements))
-        families: dict[str, list[int]] = {}
+        families = defaultdict(list)
         for n, statement in enumerate(statements):
-            families.setdefault(statement.family, []).append(n)
-        near = np.zeros((len(self._rows), count), np.int64)
-        similarity = np.zeros((len(self._rows), count), np.float32)
+            families[statement.family].append(n)
+        near, similarity = [np.zeros((0, count), np.int64)], [np.zeros((0, count), np.float32)]
         for start in range(0, len(self._rows), 2048):
             block = self.vectors[start : start + 2048] @ self._index.T
             block[block >= TOO_CLOSE] = -1.0
@@ -109,9 +101,9 @@ class TrainIndex:
             top = np.argpartition(-block, count - 1, axis=1)[:, :count]
             values = np.take_along_axis(block, top, axis=1)
             order = np.argsort(-values, axis=1)
-            near[start : start + 2048] = np.take_along_axis(top, order, axis=1)
-            similarity[start : start + 2048] = np.take_along_axis(values, order, axis=1)
-        return near, similarity
+            near.append(np.take_along_axis(top, order, axis=1))
+            similarity.append(np.take_along_axis(values, order, axis=1))
+        return np.concatenate(near), np.concatenate(similarity)
 
     def hits(self, batch: Sequence[int], rng: random.Random) -> Hits:
         """Return the references of a batch, from the index as subsampled for this batch."""
@@ -126,12 +118,12 @@ class TrainIndex:
                     if s < self._floor or len(found) == self._k:
                         break
                     if used[n]:
-                        found.append((float(s), self._index[n], int(self._types[n])))
+                        found.append((float(s), self._index[n], self._types[n]))
             if rng.random() < self._rows[row].partner_share:
-                for n in self._partners.get(row, []):
-                    s = float(self._partner_vectors[n] @ self.vectors[row])
+                for vector, kind in self._partners.get(row, ()):
+                    s = float(vector @ self.vectors[row])
                     if s >= self._floor:
-                        found.append((s, self._partner_vectors[n], self._partner_types[n]))
+                        found.append((s, vector, kind))
             found.sort(key=lambda hit: -hit[0])
             for j, (_, vector, kind) in enumerate(found[: self._k]):
                 out.vectors[slot, j], out.types[slot, j] = vector, kind

@@ -33,11 +33,9 @@ def pairs(data: Path, *, validating: bool) -> list[Implied]:
     forbidden = eval_folds(data)
     found = []
     for text, (kind, item) in implied_texts(data):
-        post = item.post.strip()
-        if validates(text.family) != validating:
-            continue
-        if fold(post) not in forbidden and fold(text.text) not in forbidden:
-            found.append(Implied(post, text.text, kind))
+        one = Implied(item.post.strip(), text.text, kind)
+        if validates(text.family) == validating and not forbidden & {*map(fold, one[:2])}:
+            found.append(one)
     return found
 
 
@@ -76,10 +74,12 @@ def floor(found: list[Nearest], least: float) -> float:
 
     It is a tenth, and never below ``least``, the floor of the training.
     """
-    others = [other for one in found for other in one.others]
     lowest = 1.0
     for tenth in range(9, -1, -1):
-        band = [right for s, right in others if int(np.clip(s * 10, 0, 9)) == tenth]
+        band = [
+            right for one in found for s, right in one.others
+            if int(np.clip(s * 10, 0, 9)) == tenth
+        ]  # fmt: skip
         if band and np.mean(band) <= 0.5:
             break
         lowest = tenth / 10 if band else lowest
@@ -89,9 +89,9 @@ def floor(found: list[Nearest], least: float) -> float:
 def measure(embed: Embed, data: Path, statements: Path, least: float) -> dict[str, Any]:
     """Return how well ``embed`` finds, and the floor.
 
-    n validating posts that imply what no training post implies search the statements of
-    ``statements`` and all that posts imply. ``own`` is the share whose own statement is among the
-    five nearest, ``bias_type`` the share of the other nearest that name the post's type.
+    ``n`` validating posts that imply what no training post implies search ``statements`` and all
+    that posts imply. ``own`` is the share whose own statement is among the five nearest,
+    ``bias_type`` the share of the other nearest that name the post's type.
     """
     known, validating = (pairs(data, validating=side) for side in (False, True))
     # Several posts imply one statement: what was a goal of the training is no measure of it.

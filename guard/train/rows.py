@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from guard.datasets.split import fold as fold
 from guard.datasets.split import share as share
-from guard.verdict import BIAS_TYPES, BiasType, Span
+from guard.verdict import BiasType, Span
 
 VALIDATION_SHARE = 0.08
 # Sources whose families are minimal pairs: rows of one family differ in the words that decide.
@@ -38,14 +38,13 @@ class Statement:
 class TrainingRow:
     """One training example, in the shape the detector meets at run time.
 
-    ``biased`` is the label with the references at hand; ``alone`` the label of the text by
-    itself, None where only the references decide. ``partners`` are statements put into the
-    index with probability ``partner_share``. ``family`` names texts that must never serve each
-    other as references, and are on one side of the validation split. ``spans`` says that
-    the two spans are known; one may then still be None. ``implied``: whether the tie of a
-    biased text is implied (True) or stated (False), None if unknown. ``known=False``
-    says that ``biased`` is the label of the family's segments together: that of the highest
-    of them. The label of this one is unknown.
+    ``biased`` is the label with the references at hand; ``alone`` that of the text by itself, None
+    where only the references decide. ``partners`` are statements put into the index with
+    probability ``partner_share``. Texts of a ``family`` never serve each other as references and
+    are on one side of the validation split. ``spans``: the two spans are known (one may be None).
+    ``implied``: whether the tie of a biased text is implied (True) or stated (False), None if
+    unknown. ``known=False``: ``biased`` is the label of the family's highest segment, that of this
+    one is unknown.
     """
 
     text: str
@@ -62,8 +61,3 @@ class TrainingRow:
     partner_share: float = 0.0
     implied: bool | None = None
     known: bool = True
-
-    @property
-    def type_id(self) -> int:
-        """Index into :data:`guard.verdict.BIAS_TYPES`, -1 where the type is unknown."""
-        return -1 if self.bias_type is None else BIAS_TYPES.index(self.bias_type)

@@ -10,15 +10,13 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from guard.datasets import registry
 from guard.datasets.groups import group_type
 from guard.datasets.rows import json_lines
-from guard.datasets.split import BOLD_SHARE as BOLD_SHARE
-from guard.datasets.split import in_bold_share as in_bold_share
+from guard.datasets.split import in_bold_share
 from guard.datasets.terms import redditbias_terms
 from guard.gate.context import in_context
 from guard.gate.segmenter import split
@@ -32,11 +30,16 @@ from guard.retrieve.phrases import (
 from guard.train.rows import Statement, TrainingRow, fold
 from guard.verdict import BiasType, Span
 
-_IMPLIED: dict[str, bool | None] = {
-    "implicit_hate": True, "explicit_hate": False, "not_hate": None,
-}  # fmt: skip
-
-
+_IMPLIED = {"implicit_hate": True, "explicit_hate": False, "not_hate": None}
+_SEEGULL_FRAMES = (
+    "{g} people are {a}.",
+    "All {g} people are {a}.",
+    "It is well known that {g} people are {a}.",
+    "The {g} are so {a}",
+    "He is {g}, so he must be {a}.",
+    "{g} men are {a}.",
+    "{g} women are {a}.",
+)
 read_jsonl = json_lines
 Find = Callable[[str, str], Span | None]
 
@@ -68,15 +71,14 @@ def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | No
     if other is not None:
         hits = [h for h in hits if h.end <= other.start or h.start >= other.end]
     inside = [h for h in hits if h.start >= within.start and h.end <= within.end]
-    pool = inside or hits
-    if not pool:
-        return None
-    if other is None:
-        return pool[0]
-    return min(pool, key=lambda h: min(abs(h.start - other.end), abs(other.start - h.end)))
+
+    def distance(hit: Span) -> int:
+        return 0 if other is None else min(abs(hit.start - other.end), abs(other.start - hit.end))
+
+    return min(inside or hits, key=distance, default=None)
 
 
-def _row(
+def row_of(
     of: Text,
     source: str = "",
     *,
@@ -89,10 +91,10 @@ def _row(
 ) -> TrainingRow:
     """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
     both = of.biased and group is not None and attribute is not None
-    fields = {"alone": of.biased, **more}
+    fields = {"alone": of.biased, "spans": both, **more}
     return TrainingRow(
         of.text if text is None else text, of.biased, source or of.pool, of.family, context,
-        bias_type, group, attribute, both, **fields,
+        bias_type, group, attribute, **fields,
     )  # fmt: skip
 
 
@@ -116,7 +118,7 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
         parts = pieces(of.text)
         at = _piece_with(parts, item.phrase)
         if len(parts) > 1:
-            yield _row(of, "redditbias_whole", bias_type=item.bias_type)
+            yield row_of(of, "redditbias_whole", bias_type=item.bias_type)
         for i, (part, context) in enumerate(in_context(parts)):
             group = attribute = None
             if of.biased and i == at:
@@ -124,16 +126,11 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
                 lists = terms[item.dimension]
                 group = _closest(lists.targets, part, within, None)
                 attribute = _closest(lists.attributes, part, within, group)
-            yield _row(
-                of,
-                "redditbias" if i == at else "redditbias_rest",
-                text=part,
-                context=context,
-                bias_type=item.bias_type if i == at else None,
-                group=group,
-                attribute=attribute,
-                known=i == at or not of.biased,
-            )
+            source, kind = ("redditbias", item.bias_type) if i == at else ("redditbias_rest", None)
+            yield row_of(
+                of, source, text=part, context=context, bias_type=kind, group=group,
+                attribute=attribute, known=i == at or not of.biased,
+            )  # fmt: skip
 
 
 def _piece_with(parts: list[str], phrase: str) -> int:
@@ -163,9 +160,9 @@ def emgsd(data: Path) -> Iterator[TrainingRow]:
         if of.biased and len(parts) > 1:
             group, attribute = pronoun_and_predicate(parts[-1])
         text, context = in_context(parts)[-1]
-        yield _row(of, text=text, context=context, group=group, attribute=attribute)
+        yield row_of(of, text=text, context=context, group=group, attribute=attribute)
         if len(parts) > 1 and not of.biased:
-            yield _row(of, "emgsd_first", text=parts[0])
+            yield row_of(of, "emgsd_first", text=parts[0])
 
 
 def stereoset_texts(data: Path) -> Iterator[tuple[Text, registry.Variant]]:
@@ -185,7 +182,7 @@ def stereoset(data: Path) -> Iterator[TrainingRow]:
             others = [v.text for v, one in variants if one is not item]
             group = find_stem(of.text, item.target)
             attribute = changed_part(of.text, others)
-            yield _row(of, bias_type=item.bias_type, group=group, attribute=attribute)
+            yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
 def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
@@ -205,14 +202,14 @@ def hearts(data: Path) -> Iterator[TrainingRow]:
             attribute = find_stem(of.text, item.phrase.removeprefix(item.group).strip())
         elif group is not None:
             attribute = predicate_after(of.text, group)
-        yield _row(of, bias_type=item.bias_type, group=group, attribute=attribute)
+        yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
 def toxigen(data: Path) -> Iterator[TrainingRow]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
     for item in registry.TOXIGEN_DEMOS.training(data):
         of = Text("toxigen", item.text, item.label == "hate", f"toxigen:{fold(item.text)}")
-        yield _row(of, bias_type=item.category)
+        yield row_of(of, bias_type=item.category)
 
 
 def bold_texts(data: Path) -> Iterator[tuple[Text, registry.Sentence]]:
@@ -224,7 +221,7 @@ def bold_texts(data: Path) -> Iterator[tuple[Text, registry.Sentence]]:
 
 def bold(data: Path) -> Iterator[TrainingRow]:
     """Read the training share of BOLD's sentences as rows."""
-    return (_row(of) for of, _ in bold_texts(data))
+    return (row_of(of) for of, _ in bold_texts(data))
 
 
 def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, registry.Implied]]]:
@@ -254,7 +251,7 @@ def implicit_hate(data: Path) -> Iterator[TrainingRow]:
         group = find_stem(of.text, statement.target)
         attribute = predicate_after(of.text, group) if group else None
         implied[of.family].append(Statement(of.text, kind, of.family))
-        yield _row(of, bias_type=kind, group=group, attribute=attribute, implied=False)
+        yield row_of(of, bias_type=kind, group=group, attribute=attribute, implied=False)
     for of, post in post_texts(data):
         parts = pieces(of.text)
         partners = tuple(implied.get(of.family, ()))
@@ -264,31 +261,21 @@ def implicit_hate(data: Path) -> Iterator[TrainingRow]:
         for part, context in in_context(parts):
             if len(part) < 12:
                 continue
-            yield _row(
-                of,
-                post.label,
-                text=part,
-                context=context,
+            yield row_of(
+                of, post.label, text=part, context=context,
                 bias_type=partners[0].bias_type if partners else None,
-                alone=None if partners else of.biased,
-                partners=partners,
-                partner_share=0.5 if partners else 0.0,
-                implied=_IMPLIED[post.label],
-            )
+                alone=None if partners else of.biased, partners=partners,
+                partner_share=0.5 if partners else 0.0, implied=_IMPLIED[post.label],
+            )  # fmt: skip
 
 
 def texts(data: Path) -> Iterator[Text]:
     """Yield the whole texts of the sources that calibration reads."""
-    found = chain(
-        redditbias_texts(data),
-        emgsd_texts(data),
-        stereoset_texts(data),
-        hearts_texts(data),
-        implied_texts(data),
-        post_texts(data),
-        bold_texts(data),
-    )
-    return (text for text, _ in found)
+    for read in (
+        redditbias_texts, emgsd_texts, stereoset_texts, hearts_texts, implied_texts, post_texts,
+        bold_texts,
+    ):  # fmt: skip
+        yield from (text for text, _ in read(data))
 
 
 def seegull(data: Path) -> Iterator[TrainingRow]:
@@ -296,28 +283,10 @@ def seegull(data: Path) -> Iterator[TrainingRow]:
     for item in registry.SEEGULL.training(data):
         if not item.known:
             continue
-        rng = random.Random(f"{item.identity}|{item.attribute}")
-        frame = rng.choice(
-            (
-                "{g} people are {a}.",
-                "All {g} people are {a}.",
-                "It is well known that {g} people are {a}.",
-                "The {g} are so {a}",
-                "He is {g}, so he must be {a}.",
-                "{g} men are {a}.",
-                "{g} women are {a}.",
-            )
-        )
+        frame = random.Random(f"{item.identity}|{item.attribute}").choice(_SEEGULL_FRAMES)
         text = frame.format(g=item.identity, a=item.attribute)
-        yield TrainingRow(
-            text=text,
-            biased=True,
-            source="seegull",
-            family=f"seegull:{item.attribute}",
-            bias_type="culture",
-            group=find_phrase(text, item.identity),
-            attribute=find_phrase(text, item.attribute),
-            spans=True,
-            alone=True,
-            implied=False,
-        )
+        group, attribute = find_phrase(text, item.identity), find_phrase(text, item.attribute)
+        yield row_of(
+            Text("seegull", text, True, f"seegull:{item.attribute}"), bias_type="culture",
+            group=group, attribute=attribute, spans=True, implied=False,
+        )  # fmt: skip

@@ -18,7 +18,7 @@ from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import TrainingRow, fold
-from guard.train.sources import pieces, read_jsonl, segment_with
+from guard.train.sources import Text, pieces, read_jsonl, row_of, segment_with
 from guard.verdict import BiasType
 
 _FILLS = 14  # statements a frame is filled with
@@ -99,21 +99,14 @@ def listed(statements: Path) -> Iterator[TrainingRow]:
         for group in rng.sample(usable, min(_GROUPS, len(usable))):
             chosen = rng.sample(by_group[group], max(1, len(slots)))
             claims = dict(zip(sorted(slots) or ["1"], chosen, strict=True))
-            yield from _list(lines, item["biased"], claims, family)
-
-
-def _list(
-    lines: list[str], biased: list[bool], claims: dict[str, Claim], family: str
-) -> Iterator[TrainingRow]:
-    first = next(iter(claims.values()))
-    before: list[str] = []
-    for number, (line, label) in enumerate(zip(lines, biased, strict=True)):
-        one = next((claims[n] for _, n in _SLOT.findall(line) if n), first)
-        text = _filled(line, claims, first)
-        # What a line further down means may depend on one that the guard no longer shows.
-        if number <= CONTEXT_SEGMENTS or is_heading(before[0]):
-            yield from _judged(text, one, label, "listed", family, before)
-        before += pieces(text)
+            before: list[str] = []
+            for number, (line, biased) in enumerate(zip(lines, item["biased"], strict=True)):
+                one = next((claims[n] for _, n in _SLOT.findall(line) if n), chosen[0])
+                text = _filled(line, claims, chosen[0])
+                # What a line further down means may depend on one that the guard no longer shows.
+                if number <= CONTEXT_SEGMENTS or is_heading(before[0]):
+                    yield from _judged(text, one, biased, "listed", family, before)
+                before += pieces(text)
 
 
 def _filled(pattern: str, claims: Mapping[str, Claim], default: Claim) -> str:
@@ -134,9 +127,9 @@ def carried() -> Iterator[TrainingRow]:
             before = [part for one in sentences for part in pieces(one)]
             segment, context = in_context([*before, *pieces(text)])[-1]
             attribute = find_phrase(segment, item["attribute"]) if biased else None
-            yield TrainingRow(
-                segment, biased, "carried", family, context, kind, attribute=attribute,
-                spans=attribute is not None, alone=biased,
+            yield row_of(
+                Text("carried", segment, biased, family), context=context, bias_type=kind,
+                attribute=attribute, spans=attribute is not None,
             )  # fmt: skip
 
 
@@ -151,8 +144,7 @@ def _judged(
     segment, context = segment_with(claim.predicate, own)
     group, attribute = find_phrase(segment, claim.group), find_phrase(segment, claim.predicate)
     known = biased and attribute is not None
-    yield TrainingRow(
-        segment, biased, source, family, context, claim.bias_type,
-        group=group if known else None, attribute=attribute if known else None,
-        spans=known, alone=biased,
+    yield row_of(
+        Text(source, segment, biased, family), context=context, bias_type=claim.bias_type,
+        group=group if known else None, attribute=attribute if known else None, spans=known,
     )  # fmt: skip

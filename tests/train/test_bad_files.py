@@ -49,7 +49,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("run")
     config = TrainConfig(work=work, base="minilm", layers=2)
     nets = build_nets(config).state_dict()
-    return {"nets": dict(nets), "settings": config.described(), "rows": {}, "quotas": {}}
+    return {"nets": dict(nets), "settings": config.described(), "rows": {}}
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def test_a_damaged_finished_run_is_named(
     harm(final)
     work = final.parent
     assert f"{final} is damaged; delete it" in refused("encoder", "--work", work)
-    to = tmp_path / "run.npz"
-    assert f"{final} holds no finished run" in refused("pack", "--work", work, "--to", to)
+    to = tmp_path / "st"
+    assert f"{final} holds no finished run" in refused("sentence-model", "--work", work, "--to", to)
     on = ("encoder", "--work", tmp_path / "on", "--base", "minilm", "--start", final)
     assert f"{final} holds no finished run" in refused(*on)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
@@ -95,7 +95,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, harm: Callable[[Path], No
     checkpoint.save(file, {"net": {}, "optimiser": {}, "step": 1, "settings": {}})
     harm(file)
     with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged; delete it and run"):
-        run(net, optimiser, Plan(2, 0.1, 0, 1), lambda step: (torch.zeros(1), {}), file, {})
+        run(net, optimiser, Plan(2, 0.1, 0, 1), lambda step: torch.zeros(1), file, {})
 
 
 @every_harm
@@ -121,13 +121,13 @@ def test_weights_of_another_model_are_no_embedder(tmp_path: Path) -> None:
      {"settings": {"base": "other"}}, {"settings": {"base": "minilm", "layers": "two"}}],
     ids=lambda change: str(change),
 )  # fmt: skip
-def test_a_run_without_its_weights_is_not_packed(
+def test_a_run_without_its_weights_makes_no_model(
     content: dict[str, Any], change: dict[str, Any], tmp_path: Path
 ) -> None:
     checkpoint.save(tmp_path / "run" / "final.pt", content | change)
-    packed = refused("pack", "--work", tmp_path / "run", "--to", tmp_path / "run.npz")
-    assert f"{tmp_path / 'run' / 'final.pt'} holds no finished run" in packed
-    assert not (tmp_path / "run.npz").exists()
+    said = refused("sentence-model", "--work", tmp_path / "run", "--to", tmp_path / "st")
+    assert f"{tmp_path / 'run' / 'final.pt'} holds no finished run" in said
+    assert not (tmp_path / "st").exists()
 
 
 @pytest.mark.parametrize(
@@ -213,16 +213,6 @@ def test_a_full_disk_leaves_no_part_of_a_run(tmp_path: Path, full_disk: None) ->
     with pytest.raises(UsageError, match=r"vectors\.npz cannot be written"):
         references.cached(cache, [str(i) for i in range(200)], lambda texts: vectors)
     assert list(file.parent.iterdir()) == []
-
-
-def test_a_full_disk_leaves_no_part_of_a_packed_run(
-    final: Path, tmp_path: Path, full_disk: None
-) -> None:
-    with torch.no_grad():
-        assert "run.npz cannot be written" in refused(
-            "pack", "--work", final.parent, "--to", tmp_path / "run.npz"
-        )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text"])

@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from guard.places import shipped
-from guard.train import calibrate, pools
+from guard.train import pools
 from guard.train.calibrate import (
     COMMENTS,
     GRID,
@@ -20,18 +21,19 @@ from guard.train.calibrate import (
     PLAIN,
     QUIET_FINDS,
     QUIET_SHARE,
+    Curves,
     Judged,
+    Share,
     calibration_error,
     calibration_interval,
     curves,
     equal_weights,
     fit_temperature,
+    grid_places,
     measured,
     operating_points,
     own_thresholds,
     reliability,
-    sigmoid,
-    upper_bound,
 )
 from guard.train.own import own
 from guard.train.rows import fold
@@ -48,23 +50,27 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     comment = np.isin(pool, COMMENTS)
     total = len(pool)
     logit = np.where(comment, rng.normal(0, 2, total), rng.normal(-4, 1.5, total))
-    biased = comment & (rng.random(total) < sigmoid(logit))
+    biased = comment & (rng.random(total) < expit(logit))
     kind = rng.choice(kinds, total, p=weight / weight.sum())
-    return Judged(pool, biased, kind, logit), sigmoid(logit)
+    return Judged(pool, biased, kind, logit), expit(logit)
+
+
+def rates(texts: Judged, scores: Floats, chosen: NDArray[np.bool_] | None = None) -> Curves:
+    """The rates at every threshold of the grid."""
+    return curves(texts, scores[:, None] >= GRID, chosen)
 
 
 def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
     """The threshold of each point for a type without texts of its own."""
-    places = calibrate._places(calibrate.Rates(*(c.rate for c in curves(texts, scores))))
-    return {point: float(GRID[place]) for point, place in places.items()}
+    return {point: float(GRID[place]) for point, place in grid_places(rates(texts, scores)).items()}
 
 
 def test_the_temperature_of_too_sure_logits_is_found() -> None:
     rng = np.random.default_rng(1)
     honest = rng.normal(0, 2, 20_000)
-    labels = (rng.random(20_000) < sigmoid(honest)).astype(float)
-    assert fit_temperature(honest * 2, labels) == pytest.approx(2, rel=0.05)
-    assert fit_temperature(honest, labels) == pytest.approx(1, rel=0.05)
+    labels, even = rng.random(20_000) < expit(honest), np.full(20_000, 1 / 20_000)
+    assert fit_temperature(honest * 2, labels, even) == pytest.approx(2, rel=0.05)
+    assert fit_temperature(honest, labels, even) == pytest.approx(1, rel=0.05)
 
 
 def test_every_source_weighs_the_same() -> None:
@@ -74,6 +80,10 @@ def test_every_source_weighs_the_same() -> None:
     for of in (["redditbias"], ["emgsd"], ["statements", "pairs"]):
         assert weights[np.isin(pool, of)].sum() == pytest.approx(1 / 3)
     assert equal_weights(texts._replace(pool=np.full(10, "other"))).sum() == pytest.approx(1)
+
+
+def upper_bound(count: int, n: int) -> float:
+    return Share.of(np.arange(n) < count).bound
 
 
 def test_the_bound_is_the_exact_binomial_one() -> None:
@@ -140,7 +150,7 @@ def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
         texts.kind[chosen] = "age"
         # Logits of this type lie 2 too high.
         logit = np.where(texts.kind == "age", texts.logit + 2, texts.logit)
-        scores = sigmoid(logit)
+        scores = expit(logit)
         at = operating_points(texts, scores)["balanced"]["age"]
         return at - common_points(texts, scores)["balanced"]
 
@@ -152,7 +162,7 @@ def test_alarms_of_one_type_raise_its_threshold() -> None:
     texts, _ = drawn(7, 1500, ("race", "gender"))
     loud = (texts.kind == "race") & np.isin(texts.pool, HARMLESS)
     logit = np.where(loud, texts.logit + 3, texts.logit)
-    points = operating_points(texts, sigmoid(logit))
+    points = operating_points(texts, expit(logit))
     assert points["balanced"]["race"] > points["balanced"]["gender"] + 0.05
 
 
@@ -168,7 +178,13 @@ def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[Judged, F
     logit = np.repeat(list(height.values()), n) + rng.normal(0, 0.5, len(kind))
     more = Judged(np.full(len(kind), PLAIN), np.ones(len(kind), bool), kind, logit)
     both = Judged(*(np.concatenate(pair) for pair in zip(texts, more, strict=True)))
-    return both, sigmoid(both.logit)
+    return both, expit(both.logit)
+
+
+def plain(texts: Judged, scores: Floats, limits: dict[BiasType, float]) -> dict[str, int]:
+    """How many of its plain statements are found, of each predicted type."""
+    found = (texts.pool == PLAIN) & (scores >= np.array([limits[k] for k in texts.kind]))
+    return {kind: int((found & (texts.kind == kind)).sum()) for kind in BIAS_TYPES}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -178,14 +194,13 @@ def test_quiet_finds_three_in_four_plain_statements_of_every_type(seed: int) -> 
     points = operating_points(texts, scores)
     known = texts.pool != PLAIN
     without = operating_points(texts.where(known), scores[known])
-    plain = {name: measured(texts, scores, limits).plain for name, limits in points.items()}
+    found = plain(texts, scores, points["quiet"])
     for kind in BIAS_TYPES:
-        assert plain["quiet"][kind].n == 24
-        assert plain["quiet"][kind].found >= QUIET_FINDS * 24
+        assert found[kind] >= QUIET_FINDS * 24
         assert points["balanced"][kind] <= points["quiet"][kind] <= without["quiet"][kind]
     # Only that type's threshold falls, and no further than it must.
-    assert measured(texts, scores, without["quiet"]).plain["disability"].found < 16
-    assert plain["quiet"]["disability"].found <= QUIET_FINDS * 24 + 1
+    assert plain(texts, scores, without["quiet"])["disability"] < 16
+    assert found["disability"] <= QUIET_FINDS * 24 + 1
     changed = {k for k in BIAS_TYPES if points["quiet"][k] != without["quiet"][k]}
     assert changed == {"disability"}
     assert {p: points[p] for p in ("strict", "balanced")} == {
@@ -197,7 +212,7 @@ def test_quiet_finds_three_in_four_plain_statements_of_every_type(seed: int) -> 
 def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -> None:
     texts, scores = stating(dict.fromkeys(BIAS_TYPES, 1.5), seed)
     points = operating_points(texts, scores)
-    quiet, balanced = (measured(texts, scores, points[name]) for name in ("quiet", "balanced"))
+    balanced = measured(texts, scores, points["balanced"])
 
     def calm(limits: dict[BiasType, float]) -> bool:
         of = measured(texts, scores, limits)
@@ -210,7 +225,7 @@ def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -
         )
 
     assert calm(points["quiet"])
-    shares = [found / n for found, n in quiet.plain.values()]
+    shares = [found / 24 for found in plain(texts, scores, points["quiet"]).values()]
     assert 0.2 < min(shares) < QUIET_FINDS
     assert max(shares) - min(shares) <= 3.01 / 24
     # What would find a little more of all of them gives too many false positives.
@@ -235,11 +250,11 @@ def test_a_type_with_few_plain_statements_is_held_to_those_of_all() -> None:
     # Three that nobody could find say nothing of the type.
     few = np.flatnonzero(texts.pool == COMMENTS[0])[:3]
     texts.pool[few], texts.kind[few], texts.logit[few] = PLAIN, "age", -3.0
-    quiet = operating_points(texts, sigmoid(texts.logit))["quiet"]
+    quiet = operating_points(texts, expit(texts.logit))["quiet"]
     others = [at for kind, at in quiet.items() if kind != "age"]
     assert quiet["age"] == pytest.approx(np.mean(others), abs=0.02)
     known = texts.pool != PLAIN
-    without = operating_points(texts.where(known), sigmoid(texts.logit[known]))["quiet"]
+    without = operating_points(texts.where(known), expit(texts.logit[known]))["quiet"]
     assert quiet["age"] < without["age"] - 0.02
 
 
@@ -247,11 +262,11 @@ def test_a_type_with_few_plain_statements_is_held_to_those_of_all() -> None:
 def test_the_threshold_of_a_source_is_about_its_most_accurate(seed: int) -> None:
     texts, scores = drawn(seed)
     # Scores of one source lie too high, so that its own threshold does.
-    scores = np.where(texts.pool == "emgsd", sigmoid(texts.logit + 1), scores)
+    scores = np.where(texts.pool == "emgsd", expit(texts.logit + 1), scores)
     found = own_thresholds(texts, scores)
     assert found.keys() == set(COMMENTS)
     assert found["redditbias"] == pytest.approx(0.5, abs=0.12)
-    assert found["emgsd"] == pytest.approx(sigmoid(np.array(1.0)), abs=0.12)
+    assert found["emgsd"] == pytest.approx(expit(np.array(1.0)), abs=0.12)
     for pool, threshold in found.items():
         inside = texts.pool == pool
         right = [((scores[inside] >= t) == texts.biased[inside]).mean() for t in GRID]
@@ -276,8 +291,8 @@ def test_without_texts_the_points_are_still_thresholds() -> None:
 
 def test_rates_of_types_add_up_to_those_of_all() -> None:
     texts, scores = drawn(9, 200)
-    whole = curves(texts, scores).harmless
-    parts = [curves(texts, scores, kind).harmless for kind in BIAS_TYPES]
+    whole = rates(texts, scores).harmless
+    parts = [rates(texts, scores, texts.kind == kind).harmless for kind in BIAS_TYPES]
     assert sum(p.n for p in parts) == whole.n == 400
     together = sum(p.rate * p.n for p in parts) / whole.n
     assert together == pytest.approx(whole.rate, abs=1e-12)
@@ -289,17 +304,17 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     texts, _ = drawn(11, 2000)
     comments = texts.where(np.isin(texts.pool, COMMENTS))
     even = equal_weights(comments)
-    honest = reliability(sigmoid(comments.logit), comments.biased, even)
+    honest = reliability(expit(comments.logit), comments.biased, even)
     assert len(honest) == 10
     assert sum(b.weight for b in honest) == pytest.approx(1)
     assert all(a.score < b.score for a, b in pairwise(honest))
     assert calibration_error(honest) < 0.03
-    sure = reliability(sigmoid(3 * comments.logit), comments.biased, even)
+    sure = reliability(expit(3 * comments.logit), comments.biased, even)
     assert calibration_error(sure) > 0.1
     # By hand: 2 texts at .2, one biased, 2 at .8, both biased: (.3 + .2) / 2.
     two = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
     assert calibration_error(two) == pytest.approx(0.25)
-    low, high = calibration_interval(comments, sigmoid(comments.logit), draws=40)
+    low, high = calibration_interval(comments, expit(comments.logit), draws=40)
     assert 0 < low < high < 0.05
 
 
@@ -353,4 +368,4 @@ def test_every_harmless_text_weighs_the_same() -> None:
     scores = np.array([0.9, 0.8, 0.1, 0.2, 0.9, 0.9, 0.1, 0.1])
     texts = Judged(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
     at = int(np.argmin(np.abs(GRID - 0.5)))
-    assert curves(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)
+    assert rates(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)

@@ -70,12 +70,12 @@ def test_a_card_has_a_page_of_figures(tmp_path: Path) -> None:
     assert json.loads(result.stdout) == {"card": str(tmp_path / "CARD.md")}
     text = (tmp_path / "CARD.md").read_text("utf-8")
     assert "sentence-transformers/all-mpnet-base-v2" in text
-    assert "| size | 110 million parameters, 12 layers; 111 MB as 8-bit integers |" in text
+    assert "| size | 110 million parameters, 12 layers; 111 MB as int8 |" in text
     assert "| RedditBias comments | 1,234 | 0.500 | 0.500 [0.400, 0.600] | 0.500 |" in text
     assert "| 0.500 | – | 0.500 | 0.500, 0.500 |" in text  # no attribution is known
     assert "| balanced | 2.00% | 2 of 100 | 6.10% | 2 of 100 | 0.810 | 0.700 |" in text
     assert "| RedditBias, training part (Barikeri et al. 2021) | MIT | 7,333 |" in text
-    assert "2,688 steps of 48 rows, 1 pass over" in text
+    assert "2,688 steps of 48 rows, 129,024 rows drawn" in text
     assert "earlier run" not in text
     assert len(text.split()) < 1300
     assert max(map(len, text.splitlines())) < 400

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from guard.datasets.groups import group_type
+from guard.datasets.split import BOLD_SHARE
 from guard.errors import UsageError
 from guard.retrieve.phrases import (
     changed_part,
@@ -102,7 +103,7 @@ def test_a_leak_is_found_in_a_text_of_several_sentences() -> None:
 def test_measured_encyclopaedic_sentences_are_not_trained_on() -> None:
     rows = list(sources.bold(DATA))
     assert rows
-    assert all(share(r.text, "bold") < sources.BOLD_SHARE for r in rows)
+    assert all(share(r.text, "bold") < BOLD_SHARE for r in rows)
 
 
 def test_a_leak_is_found() -> None:
@@ -118,7 +119,7 @@ def test_own_texts_give_rows_of_both_labels() -> None:
 
 
 def test_invented_rows_need_their_reference() -> None:
-    predicates = own.read_predicates()
+    predicates = own.predicates(held_back=False)
     rows = list(own.invented(random.Random(1), list(own.own(STATEMENTS)), predicates, 120))
     biased = [r for r in rows if r.biased and r.source == "invented"]
     assert biased

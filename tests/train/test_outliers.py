@@ -14,7 +14,7 @@ import torch
 from guard.train.base import base_tokens
 from guard.train.encoder import Nets, untrained
 from guard.train.export import export_onnx, quantise, with_outliers_apart
-from guard.train.restore import network
+from guard.train.restore import float_weights
 
 TEXTS = ["Old people are slow.", "The library opens at nine.", "She said so, and he agreed."]
 
@@ -48,7 +48,7 @@ def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -
     split = with_outliers_apart(nets, base_tokens(), TEXTS)
     export_onnx(split, tmp_path / "float.onnx")
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
-    found, trained = network(tmp_path / "int8.onnx"), nets.state_dict()
+    found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for number, layer in enumerate(split.net.encoder.encoder.layer):
         for part in ("intermediate", "output"):

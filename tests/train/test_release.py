@@ -19,14 +19,17 @@ pytest.importorskip("sklearn")
 import torch
 
 from guard.cli import main
+from guard.cli.train import _is_released
 from guard.datasets.terms import DIMENSIONS
 from guard.detect.encoder import Encoder
 from guard.detect.protocol import Window
+from guard.detect.weights import TABLE, open_weights, shipped_weights
 from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
-from guard.train import config, own, pools, release, stance
+from guard.train import config, export, own, pools, release, stance
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets
+from guard.train.restore import restore
 from guard.train.sources import read_jsonl
 from tests.small import WEIGHTS
 
@@ -160,18 +163,23 @@ def test_one_command_makes_what_ships(
         for source in quotas:
             monkeypatch.setitem(quotas, source, 80)
     monkeypatch.setattr(release, "SETS", release.SETS[:-1])  # not the thousand of `assistant`
+    monkeypatch.setattr(export, "_LARGEST_FILE", 0)  # so that the table of tokens is apart
     lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
                "--statements", str(statements), "--rows", "64", "--max-steps", "2", "--frozen", "5",
-               "--json"]  # fmt: skip
+               "--mean-with", "encoder-small", "--json"]  # fmt: skip
     done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     weights = Path(json.loads(done.stdout.splitlines()[-1])["weights"])
     figures = json.loads((weights / "figures.json").read_text("utf-8"))
     assert figures["measured"].keys() == set(release.SETS)
     encoder = Encoder(weights, BiasIndex.load(work / "index", Encoder(weights, None, False).name))
+    small = open_weights(shipped_weights("encoder-small")).name
+    assert encoder.name.endswith(small[-9:])
+    assert figures["mean_with"] == small
+    assert small in (weights / "CARD.md").read_text("utf-8")
     assert encoder.operating_points["balanced"] == figures["points"]["thresholds"]["balanced"]
     assert "# Model card" in (weights / "CARD.md").read_text("utf-8")
     # Nothing is made again but what is gone.
@@ -185,6 +193,18 @@ def test_one_command_makes_what_ships(
     released = (weights / "figures.json").stat().st_mtime_ns
     assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
     assert (weights / "figures.json").stat().st_mtime_ns == released
+    final = work / "references" / "final.pt"
+    assert _is_released(final, weights, "encoder-small")
+    assert not _is_released(final, weights, None)
+    # The table of tokens is read from its own file.
+    assert (weights / TABLE).is_file()
+    restored, trained = (
+        torch.load(file, weights_only=False)["nets"][
+            "net.encoder.embeddings.word_embeddings.weight"
+        ]
+        for file in (restore(weights, tmp_path / "back"), final)
+    )
+    assert (restored - trained).abs().max() < 0.02
     # Another run does not go on in this folder.
     done = CliRunner().invoke(main, [*command, "--seed", "3"])
     assert done.exit_code == 2

@@ -18,12 +18,17 @@ import torch
 
 from guard.cli import main
 from guard.detect.weights import write_manifest
-from guard.train import checkpoint
-from guard.train.base import base_tokens, padded
+from guard.train.base import base_folder, base_tokens, padded
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets, load_final
-from guard.train.export import LARGEST, export_onnx, quantise
-from guard.train.restore import network, pack
+from guard.train.export import (
+    LARGEST,
+    export_onnx,
+    quantise,
+    with_tokens,
+    without_other_scripts,
+)
+from guard.train.restore import float_weights
 from tests.small import WEIGHTS
 
 
@@ -39,17 +44,20 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Path) -> None:
     nets, _ = load_final(restored)
-    export_onnx(nets, tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=8, largest=127)
-    shipped, again = network(WEIGHTS / "encoder.onnx"), network(tmp_path / "int8.onnx")
+    whole = json.loads((base_folder("minilm") / "tokenizer.json").read_bytes())
+    _, used = without_other_scripts(whole)
+    export_onnx(with_tokens(nets, used), tmp_path / "float.onnx")
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", largest=64)
+    shipped, again = float_weights(WEIGHTS / "encoder.onnx"), float_weights(tmp_path / "int8.onnx")
     assert shipped.keys() == again.keys()
     for name, weight in shipped.items():
-        # The largest weight of a channel sets its scale, so the steps stay where they were.
-        assert torch.allclose(weight, again[name], rtol=0, atol=float(weight.abs().max()) / 250)
+        # The largest weight of a channel sets its scale, so most steps stay where they were; not
+        # where it is one of the few that the release keeps in 32 bits.
+        assert torch.allclose(weight, again[name], rtol=0, atol=float(weight.abs().max()) / 120)
         assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) / 500
 
 
-@pytest.mark.parametrize(("bits", "largest"), [(7, LARGEST), (7, 64), (8, 127)])
+@pytest.mark.parametrize(("bits", "largest"), [(7, LARGEST), (7, 40), (8, 127)])
 def test_a_weight_is_within_half_a_step_of_the_trained_one(
     tmp_path: Path, bits: Literal[7, 8], largest: int
 ) -> None:
@@ -57,57 +65,13 @@ def test_a_weight_is_within_half_a_step_of_the_trained_one(
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=bits, largest=largest)
-    found, trained = network(tmp_path / "int8.onnx"), nets.state_dict()
+    found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for name, weight in found.items():
         # The whole range bounds every channel's. Tables have all integers of the bits.
         most = largest if "embeddings" not in name else {7: 64, 8: 127}[bits]
         step = float(trained[name].max() - trained[name].min()) / most
         assert float((weight - trained[name]).abs().max()) <= max(step / 2, 1e-7) * 1.02
-
-
-def test_a_packed_run_is_the_run_to_half_a_step(restored: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "run.npz"
-    pack = ["train", "pack", "--work", str(restored.parent), "--to", str(packed), "--json"]
-    done = CliRunner().invoke(main, pack)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout.splitlines()[-1]) == {"packed": str(packed)}
-    back = ["train", "restore", "--from", str(packed), "--work", str(tmp_path / "work"), "--json"]
-    done = CliRunner().invoke(main, back)
-    assert done.exit_code == 0, done.output
-    found = torch.load(json.loads(done.stdout.splitlines()[-1])["final"], weights_only=True)
-    trained = torch.load(restored, weights_only=True)
-    assert found["settings"] == trained["settings"]
-    assert found["nets"].keys() == trained["nets"].keys()
-    for name, weight in trained["nets"].items():
-        half = weight.abs().amax(dim=-1, keepdim=True) / 126 if weight.dim() == 2 else 0.0
-        assert bool(((found["nets"][name] - weight).abs() <= half * 1.001 + 1e-9).all()), name
-
-
-def test_what_is_the_bases_is_not_packed(tmp_path: Path) -> None:
-    config = TrainConfig(work=tmp_path, data=None, base="minilm")
-    nets = build_nets(config)
-    with torch.no_grad():
-        nets.net.encoder.encoder.layer[-1].output.dense.weight.mul_(2)
-    content = {"nets": nets.state_dict(), "settings": config.described(), "rows": {}, "quotas": {}}
-    checkpoint.save(tmp_path / "final.pt", content)
-    pack(tmp_path / "final.pt", tmp_path / "run.npz")
-    with np.load(tmp_path / "run.npz") as packed:
-        names = [name for name in packed if name.startswith("net.encoder.")]
-    layer = "net.encoder.encoder.layer.5.output.dense.weight"
-    assert names == [f"{layer}:scale", layer]
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text"])
-def test_a_file_that_is_no_packed_run_is_named(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "run.npz"
-    file.write_bytes(content)
-    done = CliRunner().invoke(
-        main, ["train", "restore", "--from", str(file), "--work", str(tmp_path / "work")]
-    )
-    assert done.exit_code == 2
-    assert "holds no packed run" in done.output
-    assert not (tmp_path / "work" / "final.pt").exists()
 
 
 def test_sentence_transformers_loads_the_encoder(restored: Path, tmp_path: Path) -> None:

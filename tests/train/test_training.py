@@ -19,10 +19,10 @@ import torch
 from guard.errors import UsageError
 from guard.train import own, stance
 from guard.train.base import base_tokens
-from guard.train.batches import Batch
+from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
-from guard.train.encoder import Prepared, build_nets, load_final, make_batch, prepare, train
+from guard.train.encoder import build_nets, load_final, prepare, train
 from guard.train.loop import Progress
 from guard.train.model import losses
 from guard.train.sources import read_jsonl
@@ -133,20 +133,20 @@ def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
     # The batch with most minimal pairs.
     picks = max(ready.sampler.epoch(0), key=lambda b: len(batch_of(ready, b, whole).targets.twins))
     full = batch_of(ready, picks, whole)
-    assert full.mask.any()
+    assert full.references[2].any()
     assert len(full.targets.twins)
     alone = batch_of(ready, picks, config(tmp_path, few, references="none"))
-    assert alone.input_ids.equal(full.input_ids)
-    assert not alone.mask.any()
+    assert alone.inputs[0].equal(full.inputs[0])
+    assert not alone.references[2].any()
     assert not len(batch_of(ready, picks, config(tmp_path, few, contrast=False)).targets.twins)
     assert (batch_of(ready, picks, config(tmp_path, few, bags=False)).targets.bags == -1).all()
     # Without references they change nothing, and every part of the loss is a number.
     nets = build_nets(whole).eval()
     with torch.no_grad():
-        out = nets.net(alone.input_ids, alone.attention_mask, alone.token_type_ids)
-        change = nets.fusion(out, alone.vectors, alone.types, alone.mask)
+        out = nets.net(*alone.inputs)
+        change = nets.fusion(out, *alone.references)
     assert not change[0].any()
-    assert all(torch.isfinite(part) for part in losses(out, *change, alone.targets))
+    assert all(torch.isfinite(part) for part in losses(out, *change, alone.targets).values())
 
 
 def batch_of(ready: Prepared, picks: list[Pick], settings: TrainConfig) -> Batch:
@@ -155,7 +155,7 @@ def batch_of(ready: Prepared, picks: list[Pick], settings: TrainConfig) -> Batch
 
 def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
     from guard.detect.encoder import Encoder
-    from guard.train.export import export, placeholder_points
+    from guard.train.export import export
     from guard.train.lexical import fit
 
     run(config(tmp_path, few, max_steps=3))
@@ -166,8 +166,6 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         "floor": 0.4,
         "max_context_tokens": 64,
         "lexical_weight": 0.5,
-        "temperature": 1.0,
-        "operating_points": placeholder_points(),
     }
     words = fit(["Old people are useless.", "Old people are here."], [True, False])
     export(
