@@ -27,9 +27,10 @@ With fewer than :data:`LEAST_CLUSTERS`, or where all clusters agree, there is no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ from guard.suites.contract import Floats
 from guard.suites.reading import column, ratio, share
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
+T = TypeVar("T", bound=Hashable)
 LEAST_WORDS = 2.5
 """The least effective number of words for an interval over words: some groups have three."""
 TINY = 1e-12
@@ -94,18 +96,19 @@ class _Sums:
     def __init__(self) -> None:
         self._key: tuple[int, ...] = ()
         self._last: list[Floats] = []
-        self._ways: MultiwayClusters | None = None
+        self._ways: dict[int, MultiwayClusters] = {}
 
     def ways_of(self, measure: Measure) -> MultiwayClusters:
-        """Return the clusters and words of a measure."""
-        if self._ways is None or not self._ways.are_of(measure):
-            self._ways = MultiwayClusters(measure)
-        return self._ways
+        """Return the clusters and words of a measure that :meth:`of` was last called with."""
+        if id(measure.rows) not in self._ways:
+            self._ways[id(measure.rows)] = MultiwayClusters(measure)
+        return self._ways[id(measure.rows)]
 
     def of(self, arms: Sequence[Measure]) -> list[Floats]:
         """Return (clusters, k) for each arm, over the clusters of both."""
-        key = tuple(part for m in arms for part in (id(m.rows), id(m.clusters)))
+        key = tuple(part for m in arms for part in (id(m.rows), id(m.clusters), id(m.words)))
         if key != self._key:
+            self._ways = {}
             names = sorted({c for m in arms for c in m.clusters})
             place = {name: i for i, name in enumerate(names)}
             self._key, self._last = key, [_sums(m, place) for m in arms]
@@ -271,7 +274,7 @@ def false_discovery(p: Sequence[float]) -> list[float]:
     return [float(q) for q in found]
 
 
-def positions(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+def positions(names: Sequence[T]) -> tuple[list[T], NDArray[np.int64]]:
     """Return the distinct names in order of appearance, and each name's index among them."""
     place = {name: at for at, name in enumerate(dict.fromkeys(names))}
     return list(place), np.fromiter((place[name] for name in names), np.int64, len(names))
@@ -435,24 +438,15 @@ class MultiwayClusters:
     """The clusters and words of a measure's rows, for multiway clustering."""
 
     def __init__(self, measure: Measure) -> None:
-        self._rows, self._clusters, self._words = measure.rows, measure.clusters, measure.words
         rows = np.asarray(measure.rows, dtype=np.float64)
-        ways = [_numbered(way) for way in (measure.clusters, *measure.words)]
-        self._by_word = [cluster_sums(rows, of, n) for of, n in ways[1:]]
+        ways = [positions(way) for way in (measure.clusters, *measure.words)]
+        self._by_word = [cluster_sums(rows, of, len(names)) for names, of in ways[1:]]
         # The groups of rows that are alike in several ways, and the sign of their variance.
         self._intersections = [
-            ((-1) ** size, _numbered(np.stack([of for of, _ in chosen], axis=1))[0])
+            ((-1) ** size, positions(list(zip(*chosen, strict=True)))[1])
             for size in range(2, len(ways) + 1)
-            for chosen in combinations(ways, size)
+            for chosen in combinations([of.tolist() for _, of in ways], size)
         ]
-
-    def are_of(self, measure: Measure) -> bool:
-        """Whether a measure has the same rows, clusters and words."""
-        mine = self._rows, self._clusters, self._words
-        return all(
-            a is b
-            for a, b in zip(mine, (measure.rows, measure.clusters, measure.words), strict=True)
-        )
 
     def spread(self, measure: Measure, by_cluster: Spread) -> Spread:
         """Return the spread over clusters and words of the estimate with one ``by_cluster``."""
@@ -460,12 +454,6 @@ class MultiwayClusters:
         change = _influence(measure)
         counted_twice = sum(sign * _variance(change, of) for sign, of in self._intersections)
         return Spread.multiway([by_cluster, *by_word], counted_twice)
-
-
-def _numbered(keys: Sequence[str] | NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the number of each key, or of each row of keys, and how many numbers there are."""
-    found, number = np.unique(np.asarray(keys), axis=0, return_inverse=True)
-    return number.reshape(-1), len(found)
 
 
 def _influence(measure: Measure) -> Floats:
