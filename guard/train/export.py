@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 import torch
 from onnx.external_data_helper import set_external_data
-from onnx.numpy_helper import from_array, to_array
 from torch import Tensor, nn
 
 from guard.detect import weights as files
@@ -36,10 +35,6 @@ OPSET = 17
 # Of a weight. With 8 the scores differ between processors: those without VNNI add two products in
 # 16 bits, which can overflow. With 7 they cannot.
 BITS: Literal[7, 8] = 7
-# The largest integer of a product's stored weight: all that seven bits hold. At 40 the mean
-# difference of the logit to float32 was .52, at 64 it is .11.
-LARGEST = 64
-_REACH = {7: 64, 8: 127}
 _INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 _OUTPUTS = ["embedding", "state", "logit", "types", "spans", "implied"]
 
@@ -121,12 +116,10 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
     return split
 
 
-def quantise(
-    source: Path, target: Path, *, bits: Literal[7, 8] = BITS, largest: int = LARGEST
-) -> None:
+def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
     """Store weights as int8 with a scale per channel; activations are scaled as they come.
 
-    No integer of a product's weight exceeds ``largest``, which ``bits`` limit to 64 or 127.
+    ``bits`` are those of a product's weight, whose integers go to 64 or 127.
     """
     import logging
 
@@ -152,33 +145,9 @@ def quantise(
         nodes_to_exclude=apart,
         extra_options={"MatMulConstBOnly": True},
     )
-    _requantise(prepared, target, largest / _REACH[bits])
     if target.stat().st_size > _LARGEST_FILE:
         _without_table(target)
     prepared.unlink()
-
-
-def _requantise(exact: Path, target: Path, share: float) -> None:
-    """Store the products' weights of ``exact`` in ``target`` by integers of ``share`` of the range.
-
-    ONNX Runtime chooses between 7 and 8 bits only. The table of tokens has one scale, which few
-    rows fill, and keeps it.
-    """
-    graph = onnx.load(str(exact)).graph
-    floats = {i.name: i for i in graph.initializer}
-    model = onnx.load(str(target))
-    stored = {i.name: i for i in model.graph.initializer}
-    for node in graph.node:
-        name = node.input[1] if node.op_type == "MatMul" else ""
-        if f"{name}_quantized" not in stored:
-            continue
-        integers, scale = stored[f"{name}_quantized"], stored[f"{name}_scale"]
-        assert not to_array(stored[f"{name}_zero_point"]).any(), "products store signed weights"
-        wider = to_array(scale) / np.float32(share)
-        anew = np.rint(to_array(floats[name]) / wider).clip(-128, 127).astype(np.int8)
-        integers.CopyFrom(from_array(anew, integers.name))
-        scale.CopyFrom(from_array(wider, scale.name))
-    onnx.save(model, str(target))
 
 
 # Git hosts take no larger file.

@@ -22,7 +22,6 @@ from guard.train.base import base_folder, base_tokens, padded
 from guard.train.config import TrainConfig
 from guard.train.encoder import build_nets, load_final
 from guard.train.export import (
-    LARGEST,
     export_onnx,
     quantise,
     with_tokens,
@@ -47,7 +46,7 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
     whole = json.loads((base_folder("minilm") / "tokenizer.json").read_bytes())
     _, used = without_other_scripts(whole)
     export_onnx(with_tokens(nets, used), tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", largest=64)
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     shipped, again = float_weights(WEIGHTS / "encoder.onnx"), float_weights(tmp_path / "int8.onnx")
     assert shipped.keys() == again.keys()
     for name, weight in shipped.items():
@@ -57,20 +56,19 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
         assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) / 500
 
 
-@pytest.mark.parametrize(("bits", "largest"), [(7, LARGEST), (7, 40), (8, 127)])
+@pytest.mark.parametrize(("bits", "largest"), [(7, 64), (8, 127)])
 def test_a_weight_is_within_half_a_step_of_the_trained_one(
     tmp_path: Path, bits: Literal[7, 8], largest: int
 ) -> None:
     config = TrainConfig(work=tmp_path, data=None, base="minilm")
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=bits, largest=largest)
+    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx", bits=bits)
     found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for name, weight in found.items():
-        # The whole range bounds every channel's. Tables have all integers of the bits.
-        most = largest if "embeddings" not in name else {7: 64, 8: 127}[bits]
-        step = float(trained[name].max() - trained[name].min()) / most
+        # The whole range bounds every channel's.
+        step = float(trained[name].max() - trained[name].min()) / largest
         assert float((weight - trained[name]).abs().max()) <= max(step / 2, 1e-7) * 1.02
 
 
