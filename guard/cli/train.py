@@ -22,6 +22,7 @@ from guard.cli.train_options import (
     COUNT,
     DATA,
     FILE,
+    FUSION,
     PATH,
     RUN,
     SEED,
@@ -76,8 +77,14 @@ def everything(
 ) -> None:
     """Run all steps: embedder, encoder, references and release.
 
-    Finished steps in --work are skipped, and an interrupted step resumes.
+    Finished steps in --work are skipped, and an interrupted step resumes. --epochs and --max-steps
+    are those of the encoder's run and of the references' run alike.
     """
+    if options["references"] == "none":
+        raise click.UsageError(
+            "A run without references cannot be released: leave --references out, or use "
+            "`guard train encoder`."
+        )
     config = _config_with_data(options)
     work = config.work
     check_folder(work, "--work")
@@ -122,7 +129,7 @@ def encoder(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@given(WORK, DATA, EMBEDDER, *RUN)
+@given(WORK, DATA, EMBEDDER, *FUSION)
 @JSON
 def references(as_json: bool, **options: Any) -> None:
     """Train the fusion with references, for the network of the run named by --start.

@@ -267,7 +267,7 @@ class Encoder:
                 references = tuple(index.reference(h) for h in hits)
         score = 1 / (1 + math.exp(-(logit + lexical) / settings.temperature))
         kind = BIAS_TYPES[int(types.argmax())]
-        implied = None if out.implied is None else 1 / (1 + math.exp(-out.implied))
+        implied = 1 / (1 + math.exp(-out.implied))
         pairs = attributions(text, encoded, out.spans)
         return Scores(score, kind, pairs, references, implied=implied)
 
@@ -308,9 +308,9 @@ def _as_written(pair: Attribution, read: Normalised, written: str) -> Attributio
     return Attribution(written[slice(*group)], written[slice(*attribute)], group, attribute)
 
 
-def _check_numbers(*values: Floats | float | None) -> None:
+def _check_numbers(*values: Floats | float) -> None:
     """Raise ValueError unless all values are finite."""
-    if not all(np.isfinite(value).all() for value in values if value is not None):
+    if not all(np.isfinite(value).all() for value in values):
         raise ValueError
 
 

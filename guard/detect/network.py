@@ -19,8 +19,7 @@ class Pass(NamedTuple):
     """The network's output for one input of t tokens, before references.
 
     ``embedding`` (dim,), norm 1; ``state`` (256,); ``logit`` of bias; ``types`` (9,) and ``spans``
-    (t, 2; group and attribute), logits; ``implied``, the logit of an implied association, None in
-    older networks.
+    (t, 2; group and attribute), logits; ``implied``, the logit of an implied association.
     """
 
     embedding: Floats
@@ -28,7 +27,7 @@ class Pass(NamedTuple):
     logit: float
     types: Floats
     spans: Floats
-    implied: float | None
+    implied: float
 
 
 class Network:
@@ -53,9 +52,8 @@ class Network:
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.array([encoded.types], np.int64),
         }
-        embedding, state, logit, types, spans, *rest = self._session.run(None, feed)
-        implied = float(rest[0][0]) if rest else None
-        return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], implied)
+        embedding, state, logit, types, spans, implied = self._session.run(None, feed)
+        return Pass(embedding[0], state[0], float(logit[0]), types[0], spans[0], float(implied[0]))
 
 
 _HALF = np.float32(0.5)  # halves of float32 arrays stay float32
@@ -63,8 +61,6 @@ _HALF = np.float32(0.5)  # halves of float32 arrays stay float32
 
 class AveragedNetwork:
     """Two networks as one: the mean of their logits; vectors and state are those of the first.
-
-    ``implied`` is the mean of those that give it.
 
     Both read the same tokens; ``ids[i]`` is the number that token ``i`` of the first has in the
     vocabulary of the second.
@@ -77,12 +73,11 @@ class AveragedNetwork:
         """Run both networks on one input, numbered as the first one does."""
         one = self._first.run(encoded)
         other = self._second.run(encoded._replace(ids=[self._ids[i] for i in encoded.ids]))
-        implied = [p.implied for p in (one, other) if p.implied is not None]
         return one._replace(
             logit=(one.logit + other.logit) / 2,
             types=(one.types + other.types) * _HALF,
             spans=(one.spans + other.spans) * _HALF,
-            implied=sum(implied) / len(implied) if implied else None,
+            implied=(one.implied + other.implied) / 2,
         )
 
 

@@ -1,1 +1,1 @@
-"""Training, calibration, export and evaluation of the embedded encoder."""
+"""Training, calibration and export of the embedded encoder."""

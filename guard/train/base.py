@@ -39,7 +39,7 @@ BASES: dict[BaseName, Base] = {
 }
 
 
-def base_folder(base: BaseName = "minilm") -> Path:
+def base_folder(base: BaseName) -> Path:
     """Return the folder of the base weights.
 
     Raises :class:`WeightsError` if they are missing or not the published ones.
@@ -59,7 +59,7 @@ def base_folder(base: BaseName = "minilm") -> Path:
     return folder
 
 
-def base_tokens(base: BaseName = "minilm", max_context_tokens: int = 0) -> WindowTokens:
+def base_tokens(base: BaseName, max_context_tokens: int = 0) -> WindowTokens:
     """Return the tokenizer that turns windows into inputs of the base."""
     return WindowTokens(base_folder(base) / "tokenizer.json", max_context_tokens)
 
@@ -67,9 +67,7 @@ def base_tokens(base: BaseName = "minilm", max_context_tokens: int = 0) -> Windo
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
-def base_model(
-    embedder: Path | None = None, base: BaseName = "minilm", layers: int | None = None
-) -> Any:
+def base_model(base: BaseName, layers: int | None = None, embedder: Path | None = None) -> Any:
     """Load the base as a transformers model without pooler, eager attention.
 
     ``embedder`` and ``layers`` are those of :class:`guard.train.config.TrainConfig`. It has no
@@ -142,16 +140,19 @@ def pooled(model: Any, encoded: Sequence[Encoded], pad: int) -> Tensor:
     return found
 
 
-def teacher(embedder: Path | None = None, batch_size: int = 128, bf16: bool = False) -> Embed:
+_BATCH = 128
+
+
+def teacher(embedder: Path | None = None, bf16: bool = False) -> Embed:
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
-    tokens, model = base_tokens(), base_model(embedder).eval()
+    tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval()
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]
         order = sorted(range(len(texts)), key=lambda i: len(encoded[i].ids))
         out = np.zeros((len(texts), model.config.hidden_size), np.float32)
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        for start in range(0, len(order), _BATCH):
+            chosen = order[start : start + _BATCH]
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
                 found = pooled(model, [encoded[i] for i in chosen], tokens.pad)
                 out[chosen] = found.float().numpy()

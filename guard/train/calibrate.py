@@ -29,7 +29,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "BOLD": ("bold",),
 }
 # The pools for accuracy and recall, with equal weights, and those for false positives.
-COMMENTS = ("redditbias", "emgsd")
+ACCURACY_POOLS = ("redditbias", "emgsd")
 HARMLESS = ("negatives", "bold")
 # Explicitly biased statements, which every operating point must find.
 PLAIN = "statements"
@@ -43,13 +43,13 @@ QUIET_SHARE = 0.5
 #: The recall of `quiet` on each type's plain statements, if its false positive rate allows it.
 QUIET_FINDS = 0.75
 #: A type with fewer plain statements uses those of all types.
-FEW = 10
+MIN_PLAIN_STATEMENTS = 10
 #: A type's rates are shrunk towards those of all types, with the weight of this many texts.
 PRIOR = 300
 #: A type with fewer texts keeps the common threshold.
-LEAST = 50
+MIN_TEXTS_OF_TYPE = 50
 #: Single texts make accuracy jump: it is averaged over the thresholds so near.
-WIDTH = 0.1
+SMOOTHING_WIDTH = 0.1
 
 GRID: Floats = np.round(np.arange(0.02, 0.991, 0.005), 3)
 
@@ -104,7 +104,7 @@ class Curve(NamedTuple):
 class Curves(NamedTuple):
     """The rates that thresholds are chosen by.
 
-    ``harmless`` is the false positive rate on ``HARMLESS``, the others are of ``COMMENTS``.
+    ``harmless`` is the false positive rate on ``HARMLESS``, the others are of ``ACCURACY_POOLS``.
     """
 
     accuracy: Curve
@@ -116,7 +116,7 @@ class Curves(NamedTuple):
 def curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curves:
     """Return the rates of some texts, by default of all; ``predicted`` is (n, thresholds).
 
-    Each pool of ``COMMENTS`` has the same weight, and each text of ``HARMLESS``.
+    Each pool of ``ACCURACY_POOLS`` has the same weight, and each text of ``HARMLESS``.
     """
     chosen = np.ones(len(predicted), bool) if chosen is None else chosen
 
@@ -135,9 +135,9 @@ def curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curv
 
     biased = texts.biased
     return Curves(
-        curve(COMMENTS, np.ones_like(biased), predicted == biased[:, None]),
-        curve(COMMENTS, biased, predicted),
-        curve(COMMENTS, ~biased, predicted),
+        curve(ACCURACY_POOLS, np.ones_like(biased), predicted == biased[:, None]),
+        curve(ACCURACY_POOLS, biased, predicted),
+        curve(ACCURACY_POOLS, ~biased, predicted),
         curve(HARMLESS, ~biased, predicted, even=False),
     )
 
@@ -148,10 +148,10 @@ def grid_places(rates: Curves) -> dict[str, int]:
     most = MAX_FALSE_POSITIVE_RATE
     lowest = _first(harmless <= most["balanced"])
     balanced = lowest + int(np.argmax(_smooth(accuracy)[lowest:]))
-    calm = _first(false_positives <= QUIET_SHARE * false_positives[balanced])
-    quiet = max(balanced, _first(harmless <= most["quiet"]), calm)
-    sharp = np.flatnonzero(recall >= RECALL)
-    lowest = max(_first(harmless <= most["strict"]), int(sharp[-1]) if len(sharp) else 0)
+    halved_false_positives = _first(false_positives <= QUIET_SHARE * false_positives[balanced])
+    quiet = max(balanced, _first(harmless <= most["quiet"]), halved_false_positives)
+    recalling = np.flatnonzero(recall >= RECALL)
+    lowest = max(_first(harmless <= most["strict"]), int(recalling[-1]) if len(recalling) else 0)
     return {"strict": min(balanced, lowest), "balanced": balanced, "quiet": quiet}
 
 
@@ -160,8 +160,8 @@ def _first(allowed: Bools) -> int:
 
 
 def _smooth(rate: Floats) -> Floats:
-    """Return the mean of the rate over the thresholds within ``WIDTH``."""
-    near = (np.abs(GRID[:, None] - GRID) <= WIDTH + 1e-9).astype(float)
+    """Return the mean of the rate over the thresholds within ``SMOOTHING_WIDTH``."""
+    near = (np.abs(GRID[:, None] - GRID) <= SMOOTHING_WIDTH + 1e-9).astype(float)
     found: Floats = np.round(near @ rate / near.sum(axis=1), 9)
     return found
 
@@ -171,8 +171,9 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
 
     The false positive rate of every point on harmless texts is at most that of
     ``MAX_FALSE_POSITIVE_RATE``, but see ``quiet`` below. Within that bound, ``balanced`` has the
-    best accuracy on comments (a mean over ``WIDTH``); ``quiet`` is the lowest above it with half of
-    its false positives on comments; ``strict`` is the highest below it with the recall ``RECALL``.
+    best accuracy on comments (a mean over ``SMOOTHING_WIDTH``); ``quiet`` is the lowest above it
+    with half of its false positives on comments; ``strict`` is the highest below it with the
+    recall ``RECALL``.
     For ``strict`` and ``balanced`` the choice is made for each type, with rates shrunk towards
     those of all texts. The false positives of ``quiet`` are too few to estimate by type, so its
     types share a threshold. If the thresholds together exceed a point's bound, all of them are
@@ -187,7 +188,7 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     for kind in BIAS_TYPES:
         own = curves(texts, predicted, texts.kind == kind)
         of_kind[kind] = everywhere
-        if own.accuracy.n + own.harmless.n >= LEAST:
+        if own.accuracy.n + own.harmless.n >= MIN_TEXTS_OF_TYPE:
             blended = Curves(*(o.blended(c) for o, c in zip(own, common, strict=True)))
             of_kind[kind] = grid_places(blended) | {"quiet": everywhere["quiet"]}
     found: dict[str, Thresholds] = {}
@@ -229,7 +230,9 @@ def _lowered_to_find(
     )
     plain = texts.pool == PLAIN
     stated = {kind: scores[plain & (texts.kind == kind)] for kind in BIAS_TYPES}
-    stated = {kind: s if len(s) >= FEW else scores[plain] for kind, s in stated.items()}
+    stated = {
+        kind: s if len(s) >= MIN_PLAIN_STATEMENTS else scores[plain] for kind, s in stated.items()
+    }
 
     def share(of: Floats, threshold: float) -> float:
         return float((of >= threshold).mean()) if len(of) else 0.0
@@ -247,13 +250,14 @@ def _lowered_to_find(
 
 
 def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
-    """Return the threshold most accurate on the texts of each of ``COMMENTS``, for all types.
+    """Return the threshold most accurate on the texts of each of ``ACCURACY_POOLS``, for all types.
 
-    A detector trained for that source only would choose it. Accuracy is averaged over ``WIDTH``;
-    of thresholds as accurate the highest is taken, which gives the fewest false positives.
+    A detector trained for that source only would choose it. Accuracy is averaged over
+    ``SMOOTHING_WIDTH``; of thresholds as accurate the highest is taken, which gives the fewest
+    false positives.
     """
     found = {}
-    for pool in COMMENTS:
+    for pool in ACCURACY_POOLS:
         inside = texts.pool == pool
         if inside.any():
             predicted = scores[inside, None] >= GRID
@@ -309,6 +313,9 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
     )
 
 
+_BINS = 10
+
+
 class Bin(NamedTuple):
     """Texts of like score: their weight, mean score and share of biased ones."""
 
@@ -317,15 +324,15 @@ class Bin(NamedTuple):
     biased: float
 
 
-def reliability(scores: Floats, biased: Bools, weights: Floats, bins: int = 10) -> list[Bin]:
-    """Return the reliability diagram in bins of equal weight, lowest scores first.
+def reliability(scores: Floats, biased: Bools, weights: Floats) -> list[Bin]:
+    """Return the reliability diagram in ten bins of equal weight, lowest scores first.
 
-    Equal scores share a bin. Texts of no weight alone make none.
+    Equal scores share a bin. A bin of weight 0 is left out.
     """
     _, place = np.unique(scores, return_inverse=True)
     mass = np.bincount(place, weights)
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    bin_of = np.minimum((middle * bins).astype(int), bins - 1)[place]
+    bin_of = np.minimum((middle * _BINS).astype(int), _BINS - 1)[place]
     found = []
     for b in np.unique(bin_of[weights > 0]):
         w = weights * (bin_of == b)
@@ -339,11 +346,9 @@ def calibration_error(bins: Sequence[Bin]) -> float:
     return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
 
 
-def calibration_interval(
-    texts: Judged, scores: Floats, draws: int = 500, seed: int = 0
-) -> tuple[float, float]:
+def calibration_interval(texts: Judged, scores: Floats, draws: int = 500) -> tuple[float, float]:
     """Return the 95 % interval of the error by redrawing texts within each pool."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
     found = []
     for _ in range(draws):

@@ -30,9 +30,7 @@ _SOURCES = (
 )  # fmt: skip
 _SECOND = """
 | second network | that of `{}`; logits of bias, type, spans and implication are averaged |"""
-_FUSION_RUN = """
-Then a run of {steps:,} steps with the network frozen: its map to sentence vectors is fitted
-again, and the fusion with references is retrained, half of it on invented groups."""
+_TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion"}
 
 
 def card(stored: dict[str, Any]) -> str:
@@ -43,8 +41,6 @@ def card(stored: dict[str, Any]) -> str:
     """
     figures = _numbers(stored)
     base = BASES[figures["training"][-1]["base"]]
-    *before, run = [r for r in figures["training"] if r["method"] != "references"]
-    last = [r for r in figures["training"] if r["method"] == "references"][-1:]
     second = figures.get("mean_with", "")
     network, points, rows = figures["network"], figures["points"], figures["rows"]
     return _TEMPLATE.read_text(encoding="utf-8").format(
@@ -65,14 +61,25 @@ def card(stored: dict[str, Any]) -> str:
             _line([name, licence, f"{sum(rows.get(p, 0) for p in parts):,}"])
             for name, licence, parts in _SOURCES
         ),
-        run=run,
-        seen=run["steps"] * run["batch_size"],
-        mean_option=" --mean-with encoder-small" if second else "",
-        frozen=f", with the lowest {run['frozen']} layers frozen" if run["frozen"] else "",
-        start=" It began with the weights of an earlier run." if before else "",
-        references="".join(_FUSION_RUN.format(**r) for r in last),
+        pools=", ".join(f"{name} {n:,}" for name, n in points["n"].items()),
+        runs="\n".join(_run(n, of) for n, of in enumerate(figures["training"], start=1)),
         lexical_weight=lexical.WEIGHT,
     )
+
+
+def _run(number: int, of: dict[str, Any]) -> str:
+    """Return the line of a training run; the run of the fusion trains no layer of the network."""
+    fusion = of["method"] == "references"
+    return _line([
+        str(number),
+        _TRAINS[of["method"]],
+        f"{of['steps']:,}",
+        str(of["batch_size"]),
+        "–" if fusion else f"{of['lr']:g}",
+        f"{of['head_lr']:g}",
+        "all" if fusion else str(of["frozen"]),
+        str(of["seed"]),
+    ])  # fmt: skip
 
 
 def _numbers(value: Any) -> Any:

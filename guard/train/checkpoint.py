@@ -17,7 +17,7 @@ from guard.errors import UsageError
 
 # The file of an unfinished run, and the keys of a finished run's.
 NAME = "checkpoint.pt"
-FINAL = {"nets", "settings", "rows"}
+FINAL = {"nets", "settings"}
 # What torch raises at files that it did not write.
 _UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, LookupError,
                ValueError, struct.error)  # fmt: skip

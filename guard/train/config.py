@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 BaseName = Literal["mpnet", "minilm"]
 
-# Rows that a source gives to one epoch of the encoder, and to one of the run that retrains the
-# fusion: half of that is about invented groups, of which only the references say anything. A source
-# with fewer rows gives all it has. Only these quotas decide how much a source counts.
+# Rows of each source in one epoch: of the encoder's run, and of the run that trains the fusion.
+# Half of the second are about invented groups, whose label depends on the references. A source with
+# fewer rows gives all.
 _ROWS = {
     "redditbias": (18000, 2500),
     "redditbias_rest": (5400, 0),
@@ -48,23 +48,39 @@ REPEATS: dict[str, int] = {"redditbias": 3, "redditbias_rest": 2, "stereoset": 2
 class TrainConfig:
     """One run. Every random choice follows from ``seed`` and the step, so a run can be resumed.
 
-    ``data`` holds the licensed sources; without it only texts written for guard are used.
-    ``statements`` are those of the bias index. ``work`` receives the checkpoint and the final
-    weights, ``cache`` (a file, by default in ``work``) the teacher's vectors of the texts.
-
-    ``base`` is the published model that the run starts from, of which ``layers`` are kept, evenly
-    from the first to the last; the embeddings and the lowest ``frozen`` of them are not trained.
-    ``start`` are final weights to start from instead. ``embedder`` is the file of ``guard train
-    embedder``, the teacher of the sentence vectors, with the weight ``distill`` in the loss
-    (without it the published all-MiniLM-L6-v2); the base ``minilm`` starts from it too.
-    ``method="lora"`` trains adapters and heads, ``method="references"`` only the fusion, after the
-    map to sentence vectors is fitted again. ``rows`` limits the rows of one epoch (the quotas
-    shrink in proportion), ``max_steps`` the run. ``bf16`` runs the encoder's pass in bfloat16.
-
-    Switches for ablations: ``references="none"`` shows no statements of the index,
-    ``contrast=False`` neither keeps minimal pairs in one batch nor orders their logits,
-    ``bags=False`` learns the segments of a text separately, ``context=False`` shows no context.
-    ``foreign`` is the share of texts without context that get unrelated sentences as context.
+    Attributes:
+        work: folder of the checkpoint and the final weights.
+        cache: file of the teacher's vectors of the texts; by default in ``work``.
+        data: folder of the licensed sources; without it only texts written for guard are used.
+        statements: file of the bias index's statements, which make the training-time index.
+        base: the published model that the run starts from.
+        layers: how many of the base's layers are used, evenly from the first to the last.
+        frozen: how many of the lowest layers are not trained, nor the embeddings if it is not 0.
+        start: final weights to start from instead of the base.
+        embedder: file of ``guard train embedder``, the teacher of the sentence vectors and the
+            start of the base ``minilm``; without it the published all-MiniLM-L6-v2.
+        method: what is trained: all weights, adapters and heads, or only the fusion with references
+            after the map to sentence vectors is fitted again.
+        references: whether the fusion sees statements of the training-time index.
+        contrast: whether the halves of a minimal pair share a batch, which orders their logits.
+        bags: whether the label of a text of several segments is that of its highest segment.
+        context: whether a segment is shown with those before it.
+        foreign: share of the segments without context that get unrelated sentences as context.
+        epochs, max_steps: the length of the run; an epoch has the rows of ``quotas``.
+        batch_size: rows of a step.
+        lr, lora_lr, head_lr: highest learning rates of the base, of adapters and of the heads.
+        lora_rank: rank of the adapters.
+        distill: weight of the distance to the teacher's sentence vectors in the loss.
+        weight_decay: that of AdamW, on matrices only.
+        warmup: share of the steps over which the learning rates rise.
+        dropout: share of the heads' inputs that is left out.
+        k, floor: most references of a text, and the least cosine of one.
+        max_context_tokens: the most tokens of context in an input.
+        checkpoint_every: steps between checkpoints.
+        threads: threads of torch.
+        bf16: whether the base's pass is computed in bfloat16.
+        invented: rows about invented groups that are made up.
+        quotas: rows that an epoch draws from each source.
     """
 
     work: Path
@@ -84,7 +100,6 @@ class TrainConfig:
     foreign: float = 0.15
     seed: int = 17
     epochs: float = 1.0
-    rows: int | None = None
     max_steps: int | None = None
     batch_size: int = 48
     lr: float = 4e-5

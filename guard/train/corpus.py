@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,14 +23,13 @@ _LEAST_WORDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Rows to learn from, rows to validate on, and the statements of the training-time index.
+    """Rows to learn from, and the statements of the training-time index.
 
     ``train`` are at most as many rows of a source as its quota; ``every_text`` are the training
     texts before that limit, which runs with other quotas may have learned.
     """
 
     train: list[TrainingRow]
-    validation: list[TrainingRow]
     statements: list[Statement]
     every_text: frozenset[str] = frozenset()
 
@@ -74,9 +73,9 @@ def licensed_rows(data: Path) -> Iterator[TrainingRow]:
 
 
 def build(config: TrainConfig) -> Corpus:
-    """Assemble the corpus: read, drop repeats and evaluation texts, add made-up rows, split.
+    """Assemble the corpus: read, drop repeats, validation and evaluation texts, add made-up rows.
 
-    Raises AssertionError if an evaluation text is left, UsageError if a source cannot be read.
+    Raises UsageError if a source cannot be read.
     """
     rng = random.Random(config.seed)
     rows = [
@@ -89,18 +88,12 @@ def build(config: TrainConfig) -> Corpus:
     if config.data is not None:
         rows += licensed_rows(config.data)
     rows = _without_repeats(rows)
-    predicates, held_back = (own_texts.predicates(held_back=side) for side in (False, True))
-    made = [
-        *own_texts.invented(rng, _kept(rows, True), predicates, config.invented),
+    predicates = own_texts.predicates(held_back=False)
+    train = [r for r in rows if not validates(r.family)]
+    train += [
+        *own_texts.invented(rng, train, predicates, config.invented),
         *own_texts.plain_without_reference(rng, predicates, config.invented // 10),
     ]
-    few = max(60, config.invented // 15)
-    made_for_validation = [
-        *own_texts.invented(rng, _kept(rows, False), held_back, few),
-        *own_texts.plain_without_reference(rng, held_back, few // 10),
-    ]
-    train = _kept(rows, True) + made
-    validation = _kept(rows, False) + [r for r in made_for_validation if r.source != "renamed"]
     if config.data is not None:
         forbidden = eval_folds(config.data)
         train = [
@@ -108,22 +101,13 @@ def build(config: TrainConfig) -> Corpus:
             for r in train
             if not says(r.text, forbidden)
         ]
-        validation = [r for r in validation if not says(r.text, forbidden)]
-        assert_no_leak(train, forbidden)
     every_text = frozenset(r.text for r in train)
-    train = _capped(train, config, rng)
+    train = _capped(train, config)
     stated += [r for r in train if r.source in ("implied", "hearts", "stereoset", "seegull")]
     statements = [
         Statement(r.text, r.bias_type, r.family) for r in stated if r.biased and r.bias_type
     ]
-    return Corpus(train, validation, statements, every_text)
-
-
-def assert_no_leak(rows: Iterable[TrainingRow], forbidden: set[str]) -> None:
-    """Fail if a training text, or a reference it brings along, is an evaluation text."""
-    for row in rows:
-        if any(says(t, forbidden) for t in (row.text, *(p.text for p in row.partners))):
-            raise AssertionError(f"an evaluation text is in the training source {row.source}")
+    return Corpus(train, statements, every_text)
 
 
 def says(text: str, folds: set[str]) -> bool:
@@ -138,18 +122,18 @@ def _by_source(rows: list[TrainingRow]) -> dict[str, list[int]]:
     return found
 
 
-def _capped(rows: list[TrainingRow], config: TrainConfig, rng: random.Random) -> list[TrainingRow]:
-    """Leave out, at random, the rows that no epoch will draw; the order stays."""
+def _capped(rows: list[TrainingRow], config: TrainConfig) -> list[TrainingRow]:
+    """Leave out, at random and by whole families, the rows that no epoch will draw."""
     selected: set[int] = set()
     for source, ids in _by_source(rows).items():
         most = int(config.quotas.get(source, 0) * max(1.0, config.epochs))
-        selected.update(ids if len(ids) <= most else rng.sample(ids, most))
+        selected.update(_by_family(rows, ids, f"corpus:{config.seed}")[:most])
     return [row for i, row in enumerate(rows) if i in selected]
 
 
-def _kept(rows: list[TrainingRow], train: bool) -> list[TrainingRow]:
-    # A segment whose own label is unknown cannot validate.
-    return [r for r in rows if validates(r.family) != train and (train or r.known)]
+def _by_family(rows: list[TrainingRow], ids: list[int], salt: str) -> list[int]:
+    """Shuffle rows so that the first of them are whole families: pairs and comments."""
+    return sorted(ids, key=lambda i: share(rows[i].family, salt))
 
 
 def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
@@ -192,16 +176,8 @@ class Sampler:
         quotas = {
             s: min(config.quotas.get(s, 0), len(ids) * REPEATS.get(s, 1)) for s, ids in used.items()
         }
-        quotas = {s: n for s, n in quotas.items() if n > 0}
-        total = sum(quotas.values())
-        factor = 1.0 if config.rows is None else min(1.0, config.rows / total)
-        self._ids = {s: used[s] for s in quotas}
-        self._quota = {s: max(1, round(n * factor)) for s, n in quotas.items()}
-        # A limited run sees one fixed subset, so that ablations are compared on the same rows.
-        if factor < 1:
-            for source, ids in self._ids.items():
-                subset = self._by_family(ids, f"subset:{config.seed}")
-                self._ids[source] = subset[: self._quota[source]]
+        self._quota = {s: n for s, n in quotas.items() if n > 0}
+        self._ids = {s: used[s] for s in self._quota}
         self.epoch_rows = sum(self._quota.values())
         self.epoch_steps = -(-self.epoch_rows // config.batch_size)
         self._harmless = [
@@ -216,7 +192,7 @@ class Sampler:
         chosen: list[int] = []
         for source, ids in sorted(self._ids.items()):
             rounds, rest = divmod(self._quota[source], len(ids))
-            chosen += ids * rounds + self._by_family(ids, salt)[:rest]
+            chosen += ids * rounds + _by_family(self._rows, ids, salt)[:rest]
         rng.shuffle(chosen)
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
@@ -230,10 +206,6 @@ class Sampler:
         batches = [order[b : b + size] for b in range(0, len(order), size)]
         rng.shuffle(batches)
         return batches
-
-    def _by_family(self, ids: list[int], salt: str) -> list[int]:
-        # Alike in every source, so that a part of them holds whole pairs and whole comments.
-        return sorted(ids, key=lambda i: share(self._rows[i].family, salt))
 
     def _units(self, picks: list[Pick]) -> list[list[Pick]]:
         """Keep together what a batch compares: variants of a sentence, segments of a text."""

@@ -22,25 +22,23 @@ from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
 
+_LR, _WARMUP = 5e-5, 0.1
+# Divides the cosines of the contrast.
+_TEMPERATURE = 0.05
+# The weight of the loss that keeps statements near their vectors in the base model, which retrieves
+# plain statements well already.
+_ANCHOR = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class EmbedderConfig:
-    """One run; every random choice follows from ``seed`` and the step.
-
-    ``anchor`` is the weight of the loss that keeps statements near their vectors in the base model,
-    which retrieves plain statements well already; ``temperature`` divides the cosines of the
-    contrast.
-    """
+    """One run; every random choice follows from ``seed`` and the step."""
 
     work: Path
     data: Path
     seed: int = 17
     epochs: int = 3
     batch_size: int = 64
-    lr: float = 5e-5
-    warmup: float = 0.1
-    temperature: float = 0.05
-    anchor: float = 10.0
     threads: int = 2
     bf16: bool = False
     checkpoint_every: int = 100
@@ -79,12 +77,12 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
             f"{config.data} holds {len(learned)} posts to learn from, fewer than a batch of "
             f"{config.batch_size}."
         )
-    tokens = base_tokens()
+    tokens = base_tokens("minilm")
     texts = sorted({t for p in learned for t in (p.post, p.statement)})
     anchors = dict(zip(texts, torch.from_numpy(teacher()(texts)), strict=True))
     torch.manual_seed(config.seed)
-    model = base_model()
-    optimiser = torch.optim.AdamW(model.parameters(), config.lr, weight_decay=0.01)
+    model = base_model("minilm")
+    optimiser = torch.optim.AdamW(model.parameters(), _LR, weight_decay=0.01)
     per_epoch = len(learned) // config.batch_size
     settings = config.described() | {"pairs": len(learned)}
 
@@ -107,9 +105,9 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         held = 1 - (statements * goals).sum(1).mean()
         # Posts move to the base's vectors of their statements. These hardly move, or plain
         # statements would retrieve each other worse.
-        return contrast(posts, goals, same, config.temperature) + config.anchor * held
+        return contrast(posts, goals, same, _TEMPERATURE) + _ANCHOR * held
 
-    plan = Plan(per_epoch * config.epochs, config.warmup, config.seed, config.checkpoint_every)
+    plan = Plan(per_epoch * config.epochs, _WARMUP, config.seed, config.checkpoint_every)
     run(model, optimiser, plan, step_loss, config.work / checkpoint.NAME, settings, progress)
     checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
     return final

@@ -23,7 +23,7 @@ from guard.train.references import TrainIndex
 
 NAME = "final.pt"
 # Texts that the map to sentence vectors is fitted on.
-_FITTED = 6000
+_PROJECTION_TEXTS = 6000
 
 
 class Nets(nn.Module):
@@ -45,8 +45,7 @@ def prepare(config: TrainConfig) -> Prepared:
     corpus = build(config)
     rows = corpus.train
     index = TrainIndex(corpus, teacher(config.embedder, bf16=config.bf16), config)
-    # A made-up row that is biased by its reference alone is no example where the reference is
-    # too far away to be found.
+    # Leave out invented rows that are biased by their reference alone if retrieval cannot find it.
     lost = frozenset(
         i for i, r in enumerate(rows)
         if r.biased and r.source == "invented" and not index.reachable(i)
@@ -58,7 +57,7 @@ def build_nets(config: TrainConfig) -> Nets:
     """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
     torch.manual_seed(config.seed)
     own = config.embedder if config.base == "minilm" else None
-    encoder = base_model(own, config.base, config.layers)
+    encoder = base_model(config.base, config.layers, own)
     if config.frozen:
         encoder.embeddings.requires_grad_(False)
         encoder.encoder.layer[: config.frozen].requires_grad_(False)
@@ -81,11 +80,13 @@ def build_nets(config: TrainConfig) -> Nets:
 def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
     """Set the embedding head to the least-squares map from the states to the teacher's vectors.
 
-    A base of another width than the vectors' has no identity to begin with, and at the end of
-    training the states have moved.
+    It is needed where the base's width is not that of the vectors, and after training, which moves
+    the states.
     """
     texts = [r.text for r in ready.corpus.train]
-    chosen = random.Random(config.seed).sample(range(len(texts)), min(_FITTED, len(texts)))
+    chosen = random.Random(config.seed).sample(
+        range(len(texts)), min(_PROJECTION_TEXTS, len(texts))
+    )
     chosen.sort(key=lambda i: len(texts[i]))
     means: list[Tensor] = []
     nets.eval()
@@ -125,7 +126,7 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
     """Train, or resume from the work folder's checkpoint; return the path of the final weights.
 
     A finished run is not repeated. The file holds the state dict (LoRA adapters folded in), the
-    settings, those of the runs before it (``before``) and the number of rows of each source.
+    settings, and those of the runs before it (``before``).
 
     Raises UsageError if the start, the embedder, a checkpoint or finished run in the work folder
     cannot be used, WeightsError as :func:`guard.train.base.base_folder`.
@@ -151,8 +152,8 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         "corpus": ready.corpus.digest(),
     }
     file = config.work / checkpoint.NAME
-    begins = config.start is None or config.method == "references"
-    if begins and nets.net.embed.in_features != DIM and not file.exists():
+    other_width = config.start is None and nets.net.embed.in_features != DIM
+    if (other_width or config.method == "references") and not file.exists():
         fit_embedding(nets, ready, config)
 
     epoch_batches = lru_cache(maxsize=1)(ready.sampler.epoch)
@@ -175,7 +176,7 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         state = {k: v for k, v in state.items() if not k.startswith("net.encoder.")}
         state |= {f"net.encoder.{k}": v for k, v in plain.items()}
     content = {"nets": dict(state), "settings": settings, "before": before}
-    checkpoint.save(final, content | {"rows": ready.corpus.counts()})
+    checkpoint.save(final, content)
     return final
 
 
@@ -187,7 +188,7 @@ def untrained(settings: Mapping[str, Any]) -> Nets:
     base, layers = settings["base"], settings.get("layers")
     if base not in BASES:
         raise KeyError(base)
-    return Nets(base_model(base=base, layers=layers))
+    return Nets(base_model(base, layers))
 
 
 def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
@@ -206,19 +207,18 @@ def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
 
 def _fill(nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[str, Any]) -> None:
     """Load the weights of a finished run into the network of a run with ``settings``."""
+    of, wanted = _shape(content["settings"]), _shape(settings)
+    if of != wanted:
+        raise UsageError(
+            f"{path} was trained with {of}, this run has {wanted}; use the same --base and "
+            "--layers."
+        )
     try:
         nets.load_state_dict(content["nets"])
     except (RuntimeError, TypeError, AttributeError):
-        of = {k: content["settings"].get(k) for k in ("base", "layers")}
-        wanted = {k: settings.get(k) for k in of}
-        if of == wanted:
-            raise checkpoint.not_finished(path) from None
-        raise UsageError(
-            f"{path} was trained with {_shape(of)}, this run has {_shape(wanted)}; use the same "
-            "--base and --layers."
-        ) from None
+        raise checkpoint.not_finished(path) from None
 
 
 def _shape(settings: Mapping[str, Any]) -> str:
-    layers = settings["layers"]
-    return f"--base {settings['base']}" + ("" if layers is None else f" --layers {layers}")
+    layers = settings.get("layers")
+    return f"--base {settings.get('base')}" + ("" if layers is None else f" --layers {layers}")

@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -32,9 +32,6 @@ from guard.train.model import DIM
 from guard.verdict import BIAS_TYPES
 
 OPSET = 17
-# Of a weight. With 8 the scores differ between processors: those without VNNI add two products in
-# 16 bits, which can overflow. With 7 they cannot.
-BITS: Literal[7, 8] = 7
 _INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 _OUTPUTS = ["embedding", "state", "logit", "types", "spans", "implied"]
 
@@ -62,8 +59,8 @@ def export_onnx(nets: Nets, path: Path) -> None:
 
 # Inputs of each of a feed-forward layer's products that are computed apart, and the texts they are
 # found on.
-_APART = 4
-_TEXTS = 256
+_OUTLIERS = 4
+_OUTLIER_TEXTS = 256
 
 
 class SplitLinear(nn.Module):
@@ -112,14 +109,17 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
             split.net(*padded(tokens.encode(text)[:1], tokens.pad))
     for part, hook in zip(parents, hooks, strict=True):
         hook.remove()
-        part.dense = SplitLinear(part.dense, largest[part.dense].topk(_APART).indices.sort().values)
+        part.dense = SplitLinear(
+            part.dense, largest[part.dense].topk(_OUTLIERS).indices.sort().values
+        )
     return split
 
 
-def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
+def quantise(source: Path, target: Path) -> None:
     """Store weights as int8 with a scale per channel; activations are scaled as they come.
 
-    ``bits`` are those of a product's weight, whose integers go to 64 or 127.
+    The integers of a product's weight go to 64. To 127 the scores would differ between processors:
+    those without VNNI add two products in 16 bits, which can overflow.
     """
     import logging
 
@@ -141,7 +141,7 @@ def quantise(source: Path, target: Path, *, bits: Literal[7, 8] = BITS) -> None:
         str(target),
         weight_type=QuantType.QInt8,
         per_channel=True,
-        reduce_range=bits == 7,
+        reduce_range=True,
         nodes_to_exclude=apart,
         extra_options={"MatMulConstBOnly": True},
     )
@@ -209,7 +209,7 @@ def export(
     folder: Path,
     config: dict[str, Any],
     *,
-    base: BaseName = "minilm",
+    base: BaseName,
     scratch: Path,
     texts: Sequence[str],
 ) -> None:
@@ -223,7 +223,7 @@ def export(
     tokenizer, used = without_other_scripts(
         json.loads((base_folder(base) / "tokenizer.json").read_bytes())
     )
-    some = random.Random(0).sample(texts, min(_TEXTS, len(texts)))
+    some = random.Random(0).sample(texts, min(_OUTLIER_TEXTS, len(texts)))
     split = with_outliers_apart(nets, base_tokens(base), some)
     export_onnx(with_tokens(split, used), scratch / "encoder.fp32.onnx")
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
@@ -236,7 +236,7 @@ def export(
     write_config(folder, config)
 
 
-def export_sentence_model(nets: Nets, folder: Path, base: BaseName = "minilm") -> None:
+def export_sentence_model(nets: Nets, folder: Path, base: BaseName) -> None:
     """Write the encoder of sentence vectors to ``folder``, for sentence-transformers to load.
 
     Its vectors, (n, 384) of norm 1, are those of the network before it is stored in 8 bits, of

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from guard.detect.fusion import DIFFERENCE_SCALE, LOGIT_SCALE, NAMED_SCALE, PRODUCT_SCALE
 from guard.verdict import BIAS_TYPES
 
 TYPES = len(BIAS_TYPES)
@@ -114,7 +115,16 @@ class Fusion(nn.Module):
         state = out.state[:, None, :].expand(-1, k, -1)
         logit = out.logit[:, None, None].expand(-1, k, 1)
         features = torch.cat(
-            [q * vectors * 100, (q - vectors).abs() * 20, s, s * s, kinds, state, logit / 4], dim=-1
+            [
+                q * vectors * PRODUCT_SCALE,
+                (q - vectors).abs() * DIFFERENCE_SCALE,
+                s,
+                s * s,
+                kinds,
+                state,
+                logit * LOGIT_SCALE,
+            ],
+            dim=-1,
         )
         u = F.relu(self.first(features))
         v = F.relu(self.second(u))
@@ -126,7 +136,7 @@ class Fusion(nn.Module):
         change = self.delta(pooled).squeeze(-1) * there
         # The references' own types also go straight through: theirs is mostly the answer.
         named = (attention[..., None] * kinds).sum(1)
-        type_change = self.type_delta(torch.cat([pooled, named * 4], dim=1))
+        type_change = self.type_delta(torch.cat([pooled, named * NAMED_SCALE], dim=1))
         return change, type_change * there[:, None]
 
 
@@ -151,7 +161,7 @@ _SHARPNESS = 2.0
 _OWN_SHARE = 0.5
 
 
-def _biased(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> Tensor:
+def _bias_loss(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> Tensor:
     r"""Return the mean log loss of rows and of bags.
 
     A bag's logit is :math:`\tfrac1s \log \sum_i e^{s z_i}`, a smooth maximum over its segments: a
@@ -179,9 +189,9 @@ def losses(
     out: Outputs, change: Tensor, type_change: Tensor, targets: Targets
 ) -> dict[str, Tensor]:
     """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
-    final = _biased(out.logit + change, targets.biased, targets.known, targets.bags)
+    final = _bias_loss(out.logit + change, targets.biased, targets.known, targets.bags)
     known = (targets.alone >= 0).float() * targets.known
-    alone = _biased(out.logit, targets.alone.clamp(min=0), known, targets.bags)
+    alone = _bias_loss(out.logit, targets.alone.clamp(min=0), known, targets.bags)
     types = F.cross_entropy(
         out.types + type_change, targets.types, ignore_index=-1, reduction="sum"
     )

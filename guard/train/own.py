@@ -95,7 +95,7 @@ def invented_group(rng: random.Random) -> str:
 def invented(
     rng: random.Random, rows: list[TrainingRow], predicates: list[tuple[str, str]], count: int
 ) -> Iterator[TrainingRow]:
-    """Yield ``count`` rows about groups that exist nowhere, five kinds in turn.
+    """Yield ``count`` rows about groups that exist nowhere, five kinds, the first twice in six.
 
     1. a plain predicate with its paraphrase in the index: biased, by the reference alone;
     2. the same with another group's or another predicate's statement: not biased;
@@ -177,9 +177,9 @@ def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> T
 
 
 def predicates(*, held_back: bool) -> list[tuple[str, str]]:
-    """Return the paraphrase pairs of plain predicates: those of training, or those that validate.
+    """Return paraphrase pairs of plain predicates.
 
-    What is held back validates what references do.
+    They are those of training, or the 15 % that measure the effect of references.
     """
     pairs = [(i["a"], i["b"]) for i in read_jsonl(corpus_folder() / "predicates.jsonl")]
     return [p for p in pairs if (share(p[0], "predicates") < _HELD_BACK) == held_back]

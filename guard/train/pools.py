@@ -13,8 +13,7 @@ from pathlib import Path
 from guard.evaluate.near import far_from
 from guard.train.own import corpus_folder, own_texts
 from guard.train.rows import fold, share, validates
-from guard.train.sources import Text as Text
-from guard.train.sources import pieces, read_jsonl, texts
+from guard.train.sources import Text, pieces, read_jsonl, texts
 
 # The most texts of one source: more would take time and change little.
 MOST = 800
@@ -46,7 +45,7 @@ def own(statements: Path, folder: Path | None = None) -> Iterator[Text]:
         yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")
 
 
-def unseen(texts: Iterable[Text], training: Iterable[str]) -> list[Text]:
+def far_from_training(texts: Iterable[Text], training: Iterable[str]) -> list[Text]:
     """Leave out what shares half or more of its word 4-grams with one training text.
 
     A text of fewer than four words is compared as a whole. Texts of several sentences are

@@ -28,13 +28,12 @@ from guard.evaluate.sources import UNSEEN, load
 from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import calibrate, lexical, pools, retrieval
+from guard.train import added_statement, calibrate, lexical, pools, retrieval
 from guard.train.base import base_tokens, padded
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import export, write_config
-from guard.train.flips import flips
 from guard.train.own import STATED
 from guard.train.rows import fold, share, validates
 
@@ -77,10 +76,10 @@ def release(
 ) -> dict[str, Any]:
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
-    ``folder`` and ``index`` are written; the index folder must hold ``statements.jsonl``, which
-    may have grown since training read ``config.statements``. Only the paths of ``config`` are used;
-    the settings are those of the run. The released weights average their network's logits with
-    those of ``mean_with``, a shipped detector.
+    Writes ``folder`` and ``index``. ``index`` must hold ``statements.jsonl``, which may have more
+    statements than training read. Only the paths of ``config`` are used; settings come from the
+    run. The released weights average their network's logits with those of ``mean_with``, a shipped
+    detector.
 
     Raises UsageError for a run that never saw references.
     """
@@ -97,6 +96,8 @@ def release(
     read = [stage for stage in stages if stage["method"] != "references"]
     config = config.as_described(read[-1])
     corpus = build(config)
+    if read[-1].get("corpus") != corpus.digest():
+        report("the sources or texts have changed since the run: the n-grams learn today's")
     drawn = sorted({p.row for batch in Sampler(corpus.train, config).epoch(0) for p in batch})
     learned = [corpus.train[i] for i in drawn]
     settings: dict[str, Any] = {
@@ -128,10 +129,12 @@ def release(
         "mean_with": settings.get("mean_with", ""),
         "retrieval": found,
         "network": network_figures(nets, base_tokens(config.base), folder, comments),
-        "points": set_points(folder, built, pools.unseen(texts, corpus.every_text), passes),
+        "points": set_points(
+            folder, built, pools.far_from_training(texts, corpus.every_text), passes
+        ),
     }
     report(f"calibrated: {figures['points']['measured']}")
-    figures["flips"] = flips(CachedEncoder(passes, folder, built))
+    figures["flips"] = added_statement.effects(CachedEncoder(passes, folder, built))
     figures["measured"] = measure(data, folder, built, passes, report)
     return figures
 
@@ -207,17 +210,17 @@ def judged(
 
 
 def network_figures(
-    nets: Nets, tokens: WindowTokens, folder: Path, comments: Sequence[str], count: int = 400
+    nets: Nets, tokens: WindowTokens, folder: Path, comments: Sequence[str]
 ) -> dict[str, float]:
     """Return the network's size and speed, and how the int8 one differs from the float32 one.
 
-    ``tokens`` are those of the float32 one; the int8 one numbers its own. Over ``count`` of the
+    ``tokens`` are those of the float32 one; the int8 one numbers its own. Over 400 of the
     comments: ``ms`` is the median time of one pass on one thread (of both networks if two are
     averaged), ``logit`` the mean absolute difference, ``flips`` the share of changed signs.
     """
     encoder, stored = Encoder(folder, use_references=False), Network(folder / ONNX)
     short = [text for text in comments if len(text) < 300]
-    texts = sorted(short, key=lambda t: share(t, "parity"))[:count]
+    texts = sorted(short, key=lambda t: share(t, "parity"))[:400]
     seconds, logits = [], []
     for text in texts:
         one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[:1]

@@ -34,10 +34,8 @@ def restore(folder: Path, to: Path) -> Path:
     files.open_weights(folder)
     try:
         training = json.loads((folder / "figures.json").read_bytes())
-        *before, last = training["training"]
-        # Earlier releases had one base and do not name it.
-        last = {"base": "minilm"} | last
-        content = {"settings": last, "before": before, "rows": training["rows"]}
+        *before, last = map(_of_today, training["training"])
+        content = {"settings": last, "before": before}
         nets = untrained(last)
     except (OSError, ValueError, LookupError, TypeError) as error:
         if isinstance(error, UsageError):
@@ -66,6 +64,13 @@ def restore(folder: Path, to: Path) -> Path:
         )
     checkpoint.save(to / "final.pt", content | {"nets": state})
     return to / "final.pt"
+
+
+def _of_today(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the recorded settings of a run as this version would record them."""
+    # Earlier releases had one base and do not name it, and another name for this method.
+    renamed = {"method": "references"} if run.get("method") == "fusion" else {}
+    return {"base": "minilm"} | run | renamed
 
 
 def float_weights(path: Path) -> dict[str, Tensor]:

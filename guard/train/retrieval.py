@@ -13,7 +13,7 @@ from guard.train.rows import fold, validates
 from guard.train.sources import implied_texts, read_jsonl
 from guard.verdict import BiasType
 
-_MANY = 5
+_NEAREST = 5
 
 
 class Implied(NamedTuple):
@@ -60,12 +60,12 @@ def nearest(embed: Embed, asked: list[Implied], known: list[Implied]) -> list[Ne
     vectors = embed([p.statement for p in statements])
     found = []
     for post, values in zip(asked, embed([p.post for p in asked]) @ vectors.T, strict=True):
-        mine, order = fold(post.statement), np.argsort(-values)[: _MANY + 1].tolist()
+        mine, order = fold(post.statement), np.argsort(-values)[: _NEAREST + 1].tolist()
         others = [
             (float(values[i]), statements[i].bias_type == post.bias_type)
             for i in order if folds[i] != mine
         ]  # fmt: skip
-        found.append(Nearest(mine in (folds[i] for i in order[:_MANY]), others[:_MANY]))
+        found.append(Nearest(mine in (folds[i] for i in order[:_NEAREST]), others[:_NEAREST]))
     return found
 
 

@@ -56,7 +56,7 @@ def test_a_damaged_table_of_tokens_is_named(tmp_path: Path) -> None:
 class Fixed:
     """A network that gives numbers of its own, and remembers the token ids that it got."""
 
-    def __init__(self, number: float, implied: float | None) -> None:
+    def __init__(self, number: float, implied: float) -> None:
         self.number, self.implied = number, implied
         self.ids: list[int] = []
 
@@ -78,14 +78,14 @@ class Fixed:
 def test_a_mean_is_of_logits_and_its_vectors_are_the_firsts(
     one: float, other: float, ids: list[int], numbers: list[int]
 ) -> None:
-    first, second = Fixed(one, one), Fixed(other, None)
+    first, second = Fixed(one, one), Fixed(other, other)
     encoded = Encoded(ids, [0] * len(ids), [(0, 1)] * (len(ids) - 2), [0] * (len(ids) - 2))
     found = AveragedNetwork(first, second, numbers).run(encoded)  # type: ignore[arg-type]
     middle = np.float32((one + other) / 2)
     assert found.logit == pytest.approx(middle)
     assert found.types == pytest.approx(np.full(9, middle))
     assert found.spans == pytest.approx(np.full((len(ids), 2), middle))
-    assert found.implied == one
+    assert found.implied == pytest.approx(middle)
     assert (found.embedding == np.float32(one)).all()
     assert (found.state == np.float32(one)).all()
     assert first.ids == ids

@@ -49,7 +49,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     work = tmp_path_factory.mktemp("run")
     config = TrainConfig(work=work, base="minilm", layers=2)
     nets = build_nets(config).state_dict()
-    return {"nets": dict(nets), "settings": config.described(), "rows": {}}
+    return {"nets": dict(nets), "settings": config.described()}
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_base_of_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_base_with_a_damaged_configuration_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published = base.base_folder()
+    published = base.base_folder("minilm")
     for file in published.iterdir():
         if file.is_file():
             os.symlink(file, tmp_path / file.name)

@@ -13,11 +13,11 @@ from scipy.special import expit
 from guard.places import shipped
 from guard.train import pools
 from guard.train.calibrate import (
-    COMMENTS,
+    ACCURACY_POOLS,
     GRID,
     HARMLESS,
-    LEAST,
     MAX_FALSE_POSITIVE_RATE,
+    MIN_TEXTS_OF_TYPE,
     PLAIN,
     QUIET_FINDS,
     QUIET_SHARE,
@@ -46,8 +46,8 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     """Honest scores of comments, low ones of harmless texts; later types are rarer."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, len(kinds) + 1)
-    pool = np.repeat([*COMMENTS, *HARMLESS], n)
-    comment = np.isin(pool, COMMENTS)
+    pool = np.repeat([*ACCURACY_POOLS, *HARMLESS], n)
+    comment = np.isin(pool, ACCURACY_POOLS)
     total = len(pool)
     logit = np.where(comment, rng.normal(0, 2, total), rng.normal(-4, 1.5, total))
     biased = comment & (rng.random(total) < expit(logit))
@@ -133,7 +133,7 @@ def test_the_order_of_texts_changes_nothing(seed: int) -> None:
 
 def test_a_type_with_few_texts_keeps_the_common_threshold() -> None:
     texts, scores = drawn(3, 400, ("race", "gender"))
-    rare = np.flatnonzero(texts.pool == "redditbias")[: LEAST - 1]
+    rare = np.flatnonzero(texts.pool == "redditbias")[: MIN_TEXTS_OF_TYPE - 1]
     texts.kind[rare] = "age"
     points, common = operating_points(texts, scores), common_points(texts, scores)
     raised = {name: points[name]["disability"] - common[name] for name in points}
@@ -146,7 +146,7 @@ def test_a_type_with_few_texts_keeps_the_common_threshold() -> None:
 def test_few_texts_are_held_to_the_common_threshold_and_many_are_not() -> None:
     def moved(n: int) -> float:
         texts, _ = drawn(5, 3000, ("race", "gender"))
-        chosen = np.concatenate([np.flatnonzero(texts.pool == p)[: n // 2] for p in COMMENTS])
+        chosen = np.concatenate([np.flatnonzero(texts.pool == p)[: n // 2] for p in ACCURACY_POOLS])
         texts.kind[chosen] = "age"
         # Logits of this type lie 2 too high.
         logit = np.where(texts.kind == "age", texts.logit + 2, texts.logit)
@@ -214,7 +214,7 @@ def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -
     points = operating_points(texts, scores)
     balanced = measured(texts, scores, points["balanced"])
 
-    def calm(limits: dict[BiasType, float]) -> bool:
+    def halved_false_positives(limits: dict[BiasType, float]) -> bool:
         of = measured(texts, scores, limits)
         few = max(
             MAX_FALSE_POSITIVE_RATE["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits
@@ -224,13 +224,13 @@ def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -
             and of.false_positive_rate <= QUIET_SHARE * balanced.false_positive_rate
         )
 
-    assert calm(points["quiet"])
+    assert halved_false_positives(points["quiet"])
     shares = [found / 24 for found in plain(texts, scores, points["quiet"]).values()]
     assert 0.2 < min(shares) < QUIET_FINDS
     assert max(shares) - min(shares) <= 3.01 / 24
     # What would find a little more of all of them gives too many false positives.
     lower = {k: max(at - 0.04, points["balanced"][k]) for k, at in points["quiet"].items()}
-    assert not calm(lower)
+    assert not halved_false_positives(lower)
 
 
 def test_one_loud_text_does_not_silence_a_rare_type() -> None:
@@ -248,7 +248,7 @@ def test_one_loud_text_does_not_silence_a_rare_type() -> None:
 def test_a_type_with_few_plain_statements_is_held_to_those_of_all() -> None:
     texts, _ = stating(dict.fromkeys([k for k in BIAS_TYPES if k != "age"], 2.2), 6)
     # Three that nobody could find say nothing of the type.
-    few = np.flatnonzero(texts.pool == COMMENTS[0])[:3]
+    few = np.flatnonzero(texts.pool == ACCURACY_POOLS[0])[:3]
     texts.pool[few], texts.kind[few], texts.logit[few] = PLAIN, "age", -3.0
     quiet = operating_points(texts, expit(texts.logit))["quiet"]
     others = [at for kind, at in quiet.items() if kind != "age"]
@@ -264,7 +264,7 @@ def test_the_threshold_of_a_source_is_about_its_most_accurate(seed: int) -> None
     # Scores of one source lie too high, so that its own threshold does.
     scores = np.where(texts.pool == "emgsd", expit(texts.logit + 1), scores)
     found = own_thresholds(texts, scores)
-    assert found.keys() == set(COMMENTS)
+    assert found.keys() == set(ACCURACY_POOLS)
     assert found["redditbias"] == pytest.approx(0.5, abs=0.12)
     assert found["emgsd"] == pytest.approx(expit(np.array(1.0)), abs=0.12)
     for pool, threshold in found.items():
@@ -302,7 +302,7 @@ def test_rates_of_types_add_up_to_those_of_all() -> None:
 
 def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> None:
     texts, _ = drawn(11, 2000)
-    comments = texts.where(np.isin(texts.pool, COMMENTS))
+    comments = texts.where(np.isin(texts.pool, ACCURACY_POOLS))
     even = equal_weights(comments)
     honest = reliability(expit(comments.logit), comments.biased, even)
     assert len(honest) == 10
@@ -335,7 +335,7 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
         "short two",
         "Short one. Nothing like it is there.",
     )
-    found = pools.unseen([text(t) for t in (*known, *new)], training)
+    found = pools.far_from_training([text(t) for t in (*known, *new)], training)
     assert [t.text for t in found] == list(new)
 
 

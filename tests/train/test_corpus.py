@@ -23,10 +23,10 @@ from guard.retrieve.phrases import (
 )
 from guard.train import own, sources
 from guard.train.batches import bags, twins
-from guard.train.config import TrainConfig
-from guard.train.corpus import Sampler, assert_no_leak, build, eval_folds, licensed_rows
+from guard.train.config import QUOTAS, TrainConfig
+from guard.train.corpus import Sampler, build, eval_folds, licensed_rows, says
 from guard.train.own import invented_group
-from guard.train.rows import PAIRED, TrainingRow, fold, share
+from guard.train.rows import PAIRED, TrainingRow, fold, share, validates
 from tests.data import DATA, digest, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,9 +62,26 @@ def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: P
     corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
     forbidden = eval_folds(DATA)
     assert len(forbidden) > 7000
-    assert_no_leak(corpus.train + corpus.validation, forbidden)
+    for row in corpus.train:
+        assert not any(says(t, forbidden) for t in (row.text, *(p.text for p in row.partners)))
+        assert not validates(row.family)
     assert not {fold(s.text) for s in corpus.statements} & forbidden
-    assert not {r.family for r in corpus.train} & {r.family for r in corpus.validation}
+
+
+@needs_data
+def test_a_quota_takes_whole_pairs_and_comments(tmp_path: Path) -> None:
+    quotas = QUOTAS | {"pairs": 1001, "stereoset": 501, "redditbias_rest": 801}
+    config = TrainConfig(
+        work=tmp_path, data=DATA, statements=STATEMENTS, invented=300, quotas=quotas
+    )
+    whole = build(replace(config, quotas=dict.fromkeys(QUOTAS, 10**6)))
+    for source in ("pairs", "stereoset", "redditbias_rest"):
+        many, few = (
+            Counter(r.family for r in corpus.train if r.source == source)
+            for corpus in (whole, build(config))
+        )
+        assert few.total() == quotas[source]
+        assert sum(few[family] < many[family] for family in few) <= 1
 
 
 @needs_data
@@ -93,10 +110,11 @@ def test_spans_stay_in_their_text() -> None:
             assert span is None or 0 <= span.start < span.end <= len(row.text)
 
 
-def test_a_leak_is_found_in_a_text_of_several_sentences() -> None:
-    row = TrainingRow("We had a long day. Stand back there, all of you!", False, "own", "f")
-    with pytest.raises(AssertionError, match="own"):
-        assert_no_leak([row], {"stand back there all of you"})
+def test_a_text_says_what_any_of_its_sentences_says() -> None:
+    assert says("Stand Back, please!", {"stand back please"})
+    text = "We had a long day. Stand back there, all of you!"
+    assert says(text, {"stand back there all of you"})
+    assert not says(text, {"stand back there"})
 
 
 @needs_data
@@ -104,12 +122,6 @@ def test_measured_encyclopaedic_sentences_are_not_trained_on() -> None:
     rows = list(sources.bold(DATA))
     assert rows
     assert all(share(r.text, "bold") < BOLD_SHARE for r in rows)
-
-
-def test_a_leak_is_found() -> None:
-    row = TrainingRow("Stand Back, please!", False, "own", "f")
-    with pytest.raises(AssertionError, match="own"):
-        assert_no_leak([row], {"stand back please"})
 
 
 def test_own_texts_give_rows_of_both_labels() -> None:
@@ -249,9 +261,10 @@ def test_twins_are_a_biased_and_a_harmless_variant() -> None:
     assert sorted(twins(rows)) == [(1, 0), (2, 4), (2, 5)]
 
 
-def test_a_short_run_keeps_families_whole(tmp_path: Path) -> None:
+def test_a_part_of_an_epoch_keeps_families_whole(tmp_path: Path) -> None:
     rows = list(own.own(STATEMENTS))
-    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, rows=1000))
+    quotas = {"pairs": 400}
+    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, quotas=quotas))
     drawn = {p.row for batch in sampler.epoch(0) for p in batch}
     families = Counter(rows[i].family for i in drawn if rows[i].source == "pairs")
     assert len(families) > 100

@@ -81,9 +81,12 @@ def test_a_resumed_run_gives_the_same_weights(data: Path, tmp_path: Path) -> Non
     seen: list[int] = []
     resumed = train(config(data, tmp_path / "broken"), lambda progress: seen.append(progress.step))
     assert seen[0] == 3  # step 2 was the last one saved
-    one, other = base_model(whole).state_dict(), base_model(resumed).state_dict()
+    one, other = (
+        base_model("minilm", embedder=whole).state_dict(),
+        base_model("minilm", embedder=resumed).state_dict(),
+    )
     assert all(torch.equal(one[name], other[name]) for name in one)
-    published = base_model().state_dict()
+    published = base_model("minilm").state_dict()
     assert any(not torch.equal(one[name], published[name]) for name in one)
     # A finished run is not made again.
     train(config(data, tmp_path / "whole"), lambda progress: seen.append(0))
@@ -91,7 +94,7 @@ def test_a_resumed_run_gives_the_same_weights(data: Path, tmp_path: Path) -> Non
 
 
 def test_the_small_base_begins_with_the_embedder(tmp_path: Path) -> None:
-    published = base_model().state_dict()
+    published = base_model("minilm").state_dict()
     moved = {name: part + 1 for name, part in published.items()}
     file = tmp_path / "embedder.pt"
     torch.save({"model": moved}, file)

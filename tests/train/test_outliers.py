@@ -29,7 +29,7 @@ def nets() -> Nets:
 
 
 def logit(nets: Nets, text: str) -> torch.Tensor:
-    one = base_tokens().encode(text)[0]
+    one = base_tokens("minilm").encode(text)[0]
     with torch.no_grad():
         return nets.net(
             torch.tensor([one.ids]), torch.ones(1, len(one.ids), dtype=torch.long),
@@ -38,14 +38,14 @@ def logit(nets: Nets, text: str) -> torch.Tensor:
 
 
 def test_the_split_network_gives_the_same_outputs(nets: Nets) -> None:
-    split = with_outliers_apart(nets, base_tokens(), TEXTS)
+    split = with_outliers_apart(nets, base_tokens("minilm"), TEXTS)
     assert 7 in split.net.encoder.encoder.layer[1].output.dense.outliers
     for text in TEXTS:
         assert torch.allclose(logit(split, text), logit(nets, text), atol=1e-4)
 
 
 def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -> None:
-    split = with_outliers_apart(nets, base_tokens(), TEXTS)
+    split = with_outliers_apart(nets, base_tokens("minilm"), TEXTS)
     export_onnx(split, tmp_path / "float.onnx")
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()

@@ -168,7 +168,7 @@ def test_one_command_makes_what_ships(
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
-               "--statements", str(statements), "--rows", "64", "--max-steps", "2", "--frozen", "5",
+               "--statements", str(statements), "--max-steps", "2", "--frozen", "5",
                "--mean-with", "encoder-small", "--json"]  # fmt: skip
     done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output

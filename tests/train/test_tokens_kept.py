@@ -20,7 +20,7 @@ from guard.train.base import base_folder
 from guard.train.encoder import untrained
 from guard.train.export import with_tokens, without_other_scripts
 
-WHOLE = json.loads((base_folder() / "tokenizer.json").read_bytes())
+WHOLE = json.loads((base_folder("minilm") / "tokenizer.json").read_bytes())
 SMALLER, KEPT = without_other_scripts(WHOLE)
 BEFORE = WindowTokens(Tokenizer.from_str(json.dumps(WHOLE)))
 AFTER = WindowTokens(Tokenizer.from_str(json.dumps(SMALLER)))

@@ -16,24 +16,28 @@ from guard.verdict import BIAS_TYPES
 from tests.scripts import load
 from tests.small import WEIGHTS
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "speed" / "processors.py"
 
 
 @pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+def processors(monkeypatch: pytest.MonkeyPatch) -> Any:
     return load(SCRIPT, monkeypatch)
 
 
-def test_differences_and_flips_are_found(kernels: Any) -> None:
+def test_differences_and_flips_are_found(processors: Any) -> None:
     points = {
         "strict": dict.fromkeys(BIAS_TYPES, 0.3),
         "balanced": dict.fromkeys(BIAS_TYPES, 0.5) | {"age": 0.6},
     }
-    here = [kernels.Scored(0.295, "race"), kernels.Scored(0.55, "age"), kernels.Scored(0.9, "race")]
+    here = [
+        processors.Scored(0.295, "race"),
+        processors.Scored(0.55, "age"),
+        processors.Scored(0.9, "race"),
+    ]
 
     def found(*there: tuple[float, str]) -> Any:
-        others = [kernels.Scored(*row) for row in there]
-        return kernels.compare(["one", "two", "three"], here, others, points)
+        others = [processors.Scored(*row) for row in there]
+        return processors.compare(["one", "two", "three"], here, others, points)
 
     same = found((0.299, "race"), (0.545, "age"), (0.9, "race"))
     assert same.same
@@ -49,22 +53,22 @@ def test_differences_and_flips_are_found(kernels: Any) -> None:
     assert not found((0.295, "race"), (0.55, "age"), (0.88, "race")).same
 
 
-def test_a_sentence_that_is_left_unjudged_is_compared(kernels: Any) -> None:
+def test_a_sentence_that_is_left_unjudged_is_compared(processors: Any) -> None:
     encoder = Encoder(WEIGHTS, use_references=False)
     texts = ["Das Buch liegt auf dem Tisch, und niemand liest es.", "Old people are useless."]
-    found = kernels.score(encoder, texts)
-    assert found[0] == kernels.Scored(None, None)
+    found = processors.score(encoder, texts)
+    assert found[0] == processors.Scored(None, None)
     assert json.loads(json.dumps(found))[0] == [None, None]
     points = encoder.operating_points
-    same = kernels.compare(texts, found, found, points)
+    same = processors.compare(texts, found, found, points)
     assert (same.same, same.greatest) == (True, 0.0)
-    flipped = kernels.compare(texts, found, [kernels.Scored(0.0, "race"), found[1]], points)
+    flipped = processors.compare(texts, found, [processors.Scored(0.0, "race"), found[1]], points)
     assert flipped.flips == {name: [texts[0]] for name in points}
     assert not flipped.same
 
 
-def test_the_sentences_are_of_every_behaviour(kernels: Any) -> None:
-    found = kernels.sentences(200)
+def test_the_sentences_are_of_every_behaviour(processors: Any) -> None:
+    found = processors.sentences(200)
     assert len(set(found)) == len(found) == 200
     folder = SCRIPT.parent / "detector" / "behaviours"
     for file in folder.glob("*.jsonl"):
@@ -73,11 +77,11 @@ def test_the_sentences_are_of_every_behaviour(kernels: Any) -> None:
 
 
 def test_without_the_emulator_it_says_so(
-    kernels: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    processors: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["kernels.py"])
+    monkeypatch.setattr(sys, "argv", ["processors.py"])
     monkeypatch.setenv("PATH", "")
-    assert kernels.main() == 2
+    assert processors.main() == 2
     assert capsys.readouterr().err == "qemu-x86_64 is missing: apt-get install qemu-user.\n"
 
 

@@ -14,15 +14,18 @@ from guard.retrieve.statement import Statement
 from guard.train.own import invented_group, invented_texts, predicates
 from guard.verdict import Window
 
+# Groups that each pair of predicates is said of.
+_NAMES = 6
 
-def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> dict[str, float]:
+
+def effects(encoder: Encoder) -> dict[str, float]:
     """Add one statement at a time to the encoder's index and judge three sentences beside it.
 
     Returns shares over ``n`` sentences at the balanced point. ``before``: not biased without the
     statement; ``after``: of those, biased with it; ``neutral`` and ``opposed``: of the sentences
     about the same group, not biased with it. The encoder, which must have an index, keeps it.
     """
-    rng = random.Random(seed)
+    rng = random.Random(99)
     index, limits = encoder.index, encoder.operating_points["balanced"]
     assert index is not None, "there is no index to extend"
 
@@ -36,7 +39,7 @@ def flips(encoder: Encoder, names: int = 6, seed: int = 99) -> dict[str, float]:
 
     before, beside = [], []
     for pair in predicates(held_back=True):
-        for _ in range(names):
+        for _ in range(_NAMES):
             group = invented_group(rng)
             trait, known = rng.sample(pair, 2)
             text, statement = f"{group} {trait}.", f"{group} {known}."

@@ -1,4 +1,4 @@
-"""Look for scores that depend on the processor: ``python benchmarks/kernels.py [--count N]``.
+"""Look for scores that depend on the processor: ``python processors.py [--count N]``.
 
 Sentences of the behaviours are scored by the processor at hand and by an emulated Haswell, which
 has AVX2 and no VNNI (``qemu-x86_64`` of the Debian package qemu-user; it takes minutes). It
@@ -27,7 +27,7 @@ EMULATOR, PROCESSOR = "qemu-x86_64", "Haswell"
 # Features that this emulator lacks and would warn of; no arithmetic depends on them.
 WITHOUT = ("pcid", "x2apic", "tsc-deadline", "hle", "invpcid", "rtm")
 #: The greatest difference of two scores of one sentence that is accepted.
-MOST = 0.01
+MAX_DIFFERENCE = 0.01
 
 
 class Scored(NamedTuple):
@@ -56,7 +56,7 @@ class Differences(NamedTuple):
     @property
     def same(self) -> bool:
         """Whether both give the same verdicts, and almost the same scores."""
-        return self.greatest <= MOST and not any(self.flips.values())
+        return self.greatest <= MAX_DIFFERENCE and not any(self.flips.values())
 
 
 def sentences(count: int) -> list[str]:
