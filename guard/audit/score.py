@@ -104,7 +104,8 @@ class SuiteResult:
         ]
         intervals = {
             "level": LEVEL,
-            "method": "cluster jackknife, t; Jeffreys' for untested figures between bounds; "
+            "method": "cluster jackknife, t (multiway where a suite gives words); "
+            "Jeffreys' for untested figures between bounds; "
             "Clopper and Pearson's for shares of open text",
             "least": LEAST_CLUSTERS,
         }

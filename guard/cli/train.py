@@ -311,7 +311,7 @@ def _print_path(name: str, path: Path, as_json: bool) -> None:
 def _object(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -339,10 +339,11 @@ def _config_with_data(options: dict[str, Any]) -> TrainConfig:
 
 
 def _quotas(path: Path) -> dict[str, int]:
-    found = _object(path) or {}
-    wrong = [k for k, v in found.items() if k not in QUOTAS or type(v) is not int or v < 0]
-    if wrong or not found:
-        what = f"'{wrong[0]}' is wrong" if wrong else "it is empty"
+    found = _object(path)
+    wrong = [k for k, v in (found or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
+    if found is None or wrong or not any(found.values()):
+        what = "it is not a JSON object" if found is None else "it gives no source a row"
+        what = f"'{wrong[0]}' is wrong" if wrong else what
         raise click.UsageError(
             f"--quotas {path}: {what}; it needs whole numbers of rows of {', '.join(QUOTAS)}."
         )

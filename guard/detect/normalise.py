@@ -1,6 +1,7 @@
 """Undoes disguises of words: look-alikes, invisible characters, spaced-out and misspelt letters.
 
-Also normalises Markdown, hashtags, words written as one, and chat abbreviations.
+Also normalises control characters, HTML's numbers of characters, Markdown, hashtags, words written
+as one, and chat abbreviations.
 
 Ordinary text is returned as the same string. Each character of the normalised text has its origin
 in the original, so spans can be mapped back. An edit that ordinary text could also call for is only
@@ -9,6 +10,7 @@ made if it gives an English word: "w0men" becomes "women", but "mp3" and "A B C 
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -113,6 +115,12 @@ _ODD = re.compile(
 
 
 def _stages(text: str) -> Iterator[Stage]:
+    if "&" in text:
+        yield _entities
+    if _CONTROL.search(text):
+        yield _controls
+    if not text.isascii():
+        yield from (_overridden, _boxed, _emoji_apart)
     if not text.isascii() and _ODD.search(text):
         yield from (_unseen, _marks, _styled, _alike, joined, unmarked, spelt)
         yield from (split_words, written_out)
@@ -127,6 +135,68 @@ def _stages(text: str) -> Iterator[Stage]:
         yield split_words
     if chatty(text):
         yield written_out
+
+
+# Characters by number, and the named space. Other names are left: "&amp;" hides no word.
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|nbsp);")
+
+
+def _entities(text: str, known: Known) -> Iterator[Edit]:
+    """Write HTML's numbers of characters as the characters that a reader of the page sees."""
+    for match in _ENTITY.finditer(text):
+        yield Edit(*match.span(), html.unescape(match[0]))
+
+
+# All control characters but tab and the common line ends.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_SPACING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_CHUNK = re.compile(r"\S+")
+
+
+def _controls(text: str, known: Known) -> Iterator[Edit]:
+    """Drop control characters within a word; elsewhere they are spaces, which some of them are.
+
+    The tokenizer drops them all, which makes one word of many.
+    """
+    for match in _SPACING.finditer(text):
+        yield Edit(*match.span(), " ")
+    for chunk in _CHUNK.finditer(text):
+        whole = _CONTROL.sub("", chunk[0]).strip(".,;:!?\"'").lower()
+        inside = "" if whole.isascii() and is_word(whole, known) else " "
+        for match in _CONTROL.finditer(chunk[0]):
+            at = chunk.start() + match.start()
+            yield Edit(at, at + 1, inside)
+
+
+# Inside a word it is only invisible.
+_OVERRIDE = re.compile("(?<!\\w)\u202e([^\u202a-\u202e\n]*)\u202c?")
+
+
+def _overridden(text: str, known: Known) -> Iterator[Edit]:
+    """Write what is displayed from right to left in the order in which it is read."""
+    for match in _OVERRIDE.finditer(text):
+        yield Edit(*match.span(), match[1][::-1])
+
+
+_BOX = "\U0001f1e6-\U0001f1ff"
+_BOXED = re.compile(f"(?<![{_BOX}])[{_BOX}](?![{_BOX}])")
+
+
+def _boxed(text: str, known: Known) -> Iterator[Edit]:
+    """Replace boxed letters; two of them side by side are a flag."""
+    for match in _BOXED.finditer(text):
+        yield Edit(*match.span(), chr(ord(match[0]) - 0x1F1E6 + ord("A")))
+
+
+_EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
+_THRICE_APART = re.compile(rf"(?<!\w)[{_L}]([{_EMOJI}]\ufe0f?)(?:[{_L}]\1){{2}}")
+
+
+def _emoji_apart(text: str, known: Known) -> Iterator[Edit]:
+    """Drop an emoji that stands between single letters of a word."""
+    for emoji in {match[1] for match in _THRICE_APART.finditer(text)}:
+        for match in re.finditer(rf"(?<=[\w\s]){emoji}(?=[\w\s])", text):
+            yield Edit(*match.span(), "")
 
 
 _UNSEEN = re.compile(f"[{UNSEEN}]+")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ _MODELS = Path(__file__).resolve().parent.parent / "models"
 #: The weights of the default detector.
 SHIPPED = _MODELS / ENCODERS[0]
 _NAME = re.compile("[a-z][a-z0-9-]*")
-_LANGUAGE = re.compile("[a-z]{2}")
+_VERSION = re.compile("[0-9A-Za-z.]+")
 _WEIGHTS = re.compile(rf"({'|'.join(ENCODERS)})-[0-9A-Za-z.]+\+[0-9a-f]{{8}}")
 _REMEDY = "reinstall the package, or point `weights` at a folder that `guard train release` wrote"
 
@@ -161,8 +160,10 @@ def _files(present: Container[str]) -> list[str]:
 
 def unusable(path: Path, error: Exception) -> WeightsError:
     """Return the error for a file that has the recorded hash but is unusable."""
+    table = path.with_name(TABLE)
+    both = f" with {TABLE}" if path.name == ONNX and table.exists() else ""
     return WeightsError(
-        f"{path} holds no weights of the encoder ({type(error).__name__}): {_REMEDY}."
+        f"{path}{both} holds no weights of the encoder ({type(error).__name__}): {_REMEDY}."
     )
 
 
@@ -246,11 +247,12 @@ def _out_of_range(found: Settings) -> str:
         "k": (found.k, found.k >= 0),
         "floor": (found.floor, -1 <= found.floor <= 1),
         "max_context_tokens": (found.max_context_tokens, found.max_context_tokens >= 0),
-        "lexical_weight": (found.lexical_weight, math.isfinite(found.lexical_weight)),
-        "temperature": (found.temperature, 0 < found.temperature < math.inf),
+        "lexical_weight": (found.lexical_weight, 0 <= found.lexical_weight <= 10),
+        "temperature": (found.temperature, 0.01 <= found.temperature <= 100),
+        "version": (found.version, _VERSION.fullmatch(found.version)),
         "operating_points": (list(found.operating_points), named),
         "mean_with": (second, not second or _WEIGHTS.fullmatch(second)),
-        "languages": (found.languages, all(map(_LANGUAGE.fullmatch, found.languages))),
+        "languages": (found.languages, found.languages == ("en",)),
         **thresholds,
     }
     wrong = (f"{name} = {value!r}" for name, (value, well) in possible.items() if not well)

@@ -82,8 +82,8 @@ MEASURES = (
 _ROWS = 64
 # Measures that are proportions of n texts or pairs.
 _SHARES = frozenset(
-    "accuracy precision false_positive_rate false_negative_rate cs as group pair_order overall "
-    "usable".split()
+    "accuracy precision false_positive_rate false_negative_rate cs as as_first group pair_order "
+    "overall usable prevalence".split()
 )
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -149,25 +149,26 @@ def weighted(c: Columns, counts: Floats) -> dict[str, Floats]:
     }
 
 
-def denominators(c: Columns) -> dict[str, int]:
-    """Return the number of texts (or pairs) in each measure's denominator."""
+def denominators(c: Columns) -> dict[str, NDArray[np.int64]]:
+    """Return the unit of each text (or pair) in each measure's denominator."""
     biased, harmless = c.label & c.usable, ~c.label & c.usable
     marked = ~np.isnan(c.span_f1)
-    judged = int(c.usable.sum())
+    judged, everything = c.unit[c.usable], c.unit
+    of_terms = c.unit[c.hit & c.terms_known]
     return {
         **dict.fromkeys(MEASURES, judged),
-        "precision": int((c.predicted & c.usable).sum()),
-        "false_positive_rate": int(harmless.sum()),
-        "false_negative_rate": int(biased.sum()),
-        "cs": int((c.hit & c.type_known).sum()),
-        "as": int((c.hit & c.terms_known).sum()),
-        "as_first": int((c.hit & c.terms_known).sum()),
-        "group": int((c.hit & c.group_known).sum()),
-        "attribute_f1": int((c.hit & marked).sum()),
-        "attribute_f1_all": int((biased & marked).sum()),
-        "pair_order": len(c.ordered),
-        "overall": len(c.label),
-        "usable": len(c.label),
+        "precision": c.unit[c.predicted & c.usable],
+        "false_positive_rate": c.unit[harmless],
+        "false_negative_rate": c.unit[biased],
+        "cs": c.unit[c.hit & c.type_known],
+        "as": of_terms,
+        "as_first": of_terms,
+        "group": c.unit[c.hit & c.group_known],
+        "attribute_f1": c.unit[c.hit & marked],
+        "attribute_f1_all": c.unit[biased & marked],
+        "pair_order": c.pair_unit,
+        "overall": everything,
+        "usable": everything,
     }
 
 
@@ -183,20 +184,26 @@ class Figure(NamedTuple):
 def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
     """Return every measure with its interval; ``draws=0`` leaves the intervals nan.
 
-    Samples in which a measure is not defined are left out of its interval. The interval of ``ece``
-    uses the bins of the original sample; as for every absolute error, it is biased upwards. A
-    proportion of exactly 0 or 1 gets the exact binomial interval, because its bootstrap interval is
-    empty; so does the false positive rate if all texts are harmless and each is a unit.
+    Samples in which a measure is not defined are left out of its interval. A proportion of exactly
+    0 or 1 gets the exact binomial interval over units, because its bootstrap interval is empty; so
+    does the false positive rate if all texts are harmless and each is a unit. Other measures that
+    are the same in every sample get none. The interval of ``ece``, whose samples lie above it by
+    about as much as it lies above the truth, is reflected: the basic bootstrap interval (Davison
+    and Hinkley 1997, equation 5.6).
     """
     values, over = point(c), denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
     found = {}
     for name in MEASURES:
-        value, n = values[name], over[name]
+        value, n, units = values[name], len(over[name]), len(np.unique(over[name]))
         low, high = percentile(redrawn.get(name, np.zeros(0)))
         at_the_end = name in _SHARES and value in (0.0, 1.0)
         if draws and (at_the_end or (name == "false_positive_rate" and n and _harmless_singles(c))):
-            low, high = exact(round(value * n), n)
+            low, high = exact(round(value * units), units)
+        elif name == "ece" and not np.isnan(low):
+            low, high = max(0.0, 2 * value - high), max(value, 2 * value - low)
+        elif low == high:
+            low = high = NAN
         found[name] = Figure(value, low, high, n)
     return found
 

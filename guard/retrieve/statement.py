@@ -24,6 +24,7 @@ from guard.errors import BiasIndexError
 from guard.verdict import BIAS_TYPES, BiasType
 
 _WORD = re.compile(r"[^\W_]+")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")  # all but white space
 
 
 def fold(text: str) -> str:
@@ -36,8 +37,8 @@ class Statement:
     """A biased statement with its group and attribute.
 
     Raises:
-        ValueError: a text is empty, spans lines or cannot be written as UTF-8, or the bias type is
-            unknown.
+        ValueError: a text is empty, spans lines, has a control character or cannot be written as
+            UTF-8, or the bias type is unknown.
 
     """
 
@@ -57,6 +58,8 @@ class Statement:
                 raise ValueError(f"'{name}' is empty")
             if "\n" in value or "\r" in value:
                 raise ValueError(f"'{name}' has a line break")
+            if _CONTROL.search(value):
+                raise ValueError(f"'{name}' has a control character")
             if has_surrogate(value):
                 raise ValueError(f"'{name}' has a lone surrogate, which UTF-8 cannot encode")
         if not fold(self.statement):

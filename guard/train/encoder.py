@@ -40,10 +40,18 @@ class Nets(nn.Module):
 
 
 def prepare(config: TrainConfig) -> Prepared:
-    """Build the corpus, embed it with the teacher (cached) and plan the batches."""
+    """Build the corpus, embed it with the teacher (cached) and plan the batches.
+
+    Raises UsageError if the quotas leave no row.
+    """
     tokens = base_tokens(config.base, config.max_context_tokens)
     corpus = build(config)
     rows = corpus.train
+    if not rows:
+        raise UsageError(
+            "There is no row to learn from: --quotas names no source that has texts, or --data is "
+            "missing."
+        )
     index = TrainIndex(corpus, teacher(config.embedder, bf16=config.bf16), config)
     # Leave out invented rows that are biased by their reference alone if retrieval cannot find it.
     lost = frozenset(

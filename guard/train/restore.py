@@ -37,7 +37,7 @@ def restore(folder: Path, to: Path) -> Path:
         *before, last = map(_of_today, training["training"])
         content = {"settings": last, "before": before}
         nets = untrained(last)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(

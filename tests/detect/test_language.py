@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import guard
-from guard.detect.language import is_other_language
+from guard.detect.encoder import Encoder
+from guard.detect.language import is_other_language, is_unknown_language
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 from guard.gate.segmenter import split
+from guard.verdict import Window
 from tests.data import DATA, needs_data
+from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,6 +42,10 @@ SENTENCES = [
 
 def is_foreign(text: str) -> bool:
     return is_other_language(text, lambda word: VOCABULARY.token_to_id(word) is not None)
+
+
+def is_unknown(text: str) -> bool:
+    return is_unknown_language(text, lambda word: VOCABULARY.token_to_id(word) is not None)
 
 
 def share(texts: list[str]) -> float:
@@ -144,6 +151,50 @@ ich denke Jews control media
 @pytest.mark.parametrize("cased", [str, str.lower, str.upper, str.title])
 def test_english_with_a_few_foreign_words_is_judged(text: str, cased: Callable[[str], str]) -> None:
     assert not is_foreign(cased(text))
+
+
+UNKNOWN_LANGUAGES = """\
+Abesifazane abakwazi ukuhola inkampani.
+Amantombazane awakwazi ukwenza izibalo.
+Auratein gaadi chalana nahi jaanti hain.
+Ladkiyan ganit mein kamzor hoti hain.
+Awon agba ko wulo fun ise.
+Starye lyudi bespolezny na rabote.
+Wazee hawana maana kazini.
+Dumarku ma hoggaamin karaan shirkad.
+""".splitlines()
+
+
+@pytest.mark.parametrize("text", UNKNOWN_LANGUAGES)
+def test_a_language_without_a_list_is_unknown(text: str) -> None:
+    assert is_unknown(text)
+    assert not is_unknown(" ".join(text.split()[:3]))
+
+
+def test_english_is_no_unknown_language() -> None:
+    rare = {"dem jooz kontrol da bankz", "dinnae fash yersel ken"}
+    rare |= {"habeas corpus, mens rea, actus reus"}
+    assert {text for text in ENGLISH_TEXTS if is_unknown(text)} == rare
+    file = Path(__file__).parents[2] / "benchmarks" / "detector" / "assistant.jsonl"
+    assert not any(is_unknown(row["text"]) for row in rows(file))
+
+
+@given(st.sampled_from(UNKNOWN_LANGUAGES), st.sampled_from(ONLY_ENGLISH))
+def test_one_common_word_of_english_makes_no_language_unknown(text: str, word: str) -> None:
+    assert not is_unknown(f"{text} {word}")
+
+
+@pytest.mark.parametrize(
+    ("text", "unjudged"),
+    [("Wazee hawana maana kazini.", "language"), ("ay dios mío, redneck trash", None)],
+)
+def test_an_unknown_language_is_unjudged_unless_it_is_found(
+    text: str, unjudged: str | None
+) -> None:
+    encoder = Encoder(WEIGHTS, use_references=False)
+    (found,) = encoder.snapshot().score([Window(text)])
+    assert found.unjudged == unjudged
+    assert found.score is None or found.score > 0.3
 
 
 LOANWORDS = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -125,6 +126,21 @@ DISGUISED = {
         ("s̶t̶u̶p̶i̶d̶", "stupid"),
         ("w\u0301\u0302\u0303omen", "women"),
     ],
+    "control characters": [
+        ("Women\x00are\x01too\x7fweak", "Women are too weak"),
+        ("Wo\x00men are emo\x9ftional.", "Women are emotional."),
+        ("Women\x0bare\x0ctoo\x85weak", "Women are too weak"),
+        ("W\x00o\x00m\x00e\x00n", "Women"),
+    ],
+    "as displayed": [
+        ("&#87;&#111;men&#32;are &#x6C;azy", "Women are lazy"),
+        ("Women&nbsp;are lazy", "Women\u00a0are lazy"),
+        ("\u202eyzal era nemoW\u202c, he said", "Women are lazy, he said"),
+        ("\u202eyzal era nemoW", "Women are lazy"),
+        ("🇼\u200b🇴\u200b🇲\u200b🇪\u200b🇳 are lazy", "WOMEN are lazy"),
+        ("W🔥o🔥m🔥e🔥n🔥 🔥a🔥r🔥e lazy", "Women are lazy"),
+        ("W❤️o❤️m❤️e❤️n are lazy", "Women are lazy"),
+    ],
     "together": [
         ("ѕ\u200btuuup1d", "stupid"),
         ("ｗ ０ ｍ ｅ ｎ", "women"),
@@ -138,7 +154,7 @@ snake_case_name, __init__, __main__, my_list_item, MAX_SIZE, `x_y`, ^_^, *_*, T_
 `women`, `list`s, `a * b * c`, ```, ~/bin, ~5, ~~, ____ is ____, *.py and *.js, /*no*/
 Terms* and conditions* apply, * one, *required, \\*not\\*
 https://x.org/w_om_en and @w_om_en and w_om_en@x.org
-#1, #42, # , C#, F#, #!, &#39;, #1a2b3c, #0f0, #
+#1, #42, # , C#, F#, #!, #1a2b3c, #0f0, #, AT&T, &amp; &lt;b&gt; &copy; x&y; &#; &#x; &nbsp
 """,
     "tags and joined words": """\
 #YouTubeXq, #wtfxq, #include <stdio.h>, a#b, x.org/#women, #women(1), #main { color: red }
@@ -199,7 +215,7 @@ Größe, naïve, Đorđe, Łódź, Þór, straße
 ａ
 """,
     "unseen": """\
-👩‍👩‍👧 family, ❤️, ❤️love, 3️⃣, 🏳️‍🌈
+👩‍👩‍👧 family, ❤️, ❤️love, 3️⃣, 🏳️‍🌈, 🇺🇸 and 🇺🇸🇬🇧, I ❤️ a ❤️ b, A🔥B🔥 list, a→b→c→d
 می‌خواهم
 क्‍ष
 שלום\u200f (hello)
@@ -265,6 +281,7 @@ pieces = st.sampled_from(
         ],
         *["**wo**men", "_lazy_", "# ", "#TheyAreLazy", "TheyAreLazy", " r ", " u ", " 2 ", "gr8"],
         *["4r3", "fat", "are", "*", "_", "`", "~~"],
+        *["\0", "\x0b", "o\0m", "&#87;", "&#0;", "&nbsp;", "\u202e", "\u202c", "🇼", "w🔥o🔥m🔥"],
     ]
 )
 texts = tricky | st.lists(pieces | tricky, max_size=12).map("".join)
@@ -284,7 +301,7 @@ def test_every_character_comes_from_somewhere_and_in_order(text: str) -> None:
         assert one.end <= two.end
     for char, (start, end) in zip(found.text, found.origins, strict=True):
         if end - start == 1 and text[start].isspace():
-            assert char == text[start]
+            assert char.isspace()
 
 
 @settings(max_examples=400, deadline=None)
@@ -361,6 +378,7 @@ def test_a_span_of_a_joined_word_or_an_abbreviation_covers_what_it_stands_for() 
 
 HOSTILE = """\
 *a |_a_ |__a __b |`a |wo`men |_*a|a_* |*a a* |#a|#aB|#women|#womenare|## |> # |WomenAre|womenare\
+|a\0|&#87;|\u202e|🇼\u200b|w🔥\
 |r u 2 |2 fat |4r3 |w0m3n |wo**men |**wo** |~~a~~|AAa|gr8 4 |tbh, |a*b*""".split("|")
 
 
@@ -416,8 +434,8 @@ def test_the_assistant_sentences_stay() -> None:
     ],
 )
 def test_english_corpora_stay(file: str, key: str, share: float) -> None:
-    # Tags are written for what they say, so their words are parted.
-    texts = [text for text in rows(DATA / file, key)[:4000] if "#" not in text]
+    # Tags are written for what they say, so their words are parted; control characters are no text.
+    texts = [text for text in rows(DATA / file, key)[:4000] if not re.search("[#\x7f-\x9f]", text)]
     segments = [s.text for text in texts for s in split(text)]
     assert sum(read(s).text is not s for s in segments) <= share * len(segments)
 

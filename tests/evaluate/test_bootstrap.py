@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
 from guard.evaluate.metrics import MEASURES, equal_mass_bins, figures, point, resampled, weighted
 from guard.intervals import percentile
-from tests.evaluate.samples import many, told, worked
+from tests.evaluate.samples import many, pair, told, worked
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -84,6 +85,42 @@ def test_texts_of_one_unit_are_drawn_together() -> None:
     wide = figures(columns(alike, answers), draws=1000, seed=0)["accuracy"]
     narrow = figures(columns(apart, answers), draws=1000, seed=0)["accuracy"]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2, rel=0.15)
+
+
+def test_texts_of_one_unit_are_one_where_all_are_alike() -> None:
+    alike = [Example("a", False, f"{u}:{i}", unit=str(u)) for u in range(50) for i in range(3)]
+    found = figures(columns(alike, [Prediction(0.1, False)] * 150), draws=50, seed=0)
+    assert found["false_positive_rate"].n == 150
+    assert found["false_positive_rate"].high == pytest.approx(1 - 0.025 ** (1 / 50))
+
+
+def test_what_no_sample_changes_has_an_exact_interval_or_none() -> None:
+    terms = {"groups": ("pilots",), "attributes": ("late",)}
+    examples = [told(i, True, **terms) for i in range(20)] + [told(i, False) for i in range(20, 40)]
+    right = [Prediction(0.9, True, attributions=pair("pilots", "late"))] * 20
+    found = figures(columns(examples, right + [Prediction(0.1, False)] * 20), draws=50, seed=0)
+    for name in ("accuracy", "as", "as_first"):
+        assert found[name].value == 1, name
+        assert 0.8 < found[name].low < 1, name
+    for name in ("f1", "macro_f1", "auroc"):
+        assert found[name].value == 1, name
+        assert math.isnan(found[name].low), name
+
+
+@pytest.mark.parametrize(("shift", "least"), [(0.5, 40), (1.0, 40)])
+def test_calibration_errors_lie_in_their_intervals(shift: float, least: int) -> None:
+    rng = np.random.default_rng(11)
+    grid = rng.normal(0, 2, 100_000)
+    true = float(np.abs(expit(grid + shift) - expit(grid)).mean())
+    held = 0
+    for _ in range(50):
+        logit = rng.normal(0, 2, 300)
+        examples = [told(i, bool(b)) for i, b in enumerate(rng.random(300) < expit(logit))]
+        answers = [Prediction(float(s), bool(s > 0.5)) for s in expit(logit + shift)]
+        found = figures(columns(examples, answers), draws=100, seed=1)["ece"]
+        assert found.low <= found.value <= found.high
+        held += found.low <= true <= found.high
+    assert held >= least
 
 
 def test_the_seed_fixes_the_intervals() -> None:

@@ -69,6 +69,7 @@ def test_optional_keys_and_blank_lines(tmp_path):
         (json.dumps(GOOD | {"statement": "?!"}), "'statement' has no word"),
         (json.dumps(GOOD | {"attribute": None}), "'attribute' must be a string"),
         (json.dumps(GOOD | {"note": "a\nb"}), "'note' has a line break"),
+        (json.dumps(GOOD | {"group": "a\0b"}), "'group' has a control character"),
         (json.dumps(GOOD | {"implicit": "yes"}), "'implicit' must be true or false"),
     ],
 )

@@ -127,6 +127,7 @@ def sai_asa(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterat
         u, words = rng.random(len(items)), [i.words[0] for i in items]
         low = alike(words, rng, lambda n: rng.beta(6, 14, n))
         high = low + (1 - low) * alike(words, rng, lambda n: rng.beta(4, 10, n))
+        low, high = low - effect / 2 * given, high - effect / 2 * given
     choices = (u >= low).astype(np.int64) + (u >= high)
     yield from sai_asa_measures(items, choices)
 
@@ -141,7 +142,7 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
     if kind == "word":  # good words are drawn to some identifiers, bad words to the others
         names, places = np.unique([i.words for i in wabt], return_inverse=True)
         pull = rng.normal(0, 0.1, len(names))[places.reshape(-1, 2)]
-        rates = np.clip(0.5 + pull[:, 0] - pull[:, 1], 0.02, 0.98)
+        rates = np.clip(0.5 + effect / 2 + pull[:, 0] - pull[:, 1], 0.02, 0.98)
         good, bad = (rng.binomial(5, of).astype(float) for of in (rates, 1 - rates))
     sa = good + bad
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -159,6 +160,7 @@ def mist_(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator
         u, words = rng.random(len(aat)), [i.words[0] for i in aat]
         comedy = alike(words, rng, lambda n: rng.beta(8, 12, n))
         comic_or_tragic = comedy + (1 - comedy) * alike(words, rng, lambda n: rng.beta(8, 4, n))
+        comedy = comedy + effect / 2 * side
     kinds = (u >= comedy).astype(np.int64) + (u >= comic_or_tragic)
     names = [g["name"] for g in made("mist")._words["groups"]]  # type: ignore[union-attr]
     yield from mist.aat_measures(aat, kinds, names)
