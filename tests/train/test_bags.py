@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 
 from guard.train.batches import bags
-from guard.train.model import _biased
+from guard.train.model import _bias_loss
 from guard.train.rows import TrainingRow
 
 LOGITS = st.lists(st.floats(-8, 8), min_size=2, max_size=6)
@@ -26,7 +26,7 @@ def row(text: str, family: str, *, biased: bool = True, known: bool = True) -> T
 
 
 def loss(logits: list[float], label: float, known: list[float], numbers: list[int]) -> float:
-    return _biased(
+    return _bias_loss(
         torch.tensor(logits), torch.full((len(logits),), label), torch.tensor(known),
         torch.tensor(numbers),
     ).item()  # fmt: skip
@@ -61,5 +61,5 @@ def test_a_segment_of_unknown_label_counts_through_its_text_alone(
 
 def test_without_bags_it_is_the_mean_log_loss() -> None:
     logits, labels = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([1.0, 0.0, 0.0])
-    found = _biased(logits, labels, torch.ones(3), torch.full((3,), -1))
+    found = _bias_loss(logits, labels, torch.ones(3), torch.full((3,), -1))
     assert found.item() == pytest.approx(F.binary_cross_entropy_with_logits(logits, labels).item())
