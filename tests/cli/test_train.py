@@ -24,7 +24,7 @@ def run(*args: str) -> Result:
 def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     work = tmp_path / "run"
-    small = ("--base", "minilm", "--rows", "64", "--max-steps", "2", "--no-context")
+    small = ("--base", "minilm", "--max-steps", "2", "--no-context")
     result = run("encoder", "--work", str(work), *small)
     assert result.exit_code == 0, result.output
     final = work / "final.pt"
@@ -49,7 +49,11 @@ def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
             ["encoder", "--work", "w", "--quotas", "q.json"],
             "'reddit' is wrong; it needs whole numbers",
         ),
-        (["encoder", "--work", "w", "--quotas", "e.json"], "it is empty"),
+        (["encoder", "--work", "w", "--quotas", "e.json"], "it is not a JSON object"),
+        (["encoder", "--work", "w", "--quotas", "deep.json"], "it is not a JSON object"),
+        (["encoder", "--work", "w", "--quotas", "none.json"], "it gives no source a row"),
+        (["all", "--work", "w", "--data", ".", "--references", "none"], "cannot be released"),
+        (["references", "--work", "w", "--method", "lora"], "No such option"),
     ],
 )
 def test_mistakes(
@@ -58,6 +62,8 @@ def test_mistakes(
     monkeypatch.chdir(tmp_path)
     Path("q.json").write_text('{"reddit": 5}', encoding="utf-8")
     Path("e.json").write_text("[]", encoding="utf-8")
+    Path("deep.json").write_text("[" * 100_000, encoding="utf-8")
+    Path("none.json").write_text('{"own": 0}', encoding="utf-8")
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr

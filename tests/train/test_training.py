@@ -169,8 +169,9 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
     }
     words = fit(["Old people are useless.", "Old people are here."], [True, False])
     export(
-        nets, words, tmp_path / "out", settings, scratch=tmp_path, texts=["Old people are slow."]
-    )
+        nets, words, tmp_path / "out", settings, base="minilm", scratch=tmp_path,
+        texts=["Old people are slow."],
+    )  # fmt: skip
     encoder = Encoder(tmp_path / "out", use_references=False)
     for text in ("Old people are useless at work.", "The library opens at nine."):
         # The release numbers its tokens anew.
