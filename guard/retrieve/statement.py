@@ -24,7 +24,7 @@ from guard.errors import BiasIndexError
 from guard.verdict import BIAS_TYPES, BiasType
 
 _WORD = re.compile(r"[^\W_]+")
-_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")  # all but white space
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")  # all of ASCII but white space
 
 
 def fold(text: str) -> str:

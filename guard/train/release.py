@@ -36,6 +36,7 @@ from guard.train.encoder import Nets, load_final
 from guard.train.export import export, write_config
 from guard.train.own import STATED
 from guard.train.rows import fold, share, validates
+from guard.train.sources import Text
 
 WEIGHTS_VERSION = "2.0"
 #: The evaluation sets of the card, by the names of ``guard eval``.
@@ -145,7 +146,7 @@ def _change(folder: Path, **changes: Any) -> None:
 
 
 def set_points(
-    folder: Path, index: BiasIndex, unseen: Sequence[pools.Text], passes: Passes
+    folder: Path, index: BiasIndex, unseen: Sequence[Text], passes: Passes
 ) -> dict[str, Any]:
     """Fit the temperature and the operating points; write them to ``folder``.
 
@@ -181,7 +182,7 @@ def set_points(
 
 
 def judged(
-    folder: Path, index: BiasIndex, texts: Sequence[pools.Text], passes: Passes
+    folder: Path, index: BiasIndex, texts: Sequence[Text], passes: Passes
 ) -> calibrate.Judged:
     """Judge texts as the guard would, at the temperature 1; what it cannot judge is left out.
 

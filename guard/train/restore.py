@@ -68,6 +68,8 @@ def restore(folder: Path, to: Path) -> Path:
 
 def _of_today(run: dict[str, Any]) -> dict[str, Any]:
     """Return the recorded settings of a run as this version would record them."""
+    if not isinstance(run, dict):
+        raise TypeError
     # Earlier releases had one base and do not name it, and another name for this method.
     renamed = {"method": "references"} if run.get("method") == "fusion" else {}
     return {"base": "minilm"} | run | renamed
