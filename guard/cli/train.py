@@ -1,4 +1,4 @@
-"""``guard train``: the recipe of the shipped weights, from the data to the released files.
+"""``guard train``: the recipe of `encoder`, from the data to the released files.
 
 This module and ``guard.train`` are not in the wheel: training needs a checkout.
 """
@@ -341,13 +341,17 @@ def _config_with_data(options: dict[str, Any]) -> TrainConfig:
 def _quotas(path: Path) -> dict[str, int]:
     found = _object(path)
     wrong = [k for k, v in (found or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
-    if found is None or wrong or not any(found.values()):
-        what = "it is not a JSON object" if found is None else "it gives no source a row"
-        what = f"'{wrong[0]}' is wrong" if wrong else what
-        raise click.UsageError(
-            f"--quotas {path}: {what}; it needs whole numbers of rows of {', '.join(QUOTAS)}."
-        )
-    return found
+    if found is None:
+        what = "it is not a JSON object"
+    elif wrong:
+        what = f"'{wrong[0]}' is wrong"
+    elif not any(found.values()):
+        what = "it gives no source a row"
+    else:
+        return found
+    raise click.UsageError(
+        f"--quotas {path}: {what}; it needs whole numbers of rows of {', '.join(QUOTAS)}."
+    )
 
 
 def _needs_training() -> None:

@@ -44,21 +44,24 @@ SEED = setting("--seed", type=int)
 BF16 = setting(
     "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."
 )
-BASE = setting(
-    "--base",
-    type=click.Choice(["mpnet", "minilm"]),
-    help="The base model: all-mpnet-base-v2 (`guard models get mpnet`) or all-MiniLM-L6-v2.",
-)
-LAYERS = setting("--layers", type=COUNT, help="Number of the base's layers to use, evenly spaced.")
-START = setting("--start", type=FILE, help="A final.pt to start from instead of the base model.")
-CONTEXT = setting(
-    "--context/--no-context", help="Train segments with those before them as context."
-)
-EPOCHS = setting("--epochs", type=_POSITIVE)
-MAX_STEPS = setting("--max-steps", type=COUNT, help="Maximum steps of a run.")
-CACHE = setting("--cache", type=PATH, help="File of the teacher's vectors, to share between runs.")
 # The options of the run that trains the fusion with references.
-FUSION = (STATEMENTS, BASE, LAYERS, START, CONTEXT, EPOCHS, MAX_STEPS, CACHE, SEED, THREADS, BF16)
+FUSION = (
+    STATEMENTS,
+    setting(
+        "--base",
+        type=click.Choice(["mpnet", "minilm"]),
+        help="The base model: all-mpnet-base-v2 (`guard models get mpnet`) or all-MiniLM-L6-v2.",
+    ),
+    setting("--layers", type=COUNT, help="Number of the base's layers to use, evenly spaced."),
+    setting("--start", type=FILE, help="A final.pt to start from instead of the base model."),
+    setting("--context/--no-context", help="Train segments with those before them as context."),
+    setting("--epochs", type=_POSITIVE),
+    setting("--max-steps", type=COUNT, help="Maximum steps of a run."),
+    setting("--cache", type=PATH, help="File of the teacher's vectors, to share between runs."),
+    SEED,
+    THREADS,
+    BF16,
+)
 # The options of the encoder's run.
 RUN = (
     *FUSION,

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from guard.detect.attributions import attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
-from guard.detect.language import is_other_language, is_unknown_language
+from guard.detect.language import language_of
 from guard.detect.lexical import LexicalHead
 from guard.detect.network import AveragedNetwork, Network, Pass, token_numbers
 from guard.detect.normalise import Normalised, normalise
@@ -233,7 +233,8 @@ class Encoder:
         written = _encodable(window.text)
         read = normalise(written, self._known)
         text = read.text
-        if not mostly_latin(text) or is_other_language(text, self._known):
+        language = language_of(text, self._known) if mostly_latin(text) else "other"
+        if language == "other":
             return Scores(unjudged="language")
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
         context = [normalise(_encodable(t), self._known).text for t in earlier]
@@ -242,7 +243,7 @@ class Encoder:
         lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
         best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_by_score)
         # Slang of rare words looks like an unknown language: what is found in it counts.
-        if not self._found(best) and is_unknown_language(text, self._known):
+        if language == "unknown" and not self._found(best):
             return Scores(unjudged="language")
         if text == written:
             return best

@@ -161,6 +161,8 @@ def _controls(text: str, known: Known) -> Iterator[Edit]:
     for match in _SPACING.finditer(text):
         yield Edit(*match.span(), " ")
     for chunk in _CHUNK.finditer(text):
+        if not _CONTROL.search(chunk[0]):
+            continue
         whole = _CONTROL.sub("", chunk[0]).strip(".,;:!?\"'").lower()
         inside = "" if whole.isascii() and is_word(whole, known) else " "
         for match in _CONTROL.finditer(chunk[0]):

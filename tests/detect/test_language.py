@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 import guard
 from guard.detect.encoder import Encoder
-from guard.detect.language import is_other_language, is_unknown_language
+from guard.detect.language import is_other_language, language_of
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 from guard.gate.segmenter import split
@@ -45,7 +45,7 @@ def is_foreign(text: str) -> bool:
 
 
 def is_unknown(text: str) -> bool:
-    return is_unknown_language(text, lambda word: VOCABULARY.token_to_id(word) is not None)
+    return language_of(text, lambda word: VOCABULARY.token_to_id(word) is not None) == "unknown"
 
 
 def share(texts: list[str]) -> float:
@@ -156,7 +156,7 @@ def test_english_with_a_few_foreign_words_is_judged(text: str, cased: Callable[[
 UNKNOWN_LANGUAGES = """\
 Abesifazane abakwazi ukuhola inkampani.
 Amantombazane awakwazi ukwenza izibalo.
-Auratein gaadi chalana nahi jaanti hain.
+Buddhe log kaam ke layak nahi hote.
 Ladkiyan ganit mein kamzor hoti hain.
 Awon agba ko wulo fun ise.
 Starye lyudi bespolezny na rabote.
@@ -169,6 +169,10 @@ Dumarku ma hoggaamin karaan shirkad.
 def test_a_language_without_a_list_is_unknown(text: str) -> None:
     assert is_unknown(text)
     assert not is_unknown(" ".join(text.split()[:3]))
+
+
+def test_one_that_shares_words_with_a_listed_language_is_clearly_another() -> None:
+    assert is_foreign("Auratein gaadi chalana nahi jaanti hain.")
 
 
 def test_english_is_no_unknown_language() -> None:
