@@ -210,7 +210,7 @@ def _detector() -> Iterator[Finding]:
 
 def _detectors() -> Iterator[Finding]:
     """Report all shipped weights, whichever are in use."""
-    from guard.detect.weights import FILES, ONNX, TABLE, open_weights, sha256, shipped_weights
+    from guard.detect.weights import FILES, ONNX, OPTIONAL, open_weights, sha256, shipped_weights
 
     for name in ENCODERS:
         folder = shipped_weights(name)
@@ -219,7 +219,7 @@ def _detectors() -> Iterator[Finding]:
         except GuardError as error:
             yield Finding("shipped detectors", name, "note", str(error))
             continue
-        files = [folder / file for file in (*FILES, TABLE) if (folder / file).exists()]
+        files = [folder / file for file in (*FILES, *OPTIONAL) if (folder / file).exists()]
         size = sum(file.stat().st_size for file in files) / 1e6
         detail = (
             f"{found.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "

@@ -18,22 +18,20 @@ import click
 
 from guard.cli import given, without_nan
 from guard.cli.train_options import (
-    BF16,
     COUNT,
     DATA,
     FILE,
     FUSION,
+    MACHINE,
     PATH,
     RUN,
     SEED,
     STATEMENTS,
-    THREADS,
     WORK,
     check_folder,
 )
 from guard.errors import UsageError
 from guard.installed import install_command
-from guard.places import ENCODERS
 from guard.train.config import QUOTAS, TrainConfig
 
 if TYPE_CHECKING:
@@ -48,11 +46,6 @@ EMBEDDER = click.option(
     "--embedder",
     type=FILE,
     help="The embedder.pt of `guard train embedder`, instead of the published all-MiniLM-L6-v2.",
-)
-MEAN = click.option(
-    "--mean-with",
-    type=click.Choice(ENCODERS[1:]),
-    help="Average the network's logits with those of this shipped detector.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 
@@ -70,11 +63,8 @@ def train() -> None:
 @given(WORK, DATA, *RUN)
 @click.option("--to", type=PATH, help="Folder that receives the weights; by default in --work.")
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
-@MEAN
 @JSON
-def everything(
-    to: Path | None, index: Path | None, mean_with: str | None, as_json: bool, **options: Any
-) -> None:
+def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
     """Run all steps: embedder, encoder, references and release.
 
     Finished steps in --work are skipped, and an interrupted step resumes. --epochs and --max-steps
@@ -96,13 +86,13 @@ def everything(
     config = replace(config, work=work / "encoder", embedder=teacher)
     config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
-    if not _is_released(final, to, mean_with):
-        _release(config, to, index, mean_with)
+    if not _is_released(final, to):
+        _release(config, to, index)
     _print_path("weights", to, as_json)
 
 
 @train.command()
-@given(WORK, DATA, SEED, THREADS, BF16)
+@given(WORK, DATA, SEED, *MACHINE)
 @click.option("--epochs", type=COUNT, default=3, show_default=True)
 @JSON
 def embedder(epochs: int, as_json: bool, **options: Any) -> None:
@@ -147,13 +137,12 @@ def references(as_json: bool, **options: Any) -> None:
 @given(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed again.")
-@MEAN
 @JSON
-def release(to: Path, index: Path, mean_with: str | None, as_json: bool, **options: Any) -> None:
+def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
     """Export the run in --work, embed the index with it, calibrate, measure and write the card."""
     config = _config_with_data(options)
     check_folder(to, "--to")
-    figures = _release(config, to, index, mean_with)
+    figures = _release(config, to, index)
     click.echo(figures if as_json else str(to))
 
 
@@ -231,7 +220,13 @@ def _embedder(work: Path, config: TrainConfig, epochs: int = 3) -> Path:
 
     assert config.data is not None
     own = EmbedderConfig(
-        work, config.data, config.seed, epochs, threads=config.threads, bf16=config.bf16
+        work,
+        config.data,
+        config.seed,
+        epochs,
+        threads=config.threads,
+        device=config.device,
+        bf16=config.bf16,
     )
     with _bar("embedder") as show:
         return run(own, show)
@@ -244,29 +239,26 @@ def _encoder(config: TrainConfig) -> Path:
         return run(config, show)
 
 
-def _release(config: TrainConfig, to: Path, index: Path, mean_with: str | None) -> str:
+def _release(config: TrainConfig, to: Path, index: Path) -> str:
     """Release the run in ``config.work``; return the figures as JSON."""
     final = _finished(config.work)
     from guard.train.card import card as text
     from guard.train.release import release as export
 
-    figures = dumps(export(config, final, to, index, mean_with, partial(click.echo, err=True)))
+    figures = dumps(export(config, final, to, index, partial(click.echo, err=True)))
     # Made from the stored figures, so that `guard train card` gives the same card.
     _write(to / CARD, text(json.loads(figures)))
     _write(to / FIGURES, figures + "\n")
     return figures
 
 
-def _is_released(final: Path, to: Path, mean_with: str | None) -> bool:
+def _is_released(final: Path, to: Path) -> bool:
     """Whether ``to`` has this release of this run; the figures are its last file."""
-    from guard.detect.weights import detector_of
     from guard.train.checkpoint import final as read
 
     figures = _object(to / FIGURES) if (to / FIGURES).is_file() else None
     training = (figures or {}).get("training")
     if not isinstance(training, list) or not training:
-        return False
-    if detector_of((figures or {}).get("mean_with", "")) != (mean_with or ""):
         return False
     return bool(training[-1] == json.loads(dumps(read(final)["settings"])))
 
@@ -295,9 +287,11 @@ def _bar(name: str) -> Iterator[loop.Show]:
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
-            loss = f"loss {step.loss:.3f}"
+            if step.step % _LINE and not console.is_terminal:
+                return
+            loss = f"loss {float(step.loss):.3f}"
             bar.update(task, total=step.steps, completed=step.step, loss=loss)
-            if step.step % _LINE == 0 and not console.is_terminal:
+            if not console.is_terminal:
                 line = f"{name}: step {step.step} of {step.steps}, {step.seconds:.2f} s, {loss}"
                 click.echo(line, err=True)
 
@@ -326,9 +320,21 @@ def _config(options: dict[str, Any]) -> TrainConfig:
     if options.get("statements") is None:
         options["statements"] = shipped("index") / "statements.jsonl"
     _needs_training()
+    _check_device(options.get("device", "cpu"))
     if (quotas := options.pop("quotas", None)) is not None:
         options["quotas"] = _quotas(quotas)
     return TrainConfig(**options)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise click.UsageError(
+            f"--device {device} cannot be used here; name one that PyTorch has, such as cpu."
+        ) from None
 
 
 def _config_with_data(options: dict[str, Any]) -> TrainConfig:

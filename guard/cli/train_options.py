@@ -39,10 +39,15 @@ STATEMENTS = click.option(
     type=FILE,
     help="Statements of the training-time index; by default the shipped ones.",
 )
-THREADS = setting("--threads", type=COUNT)
 SEED = setting("--seed", type=int)
 BF16 = setting(
     "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."
+)
+# How a run computes.
+MACHINE = (
+    setting("--threads", type=COUNT, help="Threads of the processor."),
+    setting("--device", help="What to train on, by PyTorch's name: cpu, cuda, cuda:1."),
+    BF16,
 )
 # The options of the run that trains the fusion with references.
 FUSION = (
@@ -56,11 +61,11 @@ FUSION = (
     setting("--start", type=FILE, help="A final.pt to start from instead of the base model."),
     setting("--context/--no-context", help="Train segments with those before them as context."),
     setting("--epochs", type=_POSITIVE),
+    setting("--batch-size", type=COUNT, help="Rows of a step."),
     setting("--max-steps", type=COUNT, help="Maximum steps of a run."),
     setting("--cache", type=PATH, help="File of the teacher's vectors, to share between runs."),
     SEED,
-    THREADS,
-    BF16,
+    *MACHINE,
 )
 # The options of the encoder's run.
 RUN = (
@@ -88,6 +93,13 @@ RUN = (
         "--quotas",
         type=FILE,
         help="JSON object: the number of rows that an epoch draws from each source.",
+    ),
+    click.option(
+        "--taught-by",
+        "teachers",
+        type=FILE,
+        multiple=True,
+        help="A final.pt whose logits are learned beside the labels; if several, their mean.",
     ),
     setting("--lr", type=_POSITIVE),
     setting("--head-lr", type=_POSITIVE),

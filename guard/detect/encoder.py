@@ -1,4 +1,4 @@
-"""The embedded detector: one or two networks read each window, with references from the index."""
+"""The embedded detector: one network reads each window, with references from the index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
 from guard.detect.language import language_of
 from guard.detect.lexical import LexicalHead
-from guard.detect.network import AveragedNetwork, Network, Pass, token_numbers
+from guard.detect.network import Network, Pass
 from guard.detect.normalise import Normalised, normalise
 from guard.detect.script import mostly_latin
 from guard.detect.tokens import Encoded, WindowTokens
@@ -32,9 +32,7 @@ from guard.detect.weights import (
     SHIPPED,
     TABLE,
     TOKENIZER,
-    Weights,
     read_weights,
-    second_weights,
     unusable,
 )
 from guard.errors import BiasIndexError, WeightsError
@@ -90,14 +88,12 @@ class Encoder:
         self.tokens = WindowTokens(tokenizer, settings.max_context_tokens)
         self._token_id = tokenizer.token_to_id
         self._fusion = made(FUSION, lambda data: FusionHead.load(BytesIO(data), len(BIAS_TYPES)))
-        self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
+        self._lexical: LexicalHead | None = None
+        if LEXICAL in files:
+            self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
         # By path: ONNX Runtime reads a file without mapping it, but keeps a copy of bytes.
         files.pop(TABLE, None)  # ONNX Runtime reads it by the network's path
-        self._own_network = made(ONNX, lambda _: Network(self._weights.folder / ONNX))
-        self._network: Network | AveragedNetwork = self._own_network
-        if settings.mean_with:
-            vocabulary = tokenizer.get_vocab()
-            self._network = _averaged(self._own_network, vocabulary, self._weights)
+        self._network = made(ONNX, lambda _: Network(self._weights.folder / ONNX))
         self._try(tokenizer.get_vocab_size() - 1)
         self._index: BiasIndex | None = None
         self._watcher: IndexWatcher | None = None
@@ -212,7 +208,7 @@ class Encoder:
 
     @native
     def _embedding(self, text: str) -> Floats:
-        return self._own_network.run(self.tokens.encode(_encodable(text))[0]).embedding
+        return self._network.run(self.tokens.encode(_encodable(text))[0]).embedding
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads for calls with many windows: one per core, at most 8."""
@@ -224,7 +220,7 @@ class Encoder:
             return self._pool
 
     def run(self, encoded: Encoded) -> Pass:
-        """Run the network, or both, on one input."""
+        """Run the network on one input."""
         return self._network.run(encoded)
 
     @native
@@ -240,7 +236,9 @@ class Encoder:
         context = [normalise(_encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
         # The n-gram model reads the whole segment, also if the network reads it in parts.
-        lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
+        lexical = 0.0
+        if self._lexical is not None:
+            lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
         best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_by_score)
         # Slang of rare words looks like an unknown language: what is found in it counts.
         if language == "unknown" and not self._found(best):
@@ -275,7 +273,8 @@ class Encoder:
                 )
                 logit, types = logit + change, types + type_change
                 references = tuple(index.reference(h) for h in hits)
-        score = 1 / (1 + math.exp(-(logit + lexical) / settings.temperature))
+        scaled = (logit + lexical - settings.offset) / settings.temperature
+        score = 1 / (1 + math.exp(-scaled))
         kind = BIAS_TYPES[int(types.argmax())]
         implied = 1 / (1 + math.exp(-out.implied))
         pairs = attributions(text, encoded, out.spans)
@@ -326,19 +325,3 @@ def _check_numbers(*values: Floats | float) -> None:
 
 def _by_score(scores: Scores) -> float:
     return scores.score or 0.0
-
-
-def _averaged(first: Network, vocabulary: Mapping[str, int], weights: Weights) -> AveragedNetwork:
-    """Return ``first``, the network of ``weights``, averaged with the one these name.
-
-    Raises WeightsError as :func:`guard.detect.weights.second_weights`.
-    """
-    folder, files = second_weights(weights)
-    try:
-        numbers = token_numbers(vocabulary, Tokenizer.from_buffer(files[TOKENIZER]).get_vocab())
-    except Exception as error:  # the tokenizer has exceptions of its own
-        raise unusable(folder / TOKENIZER, error) from error
-    try:
-        return AveragedNetwork(first, Network(folder / ONNX), numbers)
-    except Exception as error:  # ONNX Runtime has exceptions of its own
-        raise unusable(folder / ONNX, error) from error

@@ -17,19 +17,21 @@ from guard.verdict import BiasType
 
 ONNX = "encoder.onnx"
 FUSION = "fusion.npz"
-LEXICAL = "lexical.npz"
 TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 MANIFEST = "manifest.json"
-FILES = (ONNX, FUSION, LEXICAL, TOKENIZER, CONFIG)
+#: The n-gram model of `encoder-small` 1.1.
+LEXICAL = "lexical.npz"
+FILES = (ONNX, FUSION, TOKENIZER, CONFIG)
 #: The token embeddings, apart where one file would exceed 100 MiB, the limit of Git hosts.
 TABLE = "encoder.tokens"
+#: Files that some weights have.
+OPTIONAL = (LEXICAL, TABLE)
 _MODELS = Path(__file__).resolve().parent.parent / "models"
 #: The weights of the default detector.
 SHIPPED = _MODELS / ENCODERS[0]
 _NAME = re.compile("[a-z][a-z0-9-]*")
 _VERSION = re.compile("[0-9A-Za-z.]+")
-_WEIGHTS = re.compile(rf"({'|'.join(ENCODERS)})-[0-9A-Za-z.]+\+[0-9a-f]{{8}}")
 _REMEDY = "reinstall the package, or point `weights` at a folder that `guard train release` wrote"
 
 
@@ -39,11 +41,11 @@ class Settings:
 
     ``name`` is the detector's, ``version`` that of these weights. At most ``k`` references are
     used, none with a cosine below ``floor``. A score is
-    ``sigmoid((network + references + lexical_weight * n-grams) / temperature)``.
+    ``sigmoid((network + references + lexical_weight * n-grams - offset) / temperature)``; weights
+    without n-grams have the weight 0, those before 2.1 the offset 0.
     ``operating_points`` has thresholds in [0, 1] by name and bias type; ``own_thresholds`` the most
     accurate threshold on the validation part of each source (none in ``encoder-small`` 1.1).
-    ``languages`` are ISO 639-1 codes. ``mean_with`` is the name of the shipped weights whose
-    network's logits are averaged with this one's; empty if there are none.
+    ``languages`` are ISO 639-1 codes.
     """
 
     name: str
@@ -54,17 +56,17 @@ class Settings:
     max_context_tokens: int
     lexical_weight: float
     temperature: float
+    offset: float
     operating_points: Mapping[str, Mapping[BiasType, float]]
     languages: tuple[str, ...]
     own_thresholds: Mapping[str, float]
-    mean_with: str
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """A checked folder: its settings and the unique name of the weights.
 
-    The name is ``DETECTOR-VERSION+HASH``, with a second hash if a second network judges too.
+    The name is ``DETECTOR-VERSION+HASH``.
     """
 
     folder: Path
@@ -87,42 +89,14 @@ def shipped_weights(detector: str) -> Path:
     return _MODELS / detector
 
 
-def detector_of(name: str) -> str:
-    """Return the detector of weights with this name: all before the version."""
-    return name.rpartition("-")[0]
-
-
 def open_weights(folder: Path) -> Weights:
     """Check every file of ``folder`` against its manifest and read the settings.
-
-    If the weights average two networks, the shipped weights of the second are checked, too.
 
     Raises:
         WeightsError: a file is missing, has not the hash that the manifest records, or is invalid.
 
     """
-    found, _ = read_weights(folder)
-    if found.settings.mean_with:
-        second_weights(found)
-    return found
-
-
-def second_weights(first: Weights) -> tuple[Path, dict[str, bytes]]:
-    """Return the folder and the contents of the shipped weights that ``first`` averages with.
-
-    Raises:
-        WeightsError: as :func:`open_weights`, or if the shipped weights are others.
-
-    """
-    wanted = first.settings.mean_with
-    folder = shipped_weights(detector_of(wanted))
-    second, contents = read_weights(folder)
-    if second.name != wanted:
-        raise WeightsError(
-            f"The weights in {first.folder} were calibrated together with {wanted}, but {folder} "
-            f"holds {second.name}: reinstall the package, or release the first ones again."
-        )
-    return folder, contents
+    return read_weights(folder)[0]
 
 
 def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
@@ -149,13 +123,13 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
     parts = [hashes[name] for name in (ONNX, TOKENIZER, TABLE) if name in hashes]
     own = hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
-    # The second network's hash follows, so that the name says which networks judge.
-    name = f"{settings.name}-{settings.version}+{own}{settings.mean_with[-9:]}"
-    return Weights(folder, settings, name), contents
+    if settings.lexical_weight and LEXICAL not in contents:
+        raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
+    return Weights(folder, settings, f"{settings.name}-{settings.version}+{own}"), contents
 
 
 def _files(present: Container[str]) -> list[str]:
-    return [*FILES, *([TABLE] if TABLE in present else [])]
+    return [*FILES, *(name for name in OPTIONAL if name in present)]
 
 
 def unusable(path: Path, error: Exception) -> WeightsError:
@@ -203,6 +177,11 @@ def _json(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _settings(raw: dict[str, Any], folder: Path) -> Settings:
+    if "mean_with" in raw:  # alone, the network of these would have wrong thresholds
+        raise WeightsError(
+            f"The weights in {folder} are of guard's encoder 2.0, which judged together with a "
+            f"second network: {_REMEDY}."
+        )
     try:
         points = {
             str(name): {kind: float(row[kind]) for kind in get_args(BiasType)}
@@ -215,12 +194,12 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             k=int(raw["k"]),
             floor=float(raw["floor"]),
             max_context_tokens=int(raw["max_context_tokens"]),
-            lexical_weight=float(raw["lexical_weight"]),
+            lexical_weight=float(raw.get("lexical_weight", 0)),
             temperature=float(raw["temperature"]),
+            offset=float(raw.get("offset", 0)),
             operating_points=points,
             languages=tuple(map(str, raw["languages"])),
             own_thresholds={str(k): float(v) for k, v in raw.get("own_thresholds", {}).items()},
-            mean_with=str(raw.get("mean_with", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} is incomplete ({error}): {_REMEDY}.") from error
@@ -240,7 +219,6 @@ def _out_of_range(found: Settings) -> str:
         for source, limit in found.own_thresholds.items()
     }
     named = found.operating_points.keys() >= set(get_args(OperatingPoint))
-    second = found.mean_with
     possible = {
         "name": (found.name, _NAME.fullmatch(found.name)),
         "dim": (found.dim, found.dim > 0),
@@ -249,9 +227,9 @@ def _out_of_range(found: Settings) -> str:
         "max_context_tokens": (found.max_context_tokens, found.max_context_tokens >= 0),
         "lexical_weight": (found.lexical_weight, 0 <= found.lexical_weight <= 10),
         "temperature": (found.temperature, 0.01 <= found.temperature <= 100),
+        "offset": (found.offset, -100 <= found.offset <= 100),
         "version": (found.version, _VERSION.fullmatch(found.version)),
         "operating_points": (list(found.operating_points), named),
-        "mean_with": (second, not second or _WEIGHTS.fullmatch(second)),
         "languages": (found.languages, found.languages == ("en",)),
         **thresholds,
     }

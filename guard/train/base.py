@@ -24,17 +24,26 @@ from guard.train.config import BaseName
 
 
 class Base(NamedTuple):
-    """A published model, and the sha256 of its model.safetensors as its authors publish it."""
+    """A published model, and the detector that is made of it.
+
+    ``sha256`` is that of its model.safetensors as its authors publish it.
+    """
 
     title: str
     sha256: str
+    detector: str
 
 
 BASES: dict[BaseName, Base] = {
-    "mpnet": Base("sentence-transformers/all-mpnet-base-v2", download.find("mpnet").weights.sha256),
+    "mpnet": Base(
+        "sentence-transformers/all-mpnet-base-v2",
+        download.find("mpnet").weights.sha256,
+        "encoder",
+    ),
     "minilm": Base(
         "sentence-transformers/all-MiniLM-L6-v2",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "encoder-small",
     ),
 }
 
@@ -134,18 +143,23 @@ def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor
 
 def pooled(model: Any, encoded: Sequence[Encoded], pad: int) -> Tensor:
     """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
-    ids, mask, _ = padded(encoded, pad)
+    ids, mask, _ = (part.to(model.device) for part in padded(encoded, pad))
     states = model(input_ids=ids, attention_mask=mask).last_hidden_state
     found: Tensor = mean_pooled(states, mask)
     return found
 
 
+def autocast(device: str, bf16: bool) -> torch.autocast:
+    """Return the context in which the base's pass is computed in bfloat16, if so wanted."""
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16)
+
+
 _BATCH = 128
 
 
-def teacher(embedder: Path | None = None, bf16: bool = False) -> Embed:
+def teacher(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
-    tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval()
+    tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval().to(device)
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]
@@ -153,9 +167,9 @@ def teacher(embedder: Path | None = None, bf16: bool = False) -> Embed:
         out = np.zeros((len(texts), model.config.hidden_size), np.float32)
         for start in range(0, len(order), _BATCH):
             chosen = order[start : start + _BATCH]
-            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            with torch.no_grad(), autocast(device, bf16):
                 found = pooled(model, [encoded[i] for i in chosen], tokens.pad)
-                out[chosen] = found.float().numpy()
+                out[chosen] = found.float().cpu().numpy()
         return out
 
     return embed

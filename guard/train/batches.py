@@ -29,6 +29,7 @@ class Prepared:
     tokens: WindowTokens
     index: TrainIndex
     sampler: Sampler
+    soft: Tensor  # (rows,) the teachers' probability of "biased", or (0,) without teachers
 
 
 class Batch(NamedTuple):
@@ -105,6 +106,7 @@ def make_batch(
         spans_mask=spans_mask,
         embedding=torch.from_numpy(ready.index.vectors[ids]),
         implied=torch.tensor([-1.0 if r.implied is None else float(r.implied) for r in rows]),
+        soft=ready.soft[ids] if len(ready.soft) else ready.soft,
         twins=torch.tensor(twins(rows) if config.contrast else [], dtype=torch.long).reshape(-1, 2),
         known=torch.tensor([float(r.known) for r in rows]),
         bags=bags(rows) if config.bags else torch.full((len(rows),), -1),

@@ -1,4 +1,4 @@
-"""Temperature, operating points and calibration error, on validation texts only.
+"""Scale of the scores, operating points and calibration error, on validation texts only.
 
 Pure functions of judged texts; :mod:`guard.train.pools` selects the texts.
 """
@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.special import expit  # type: ignore[import-untyped]
 
 from guard.intervals import exact, percentile
 from guard.verdict import BIAS_TYPES, BiasType
@@ -82,11 +84,27 @@ def equal_weights(texts: Judged) -> Floats:
     return found
 
 
-def fit_temperature(logits: Floats, biased: Bools, weights: Floats) -> float:
-    """Return the temperature with the least weighted log loss, on a grid from 0.5 to 5."""
-    wrong = np.where(biased, -logits, logits)
-    grid = np.geomspace(0.5, 5, 240)
-    return float(grid[int(np.argmin([weights @ np.logaddexp(0, wrong / t) for t in grid]))])
+class Scale(NamedTuple):
+    """A score is ``sigmoid((logit - offset) / temperature)`` (Platt 1999, equation 1)."""
+
+    temperature: float
+    offset: float
+
+    def scores(self, logits: Floats) -> Floats:
+        """Return the scores of logits."""
+        found: Floats = expit((logits - self.offset) / self.temperature)
+        return found
+
+
+def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
+    """Return the scale with the least weighted log loss; temperatures are from 0.5 to 5."""
+    sign = np.where(biased, -1.0, 1.0)
+
+    def loss(at: Floats) -> float:
+        return float(weights @ np.logaddexp(0, sign * (logits - at[1]) / at[0]))
+
+    found = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=[(0.5, 5), (-10, 10)])
+    return Scale(*(round(float(x), 4) for x in found.x))
 
 
 class Curve(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from guard.datasets.split import BOLD_SHARE
-from guard.train import calibrate, lexical
+from guard.train import calibrate
 from guard.train.base import BASES
 from guard.train.rows import WRITTEN
 
@@ -28,8 +28,6 @@ _SOURCES = (
      ("bold",)),
     ("Texts written for guard", "Apache-2.0", WRITTEN),
 )  # fmt: skip
-_SECOND = """
-| second network | that of `{}`; logits of bias, type, spans and implication are averaged |"""
 _TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion"}
 
 
@@ -41,12 +39,10 @@ def card(stored: dict[str, Any]) -> str:
     """
     figures = _numbers(stored)
     base = BASES[figures["training"][-1]["base"]]
-    second = figures.get("mean_with", "")
     network, points, rows = figures["network"], figures["points"], figures["rows"]
     return _TEMPLATE.read_text(encoding="utf-8").format(
         base=base,
         network=network,
-        second=_SECOND.format(second) if second else "",
         parameters=network["parameters"] / 1e6,
         megabytes=network["bytes"] / 1e6,
         measured="\n".join(_measured(of) for of in figures["measured"].values()),
@@ -63,7 +59,6 @@ def card(stored: dict[str, Any]) -> str:
         ),
         pools=", ".join(f"{name} {n:,}" for name, n in points["n"].items()),
         runs="\n".join(_run(n, of) for n, of in enumerate(figures["training"], start=1)),
-        lexical_weight=lexical.WEIGHT,
     )
 
 
@@ -77,7 +72,8 @@ def _run(number: int, of: dict[str, Any]) -> str:
         str(of["batch_size"]),
         "–" if fusion else f"{of['lr']:g}",
         f"{of['head_lr']:g}",
-        "all" if fusion else str(of["frozen"]),
+        "all" if fusion else str(of.get("frozen") or 0),
+        str(len(of.get("teachers", ()))),
         str(of["seed"]),
     ])  # fmt: skip
 

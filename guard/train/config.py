@@ -57,6 +57,7 @@ class TrainConfig:
         layers: how many of the base's layers are used, evenly from the first to the last.
         frozen: how many of the lowest layers are not trained, nor the embeddings if it is not 0.
         start: final weights to start from instead of the base.
+        teachers: finished runs whose mean logit of a row is learned beside its label.
         embedder: file of ``guard train embedder``, the teacher of the sentence vectors and the
             start of the base ``minilm``; without it the published all-MiniLM-L6-v2.
         method: what is trained: all weights, adapters and heads, or only the fusion with references
@@ -78,6 +79,7 @@ class TrainConfig:
         max_context_tokens: the most tokens of context in an input.
         checkpoint_every: steps between checkpoints.
         threads: threads of torch.
+        device: what torch trains on, such as ``cpu`` or ``cuda``.
         bf16: whether the base's pass is computed in bfloat16.
         invented: rows about invented groups that are made up.
         quotas: rows that an epoch draws from each source.
@@ -89,8 +91,9 @@ class TrainConfig:
     statements: Path = Path("index/statements.jsonl")
     base: BaseName = "mpnet"
     layers: int | None = None
-    frozen: int = 4
+    frozen: int = 0
     start: Path | None = None
+    teachers: tuple[Path, ...] = ()
     embedder: Path | None = None
     method: Literal["full", "lora", "references"] = "full"
     references: Literal["fused", "none"] = "fused"
@@ -99,13 +102,13 @@ class TrainConfig:
     context: bool = True
     foreign: float = 0.15
     seed: int = 17
-    epochs: float = 1.0
+    epochs: float = 2.0
     max_steps: int | None = None
-    batch_size: int = 48
-    lr: float = 4e-5
+    batch_size: int = 96
+    lr: float = 5e-5
     lora_lr: float = 5e-4
     lora_rank: int = 16
-    head_lr: float = 3e-4
+    head_lr: float = 4e-4
     distill: float = 3.0
     weight_decay: float = 0.05
     warmup: float = 0.06
@@ -115,6 +118,7 @@ class TrainConfig:
     max_context_tokens: int = 64
     checkpoint_every: int = 200
     threads: int = 2
+    device: str = "cpu"
     bf16: bool = False
     invented: int = 6000
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
@@ -128,7 +132,8 @@ class TrainConfig:
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
-        return found | {"start": _hash(self.start), "embedder": _hash(self.embedder)}
+        files = {"start": _hash(self.start), "embedder": _hash(self.embedder)}
+        return found | files | {"teachers": [*map(_hash, self.teachers)]}
 
     def references_after(self, final: Path, work: Path) -> TrainConfig:
         """Return the next run: the network of ``final`` is frozen, the fusion is trained."""
@@ -137,6 +142,7 @@ class TrainConfig:
             work=work,
             cache=self.cache or self.work / "vectors.npz",
             start=final,
+            teachers=(),
             method="references",
             head_lr=6e-4,
             invented=10500,
@@ -145,11 +151,12 @@ class TrainConfig:
 
     def as_described(self, settings: Mapping[str, Any]) -> TrainConfig:
         """Return this run's paths with the settings of another run; unknown ones are ignored."""
-        known = {f.name for f in fields(self)} - _PLACES - {"start", "embedder"}
+        known = {f.name for f in fields(self)} - _PLACES - _FILES
         return replace(self, **{k: v for k, v in settings.items() if k in known})
 
 
-_PLACES = {"work", "cache", "data", "statements", "checkpoint_every", "threads"}
+_PLACES = {"work", "cache", "data", "statements", "checkpoint_every", "threads", "device"}
+_FILES = {"start", "teachers", "embedder"}
 
 
 def _hash(path: Path | None) -> str | None:

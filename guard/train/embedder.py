@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import base_model, base_tokens, pooled, teacher
+from guard.train.base import autocast, base_model, base_tokens, pooled, teacher
 from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
@@ -40,12 +40,13 @@ class EmbedderConfig:
     epochs: int = 3
     batch_size: int = 64
     threads: int = 2
+    device: str = "cpu"
     bf16: bool = False
     checkpoint_every: int = 100
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result."""
-        left_out = ("work", "data", "threads", "checkpoint_every")
+        left_out = ("work", "data", "threads", "device", "checkpoint_every")
         return {k: v for k, v in asdict(self).items() if k not in left_out}
 
 
@@ -56,9 +57,9 @@ def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float
     are one, so that none is pushed away from its own copy.
     """
     logits = posts @ statements.T / temperature
-    own = torch.eye(len(logits), dtype=torch.bool)
+    own = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
     logits = logits.masked_fill(same & ~own, -1e4)
-    goal = torch.arange(len(logits))
+    goal = torch.arange(len(logits), device=logits.device)
     return (F.cross_entropy(logits, goal) + F.cross_entropy(logits.T, goal)) / 2
 
 
@@ -79,9 +80,15 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         )
     tokens = base_tokens("minilm")
     texts = sorted({t for p in learned for t in (p.post, p.statement)})
-    anchors = dict(zip(texts, torch.from_numpy(teacher()(texts)), strict=True))
+    anchors = dict(
+        zip(
+            texts,
+            torch.from_numpy(teacher(device=config.device)(texts)).to(config.device),
+            strict=True,
+        )
+    )
     torch.manual_seed(config.seed)
-    model = base_model("minilm")
+    model = base_model("minilm").to(config.device)
     optimiser = torch.optim.AdamW(model.parameters(), _LR, weight_decay=0.01)
     per_epoch = len(learned) // config.batch_size
     settings = config.described() | {"pairs": len(learned)}
@@ -93,14 +100,14 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         begin = step % per_epoch * config.batch_size
         batch = [learned[i] for i in order[begin : begin + config.batch_size]]
         sides = [[p.post for p in batch], [p.statement for p in batch]]
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+        with autocast(config.device, config.bf16):
             # Apart, since a statement padded to a post's length costs as much as a post.
             posts, statements = (
                 pooled(model, [tokens.encode(t)[0] for t in some], tokens.pad).float()
                 for some in sides
             )
         names = [fold(p.statement) for p in batch]
-        same = torch.tensor([[a == b for b in names] for a in names])
+        same = torch.tensor([[a == b for b in names] for a in names]).to(config.device)
         goals = torch.stack([anchors[t] for t in sides[1]])
         held = 1 - (statements * goals).sum(1).mean()
         # Posts move to the base's vectors of their statements. These hardly move, or plain

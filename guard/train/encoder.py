@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import BASES, base_model, base_tokens, padded, teacher
-from guard.train.batches import Prepared, make_batch
+from guard.train.base import BASES, autocast, base_model, base_tokens, padded, teacher
+from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
 from guard.train.loop import Plan, Show, run
-from guard.train.model import DIM, BiasNet, Fusion, Outputs, losses, total
+from guard.train.model import DIM, BiasNet, Fusion, Outputs, Targets, losses, total
 from guard.train.references import TrainIndex
+from guard.train.rows import TrainingRow
 
 NAME = "final.pt"
+# Processes that make batches for a GPU, which else would wait for each.
+_WORKERS = 2
 # Texts that the map to sentence vectors is fitted on.
 _PROJECTION_TEXTS = 6000
 
@@ -52,13 +56,56 @@ def prepare(config: TrainConfig) -> Prepared:
             "There is no row to learn from: --quotas names no source that has texts, or --data is "
             "missing."
         )
-    index = TrainIndex(corpus, teacher(config.embedder, bf16=config.bf16), config)
+    index = TrainIndex(corpus, teacher(config.embedder, config.bf16, config.device), config)
     # Leave out invented rows that are biased by their reference alone if retrieval cannot find it.
     lost = frozenset(
         i for i, r in enumerate(rows)
         if r.biased and r.source == "invented" and not index.reachable(i)
     )  # fmt: skip
-    return Prepared(corpus, tokens, index, Sampler(rows, config, lost))
+    return Prepared(corpus, tokens, index, Sampler(rows, config, lost), _taught(rows, config))
+
+
+# Rows of a batch of the teachers' passes.
+_BATCH = 256
+
+
+def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
+    """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers."""
+    found = torch.zeros(len(rows) if config.teachers else 0)
+    for path in config.teachers:
+        nets, content = load_final(path)
+        net, tokens = (
+            nets.net.to(config.device),
+            base_tokens(content["settings"]["base"], config.max_context_tokens),
+        )
+        encoded = [tokens.encode(row.text, row.context)[0] for row in rows]
+        order = sorted(range(len(rows)), key=lambda i: len(encoded[i].ids))
+        for start in range(0, len(order), _BATCH):
+            some = order[start : start + _BATCH]
+            inputs = padded([encoded[i] for i in some], tokens.pad)
+            with torch.no_grad(), autocast(config.device, config.bf16):
+                logits = net(*(part.to(config.device) for part in inputs)).logit
+            found[some] += logits.float().cpu() / len(config.teachers)
+    return found.sigmoid()
+
+
+class _Batches(Dataset[Batch]):
+    """The batch of each step, made from the seed and the step alone."""
+
+    def __init__(self, ready: Prepared, config: TrainConfig) -> None:
+        self._ready, self._config = ready, config
+        self._epoch = lru_cache(maxsize=1)(ready.sampler.epoch)
+
+    def __getitem__(self, step: int) -> Batch:
+        epoch, place = divmod(step, self._ready.sampler.epoch_steps)
+        rng = random.Random(f"{self._config.seed}:step:{step}")
+        return make_batch(self._ready, self._epoch(epoch)[place], rng, self._config)
+
+
+def _on(device: str, batch: Batch) -> Batch:
+    """Return the batch with its tensors on a device."""
+    inputs, references = (tuple(t.to(device) for t in part) for part in batch[:2])
+    return Batch(inputs, references, Targets(*(t.to(device) for t in batch.targets)))
 
 
 def build_nets(config: TrainConfig) -> Nets:
@@ -102,7 +149,8 @@ def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
         for start in range(0, len(chosen), config.batch_size):
             some = chosen[start : start + config.batch_size]
             encoded = [ready.tokens.encode(texts[i])[0] for i in some]
-            means.append(nets.net.states(*padded(encoded, ready.tokens.pad))[1])
+            inputs = (part.to(config.device) for part in padded(encoded, ready.tokens.pad))
+            means.append(nets.net.states(*inputs)[1].cpu())
         states = torch.cat([torch.cat(means), torch.ones(len(chosen), 1)], dim=1)
         goals = torch.from_numpy(ready.index.vectors[chosen])
         ridge = 1e-3 * len(chosen) * states.var() * torch.eye(states.shape[1])
@@ -144,7 +192,7 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         return final
     torch.set_num_threads(config.threads)
     # Before the corpus is embedded, which takes an hour.
-    nets = build_nets(config)
+    nets = build_nets(config).to(config.device)
     before: list[dict[str, Any]] = []
     if config.start is not None:
         start = checkpoint.final(config.start)
@@ -164,13 +212,20 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
     if (other_width or config.method == "references") and not file.exists():
         fit_embedding(nets, ready, config)
 
-    epoch_batches = lru_cache(maxsize=1)(ready.sampler.epoch)
+    batches: Iterator[Batch] | None = None
 
     def step_loss(step: int) -> Tensor:
-        epoch, place = divmod(step, ready.sampler.epoch_steps)
-        rng = random.Random(f"{config.seed}:step:{step}")
-        batch = make_batch(ready, epoch_batches(epoch)[place], rng, config)
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+        nonlocal batches
+        if batches is None:  # from the step at which the run begins or resumes
+            batches = iter(DataLoader(
+                _Batches(ready, config),
+                batch_size=None,
+                sampler=range(step, steps),
+                num_workers=0 if config.device == "cpu" else _WORKERS,
+                generator=torch.Generator(),  # or a resumed step would draw other dropout masks
+            ))  # fmt: skip
+        batch = _on(config.device, next(batches))
+        with autocast(config.device, config.bf16):
             out = nets.net(*batch.inputs)
         out = Outputs(*(part.float() for part in out))
         change, type_change = nets.fusion(out, *batch.references)
@@ -183,7 +238,11 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         plain = nets.net.encoder.merge_and_unload().state_dict()
         state = {k: v for k, v in state.items() if not k.startswith("net.encoder.")}
         state |= {f"net.encoder.{k}": v for k, v in plain.items()}
-    content = {"nets": dict(state), "settings": settings, "before": before}
+    content = {
+        "nets": {k: v.cpu() for k, v in state.items()},
+        "settings": settings,
+        "before": before,
+    }
     checkpoint.save(final, content)
     return final
 

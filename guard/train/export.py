@@ -20,12 +20,10 @@ from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
 from guard.detect import weights as files
-from guard.detect.lexical import LexicalHead
 from guard.detect.runtime import runtime
 from guard.detect.tokens import MAX_TOKENS, WindowTokens
 from guard.policy import OperatingPoint
-from guard.train import lexical
-from guard.train.base import base_folder, base_tokens, padded
+from guard.train.base import BASES, base_folder, base_tokens, padded
 from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM
@@ -205,7 +203,6 @@ def with_tokens(nets: Nets, used: list[int]) -> Nets:
 
 def export(
     nets: Nets,
-    words: LexicalHead,
     folder: Path,
     config: dict[str, Any],
     *,
@@ -229,11 +226,10 @@ def export(
     quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     fusion = nets.fusion.state_dict()
     np.savez(folder / files.FUSION, **{k: v.numpy().astype(np.float32) for k, v in fusion.items()})
-    lexical.save(words, folder / files.LEXICAL)
     (folder / files.TOKENIZER).write_text(
         json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8"
     )
-    write_config(folder, config)
+    write_config(folder, {"name": BASES[base].detector} | config)
 
 
 def export_sentence_model(nets: Nets, folder: Path, base: BaseName) -> None:
@@ -262,13 +258,14 @@ def export_sentence_model(nets: Nets, folder: Path, base: BaseName) -> None:
 def write_config(folder: Path, config: dict[str, Any]) -> None:
     """Write ``config.json`` and renew the manifest.
 
-    The temperature is 1 and thresholds are one half until calibration has found better ones.
+    Scores are unscaled and thresholds are one half until calibration has found better ones.
     """
     content = {
         "name": "encoder",
         "dim": DIM,
         "languages": ["en"],
         "temperature": 1.0,
+        "offset": 0.0,
         "operating_points": {
             point: dict.fromkeys(BIAS_TYPES, 0.5) for point in get_args(OperatingPoint)
         },

@@ -18,7 +18,7 @@ class Progress(NamedTuple):
 
     step: int
     steps: int
-    loss: float
+    loss: Tensor
     seconds: float
 
 
@@ -74,7 +74,7 @@ def run(
         optimiser.step()
         if progress is not None:
             seconds = time.perf_counter() - started
-            progress(Progress(step + 1, plan.steps, loss.item(), seconds))
+            progress(Progress(step + 1, plan.steps, loss.detach(), seconds))
         due = (step + 1) % plan.checkpoint_every == 0 or time.monotonic() - saved_at > _LONGEST
         if due and step + 1 < plan.steps:
             content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}

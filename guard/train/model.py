@@ -150,6 +150,7 @@ class Targets(NamedTuple):
     spans_mask: Tensor  # (n, t) 1 for segment tokens of rows with known spans
     embedding: Tensor  # (n, d) the teacher's
     implied: Tensor  # (n,) 0/1, -1 where unknown
+    soft: Tensor  # (n,) the teachers' probability of "biased", or (0,) without teachers
     twins: Tensor  # (m, 2) rows of which the first is to score above the second
     known: Tensor  # (n,) 1, 0 where the label is that of the row's bag alone
     bags: Tensor  # (n,) number of the text that the row is a segment of, or -1
@@ -172,7 +173,7 @@ def _bias_loss(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> T
     total, count = (single * weight).sum(), weight.sum()
     if len(bags) and int(bags.max()) >= 0:
         number = int(bags.max()) + 1
-        inside = bags[None, :] == torch.arange(number)[:, None]
+        inside = bags[None, :] == torch.arange(number, device=bags.device)[:, None]
         spread = (_SHARPNESS * logits)[None, :].masked_fill(~inside, -torch.inf)
         highest = spread.logsumexp(dim=1) / _SHARPNESS
         label = (inside * labels[None, :]).amax(dim=1)
@@ -182,7 +183,10 @@ def _bias_loss(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> T
 
 
 # What each part of the loss counts; that of the sentence vectors is a setting.
-_WEIGHTS = {"final": 1.0, "alone": 0.5, "types": 0.3, "spans": 1.0, "implied": 0.1, "order": 0.3}
+_WEIGHTS = {
+    "final": 1.0, "alone": 0.5, "soft": 1.0, "types": 0.3, "spans": 1.0, "implied": 0.1,
+    "order": 0.3,
+}  # fmt: skip
 
 
 def losses(
@@ -200,11 +204,14 @@ def losses(
     implied = F.binary_cross_entropy_with_logits(
         out.implied, targets.implied.clamp(min=0), reduction="none"
     )
+    taught = out.logit[: len(targets.soft)]
+    soft = F.binary_cross_entropy_with_logits(taught, targets.soft, reduction="sum")
     first, second = targets.twins.unbind(1)
     order = F.softplus(out.logit[second] - out.logit[first])
     return {
         "final": final,
         "alone": alone,
+        "soft": soft / max(1, len(taught)),
         "types": types / (targets.types >= 0).sum().clamp(min=1),
         "spans": (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
         "distill": (1 - (out.embedding * targets.embedding).sum(-1)).mean(),

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit, logit  # type: ignore[import-untyped]
+from scipy.special import logit  # type: ignore[import-untyped]
 
 from guard.core import Guard, highest
 from guard.detect.encoder import Encoder
 from guard.detect.network import Network, Pass
 from guard.detect.tokens import Encoded, WindowTokens
-from guard.detect.weights import CONFIG, ONNX, TABLE, open_weights, shipped_weights
+from guard.detect.weights import CONFIG, ONNX, TABLE
 from guard.errors import UsageError
 from guard.evaluate import run
 from guard.evaluate.baselines import terms_for
@@ -28,17 +28,17 @@ from guard.evaluate.sources import UNSEEN, load
 from guard.policy import Policy
 from guard.retrieve.build import build as build_index
 from guard.retrieve.index import BiasIndex
-from guard.train import added_statement, calibrate, lexical, pools, retrieval
+from guard.train import added_statement, calibrate, pools, retrieval
 from guard.train.base import base_tokens, padded
 from guard.train.config import TrainConfig
-from guard.train.corpus import Sampler, build
+from guard.train.corpus import build
 from guard.train.encoder import Nets, load_final
 from guard.train.export import export, write_config
 from guard.train.own import STATED
 from guard.train.rows import fold, share, validates
 from guard.train.sources import Text
 
-WEIGHTS_VERSION = "2.0"
+WEIGHTS_VERSION = "2.1"
 #: The evaluation sets of the card, by the names of ``guard eval``.
 SETS = ("redditbias", "emgsd", "toxicbias", "crows_pairs", "bold", "assistant")
 _MEASURES = (
@@ -72,15 +72,13 @@ def release(
     final: Path,
     folder: Path,
     index: Path,
-    mean_with: str | None = None,
     report: Report = print,
 ) -> dict[str, Any]:
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
 
     Writes ``folder`` and ``index``. ``index`` must hold ``statements.jsonl``, which may have more
     statements than training read. Only the paths of ``config`` are used; settings come from the
-    run. The released weights average their network's logits with those of ``mean_with``, a shipped
-    detector.
+    run.
 
     Raises UsageError for a run that never saw references.
     """
@@ -93,26 +91,21 @@ def release(
             "This run saw no references and must not ship; release one with --references fused."
         )
     stages = [*content.get("before", []), last]
-    # The n-grams are fitted to the network's rows, not to those of the references' run.
+    # The texts are those of the network's run, not of the references'.
     read = [stage for stage in stages if stage["method"] != "references"]
     config = config.as_described(read[-1])
     corpus = build(config)
     if read[-1].get("corpus") != corpus.digest():
-        report("the sources or texts have changed since the run: the n-grams learn today's")
-    drawn = sorted({p.row for batch in Sampler(corpus.train, config).epoch(0) for p in batch})
-    learned = [corpus.train[i] for i in drawn]
+        report("the sources or texts have changed since the run: the card counts today's")
     settings: dict[str, Any] = {
         "version": WEIGHTS_VERSION,
         "k": config.k,
         "floor": config.floor,
         "max_context_tokens": config.max_context_tokens,
-        "lexical_weight": lexical.WEIGHT,
     }
-    if mean_with is not None:
-        settings["mean_with"] = open_weights(shipped_weights(mean_with)).name
     export(
-        nets, lexical.fit_rows(learned), folder, settings, base=config.base, scratch=config.work,
-        texts=[row.text for row in learned],
+        nets, folder, settings, base=config.base, scratch=config.work,
+        texts=[row.text for row in corpus.train],
     )  # fmt: skip
     report("exported")
     passes: Passes = {}
@@ -127,7 +120,6 @@ def release(
     figures: dict[str, Any] = {
         "training": stages,
         "rows": corpus.counts(),
-        "mean_with": settings.get("mean_with", ""),
         "retrieval": found,
         "network": network_figures(nets, base_tokens(config.base), folder, comments),
         "points": set_points(
@@ -148,19 +140,19 @@ def _change(folder: Path, **changes: Any) -> None:
 def set_points(
     folder: Path, index: BiasIndex, unseen: Sequence[Text], passes: Passes
 ) -> dict[str, Any]:
-    """Fit the temperature and the operating points; write them to ``folder``.
+    """Fit the scale of the scores and the operating points; write them to ``folder``.
 
     Returns their figures for the card. The texts are judged by the weights in ``folder`` with the
     index.
     """
     texts = judged(folder, index, unseen, passes)
     weights = calibrate.equal_weights(texts)
-    temperature = round(calibrate.fit_temperature(texts.logit, texts.biased, weights), 4)
-    scores = expit(texts.logit / temperature)
+    scale = calibrate.fit_scale(texts.logit, texts.biased, weights)
+    scores = scale.scores(texts.logit)
     points = calibrate.operating_points(texts, scores)
     _change(
         folder,
-        temperature=temperature,
+        **scale._asdict(),
         operating_points=points,
         own_thresholds=calibrate.own_thresholds(texts, scores),
     )
@@ -172,7 +164,7 @@ def set_points(
         by_pool = {pool: share._asdict() for pool, share in of.pools.items()}
         measured[name] = of._asdict() | {"harmless": of.harmless._asdict(), "pools": by_pool}
     return {
-        "temperature": temperature,
+        **scale._asdict(),
         "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
         "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
         "reliability": [b._asdict() for b in bins],
@@ -184,7 +176,7 @@ def set_points(
 def judged(
     folder: Path, index: BiasIndex, texts: Sequence[Text], passes: Passes
 ) -> calibrate.Judged:
-    """Judge texts as the guard would, at the temperature 1; what it cannot judge is left out.
+    """Judge texts as the guard would, with an unscaled logit; what it cannot judge is left out.
 
     Own statements are in the index, so they are judged without any validation statement in it.
     """
@@ -216,8 +208,8 @@ def network_figures(
     """Return the network's size and speed, and how the int8 one differs from the float32 one.
 
     ``tokens`` are those of the float32 one; the int8 one numbers its own. Over 400 of the
-    comments: ``ms`` is the median time of one pass on one thread (of both networks if two are
-    averaged), ``logit`` the mean absolute difference, ``flips`` the share of changed signs.
+    comments: ``ms`` is the median time of one pass on one thread, ``logit`` the mean absolute
+    difference, ``flips`` the share of changed signs.
     """
     encoder, stored = Encoder(folder, use_references=False), Network(folder / ONNX)
     short = [text for text in comments if len(text) < 300]

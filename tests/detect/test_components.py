@@ -16,7 +16,7 @@ from guard.detect.attributions import MOST_ATTRIBUTES, MOST_GROUPS, attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.script import mostly_latin
 from guard.detect.tokens import MAX_TOKENS, Encoded, WindowTokens
-from guard.detect.weights import CONFIG, FILES, TOKENIZER, open_weights, write_manifest
+from guard.detect.weights import CONFIG, FILES, LEXICAL, TOKENIZER, open_weights, write_manifest
 from guard.errors import WeightsError
 from guard.verdict import Attribution
 from tests.small import WEIGHTS
@@ -175,7 +175,7 @@ def test_numpy_fusion_is_the_trained_one() -> None:
 def copy(tmp_path: Path) -> Path:
     folder = tmp_path / "weights"
     folder.mkdir()
-    for name in (*FILES, "manifest.json"):
+    for name in (*FILES, LEXICAL, "manifest.json"):
         shutil.copyfile(WEIGHTS / name, folder / name)
     return folder
 

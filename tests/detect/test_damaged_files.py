@@ -369,6 +369,7 @@ def _points(**of_age: float) -> dict[str, Any]:
         {"max_context_tokens": -1},
         *({"temperature": value} for value in (1e-320, 1e9)),
         *({"lexical_weight": value} for value in (math.nan, 1e308, -1)),
+        *({"offset": value} for value in (math.nan, 1e308)),
         {"version": "2\x1b[31m"},
         *({"languages": value} for value in ([], ["de"])),
         {"languages": "en"},

@@ -45,7 +45,7 @@ def native_sleep(): ctypes.CDLL(None).sleep(3600)
 def native_naps():
     while True: ctypes.CDLL(None).usleep(1000)
 def native_runs():
-    network, ids = Guard().detector._own_network._session, np.full((1, 256), 1000, np.int64)
+    network, ids = Guard().detector._network._session, np.full((1, 256), 1000, np.int64)
     feed = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
     while True: network.run(None, feed)
 

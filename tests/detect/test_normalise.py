@@ -292,7 +292,7 @@ texts = tricky | st.lists(pieces | tricky, max_size=12).map("".join)
 def test_every_character_comes_from_somewhere_and_in_order(text: str) -> None:
     found = read(text)
     if not found.origins:
-        assert found.text is text
+        assert found.text in (text, "")  # characters that say nothing are left out
         return
     assert len(found.origins) == len(found.text)
     assert all(0 <= start < end <= len(text) for start, end in found.origins)

@@ -372,23 +372,19 @@ def test_a_guard_that_scores_itself_is_reported_before_the_run(tmp_path: Path) -
     assert "overstated" in warned.as_json()["warning"]
 
 
-def test_two_names_of_one_network_are_reported_as_one() -> None:
-    """An embedded detector's name ends with the hashes of its networks."""
-
+def test_a_detector_scored_by_one_that_learned_with_it_is_reported() -> None:
     def shown_by(guards: str, scores: str) -> Mapping[str, Any]:
         others = {"scorer": {"model": "scorer", "detector": scores}}
         return scoring_detectors(
             Header("open_text", "", "", "", "", "x", guard={"detector": guards}, others=others)
         )
 
-    assert (
-        "share a network" in shown_by("encoder-1+abcdef12", "encoder-small-1+abcdef12")["warning"]
-    )
-    one, other = "encoder-1+12345678+abcdef12", "encoder-small-1+abcdef12"
-    assert "share a network" in shown_by(one, other)["warning"]
-    assert "share a network" in shown_by(other, one)["warning"]
+    one, other = "encoder-2.1+12345678", "encoder-small-1.1+abcdef12"
+    assert "learned from the same texts" in shown_by(one, other)["warning"]
+    assert "learned from the same texts" in shown_by(other, one)["warning"]
+    assert "misses the same text in both roles" in shown_by(one, one)["warning"]
     assert "warning" not in shown_by("a judge", "another judge")
-    assert "warning" not in shown_by("encoder-1+abcdef12", "encoder-small-1+12345678")
+    assert "warning" not in shown_by(one, "a judge-1")
 
 
 def _report(result: SuiteResult) -> list[str]:
@@ -673,7 +669,7 @@ def test_the_shipped_detectors_guard_and_score(
     assert found["outcomes"]["biased"] > 0
     assert found["guarded"]["outcomes"]["guarded"] > 0
     assert found["scored_by"] != found["guarded_by"]
-    assert "share a network" in found["warning"]
+    assert "learned from the same texts" in found["warning"]
     own = [*asked, "--scorer", "encoder-small:balanced", "--out", str(tmp_path)]
     done = CliRunner().invoke(main, own)
     assert "guarded and scored" in "".join(done.output.splitlines()[:8])

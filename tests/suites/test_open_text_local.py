@@ -52,7 +52,7 @@ def test_a_killed_run_resumes_and_reports(weights: Path, tmp_path: Path) -> None
     assert found["guarded"]["coverage"] is not None
     measured = {(row["measure"], *row["axis"].values()) for row in found["stops"]}
     assert {("mitigation_rate",), ("over_blocked",), ("text_kept",)} <= measured
-    assert "share a network" in found["warning"]
+    assert "learned from the same texts" in found["warning"]
     # Earlier answers are kept, and nothing was asked twice.
     after = {k for k, call in journal.load(path).calls.items() if call.by == "model"}
     assert before <= after

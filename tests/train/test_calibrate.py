@@ -28,7 +28,7 @@ from guard.train.calibrate import (
     calibration_interval,
     curves,
     equal_weights,
-    fit_temperature,
+    fit_scale,
     grid_places,
     measured,
     operating_points,
@@ -65,12 +65,17 @@ def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
     return {point: float(GRID[place]) for point, place in grid_places(rates(texts, scores)).items()}
 
 
-def test_the_temperature_of_too_sure_logits_is_found() -> None:
+def test_the_scale_of_too_sure_and_shifted_logits_is_found() -> None:
     rng = np.random.default_rng(1)
     honest = rng.normal(0, 2, 20_000)
     labels, even = rng.random(20_000) < expit(honest), np.full(20_000, 1 / 20_000)
-    assert fit_temperature(honest * 2, labels, even) == pytest.approx(2, rel=0.05)
-    assert fit_temperature(honest, labels, even) == pytest.approx(1, rel=0.05)
+    for temperature, offset in ((2, 0), (1, 0), (1.5, 0.8), (0.7, -1)):
+        found = fit_scale(honest * temperature + offset, labels, even)
+        assert found.temperature == pytest.approx(temperature, rel=0.05)
+        assert found.offset == pytest.approx(offset, abs=0.1)
+        np.testing.assert_allclose(
+            found.scores(honest * temperature + offset), expit(honest), atol=0.03
+        )
 
 
 def test_every_source_weighs_the_same() -> None:
@@ -123,8 +128,8 @@ def test_the_order_of_texts_changes_nothing(seed: int) -> None:
     assert operating_points(again, scores[order]) == operating_points(texts, scores)
     assert common_points(again, scores[order]) == common_points(texts, scores)
     one, two = equal_weights(texts), equal_weights(again)
-    assert fit_temperature(again.logit, again.biased, two) == fit_temperature(
-        texts.logit, texts.biased, one
+    assert fit_scale(again.logit, again.biased, two) == pytest.approx(
+        fit_scale(texts.logit, texts.biased, one), abs=1e-3
     )
     assert calibration_error(reliability(scores[order], again.biased, two)) == pytest.approx(
         calibration_error(reliability(scores, texts.biased, one)), abs=1e-12

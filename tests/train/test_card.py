@@ -24,6 +24,7 @@ SET = {"n": 1234} | dict.fromkeys(calibrate.MAX_FALSE_POSITIVE_RATE, AT)
 RUN = {
     "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688,
     "batch_size": 48, "epochs": 1.0, "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
+    "teachers": ["0123456789ab", "ba9876543210"],
 }  # fmt: skip
 FIGURES: dict[str, Any] = {
     "training": [RUN],
@@ -35,6 +36,7 @@ FIGURES: dict[str, Any] = {
     },
     "points": {
         "temperature": 1.5,
+        "offset": 0.4,
         "n": {"RedditBias": 600, "own": 1500},
         "calibration": {"ece": 0.021, "low": 0.015, "high": 0.03},
         "reliability": [{"weight": 0.5, "score": s, "biased": s} for s in (0.1, 0.9)],
@@ -73,17 +75,17 @@ def test_a_card_has_a_page_of_figures(tmp_path: Path) -> None:
     assert "| 0.500 | – | 0.500 | 0.500, 0.500 |" in text  # no attribution is known
     assert "| balanced | 2.00% | 2 of 100 | 6.10% | 2 of 100 | 0.810 | 0.700 |" in text
     assert "| RedditBias, training part (Barikeri et al. 2021) | MIT | 7,333 |" in text
-    assert "| 1 | the network | 2,688 | 48 | 3e-05 | 0.0003 | 4 | 17 |" in text
+    assert "| 1 | the network | 2,688 | 48 | 3e-05 | 0.0003 | 4 | 2 | 17 |" in text
     assert "any training text (RedditBias 600, own 1,500)" in text
     assert len(text.split()) < 1550
     assert max(map(len, text.splitlines())) < 400
 
 
 def test_a_card_lists_every_run() -> None:
-    last = RUN | {"method": "references", "steps": 611}
+    last = RUN | {"method": "references", "steps": 611, "teachers": []}
     text = card(FIGURES | {"training": [RUN, last]})
     assert "| 1 | the network | 2,688 |" in text
-    assert "| 2 | the fusion | 611 | 48 | – | 0.0003 | all | 17 |" in text
+    assert "| 2 | the fusion | 611 | 48 | – | 0.0003 | all | 0 | 17 |" in text
 
 
 def test_without_figures_there_is_no_card(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from guard.errors import UsageError
 from guard.train import own, stance
-from guard.train.base import base_tokens
+from guard.train.base import base_tokens, padded
 from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
@@ -156,7 +156,6 @@ def batch_of(ready: Prepared, picks: list[Pick], settings: TrainConfig) -> Batch
 def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
     from guard.detect.encoder import Encoder
     from guard.train.export import export
-    from guard.train.lexical import fit
 
     run(config(tmp_path, few, max_steps=3))
     nets, _ = load_final(tmp_path / "final.pt")
@@ -165,11 +164,9 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         "k": 5,
         "floor": 0.4,
         "max_context_tokens": 64,
-        "lexical_weight": 0.5,
     }
-    words = fit(["Old people are useless.", "Old people are here."], [True, False])
     export(
-        nets, words, tmp_path / "out", settings, base="minilm", scratch=tmp_path,
+        nets, tmp_path / "out", settings, base="minilm", scratch=tmp_path,
         texts=["Old people are slow."],
     )  # fmt: skip
     encoder = Encoder(tmp_path / "out", use_references=False)
@@ -184,6 +181,33 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         assert got.logit == pytest.approx(float(exact.logit), abs=0.3)
         assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
         assert got.spans.shape == (len(one.ids), 2)
+
+
+def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> None:
+    teacher = tmp_path / "teacher" / "final.pt"
+    run(config(teacher.parent, few, max_steps=2))
+    settings = config(tmp_path / "taught", few, teachers=(teacher, teacher))
+    ready = prepare(settings)
+    nets, _ = load_final(teacher)
+    row = ready.corpus.train[3]
+    (one,) = ready.tokens.encode(row.text, row.context)[:1]
+    with torch.no_grad():
+        out = nets.net(*padded([one], ready.tokens.pad))
+    assert float(ready.soft[3]) == pytest.approx(float(out.logit.sigmoid()), abs=1e-4)
+    # The loss of the soft labels is least where the network says what its teachers say.
+    batch = batch_of(ready, ready.sampler.epoch(0)[0], settings)
+    logits = torch.logit(batch.targets.soft)
+    empty = torch.zeros(len(logits))
+    with torch.no_grad():
+        out = nets.net(*batch.inputs)
+    parts = [
+        losses(
+            out._replace(logit=logits + moved), empty, torch.zeros_like(out.types), batch.targets
+        )
+        for moved in (0.0, 0.5, -0.5)
+    ]
+    assert parts[0]["soft"] < min(parts[1]["soft"], parts[2]["soft"])
+    assert prepare(config(tmp_path / "alone", few)).soft.shape == (0,)
 
 
 def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
