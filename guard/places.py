@@ -13,6 +13,12 @@ Room = Literal["index", "benchmarks"]
 #: The embedded detectors, the default first; their folders of weights have these names.
 ENCODERS = ("encoder", "encoder-small")
 
+
+def detector_of(name: str) -> str:
+    """Return the detector of the weights ``DETECTOR-VERSION+HASH``."""
+    return name.rpartition("-")[0]
+
+
 _PACKAGE = Path(__file__).resolve().parent
 
 

@@ -208,7 +208,7 @@ class Encoder:
 
     @native
     def _embedding(self, text: str) -> Floats:
-        return self._network.run(self.tokens.encode(_encodable(text))[0]).embedding
+        return self.run(self.tokens.encode(_encodable(text))[0]).embedding
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads for calls with many windows: one per core, at most 8."""

@@ -42,7 +42,7 @@ class Settings:
     ``name`` is the detector's, ``version`` that of these weights. At most ``k`` references are
     used, none with a cosine below ``floor``. A score is
     ``sigmoid((network + references + lexical_weight * n-grams - offset) / temperature)``; weights
-    without n-grams have the weight 0, those before 2.1 the offset 0.
+    without n-grams have the weight 0, a file without ``offset`` has 0.
     ``operating_points`` has thresholds in [0, 1] by name and bias type; ``own_thresholds`` the most
     accurate threshold on the validation part of each source (none in ``encoder-small`` 1.1).
     ``languages`` are ISO 639-1 codes.
@@ -120,11 +120,11 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
                 f"recorded {hashes.get(name)}): {_REMEDY}."
             )
     settings = _settings(_json(contents[CONFIG], folder / CONFIG), folder)
+    if settings.lexical_weight and LEXICAL not in contents:
+        raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
     parts = [hashes[name] for name in (ONNX, TOKENIZER, TABLE) if name in hashes]
     own = hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
-    if settings.lexical_weight and LEXICAL not in contents:
-        raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
     return Weights(folder, settings, f"{settings.name}-{settings.version}+{own}"), contents
 
 

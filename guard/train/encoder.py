@@ -65,23 +65,24 @@ def prepare(config: TrainConfig) -> Prepared:
     return Prepared(corpus, tokens, index, Sampler(rows, config, lost), _taught(rows, config))
 
 
-# Rows of a batch of the teachers' passes.
-_BATCH = 256
+# Rows of one pass of a teacher.
+_TAUGHT_AT_ONCE = 256
 
 
 def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
-    """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers."""
+    """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers.
+
+    They read what training reads: of an overlong row its first part.
+    """
     found = torch.zeros(len(rows) if config.teachers else 0)
     for path in config.teachers:
         nets, content = load_final(path)
-        net, tokens = (
-            nets.net.to(config.device),
-            base_tokens(content["settings"]["base"], config.max_context_tokens),
-        )
+        net = nets.net.to(config.device)
+        tokens = base_tokens(content["settings"]["base"], config.max_context_tokens)
         encoded = [tokens.encode(row.text, row.context)[0] for row in rows]
         order = sorted(range(len(rows)), key=lambda i: len(encoded[i].ids))
-        for start in range(0, len(order), _BATCH):
-            some = order[start : start + _BATCH]
+        for start in range(0, len(order), _TAUGHT_AT_ONCE):
+            some = order[start : start + _TAUGHT_AT_ONCE]
             inputs = padded([encoded[i] for i in some], tokens.pad)
             with torch.no_grad(), autocast(config.device, config.bf16):
                 logits = net(*(part.to(config.device) for part in inputs)).logit

@@ -256,12 +256,11 @@ def export_sentence_model(nets: Nets, folder: Path, base: BaseName) -> None:
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """Write ``config.json`` and renew the manifest.
+    """Write ``config.json`` and renew the manifest; ``config`` has ``name`` and ``version``.
 
     Scores are unscaled and thresholds are one half until calibration has found better ones.
     """
     content = {
-        "name": "encoder",
         "dim": DIM,
         "languages": ["en"],
         "temperature": 1.0,

@@ -14,7 +14,10 @@ from guard.train import checkpoint
 
 
 class Progress(NamedTuple):
-    """The report of one training step; steps count from 1."""
+    """The report of one training step; steps count from 1.
+
+    ``loss`` stays a tensor: reading it would make each step wait for the GPU.
+    """
 
     step: int
     steps: int

@@ -17,7 +17,7 @@ from scipy.special import logit  # type: ignore[import-untyped]
 
 from guard.core import Guard, highest
 from guard.detect.encoder import Encoder
-from guard.detect.network import Network, Pass
+from guard.detect.network import Pass
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import CONFIG, ONNX, TABLE
 from guard.errors import UsageError
@@ -211,7 +211,7 @@ def network_figures(
     comments: ``ms`` is the median time of one pass on one thread, ``logit`` the mean absolute
     difference, ``flips`` the share of changed signs.
     """
-    encoder, stored = Encoder(folder, use_references=False), Network(folder / ONNX)
+    encoder = Encoder(folder, use_references=False)
     short = [text for text in comments if len(text) < 300]
     texts = sorted(short, key=lambda t: share(t, "parity"))[:400]
     seconds, logits = [], []
@@ -220,18 +220,18 @@ def network_figures(
         with torch.no_grad():
             exact = nets.net(*padded(whole, tokens.pad)).logit
         started = time.perf_counter()
-        encoder.run(one)
+        found = encoder.run(one)
         seconds.append(time.perf_counter() - started)
-        logits.append((stored.run(one).logit, float(exact)))
-    found, exact = np.array(logits).T
+        logits.append((found.logit, float(exact)))
+    stored, exact = np.array(logits).T
     return {
         "parameters": sum(p.numel() for p in nets.parameters()),
         "layers": nets.net.encoder.config.num_hidden_layers,
         "bytes": sum(f.stat().st_size for f in (folder / ONNX, folder / TABLE) if f.exists()),
         "ms": 1000 * statistics.median(seconds),
         "n": len(texts),
-        "logit": float(np.abs(found - exact).mean()),
-        "flips": float(((found > 0) != (exact > 0)).mean()),
+        "logit": float(np.abs(stored - exact).mean()),
+        "flips": float(((stored > 0) != (exact > 0)).mean()),
     }
 
 

@@ -26,7 +26,7 @@ def restore(folder: Path, to: Path) -> Path:
 
     Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
     from what was trained. The file's ``settings`` and ``before`` are the runs that the release's
-    ``figures.json`` records. N-grams and thresholds are not restored.
+    ``figures.json`` records. Thresholds are not restored, nor the n-grams of `encoder-small`.
 
     Raises WeightsError if the weights are missing or damaged, UsageError if the record of their
     training is, or if they are of another network.

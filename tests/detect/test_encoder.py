@@ -18,7 +18,7 @@ from guard.evaluate.baselines import terms_for
 from guard.evaluate.metrics import Figure
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
-from guard.places import ENCODERS
+from guard.places import ENCODERS, detector_of
 from guard.policy import Policy
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
@@ -228,15 +228,15 @@ def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Figure]:
 
 
 # By detector: RedditBias's least accuracy and AUROC, and the most false positives among the
-# assistant's sentences. `encoder` has .830, .910 and .0089.
+# assistant's sentences. `encoder` has .833, .911 and .0039.
 LEAST = {"encoder": (0.82, 0.9), "encoder-small": (0.785, 0.88)}
-MOST = {"encoder": 0.0070, "encoder-small": 0.0070}
+MOST = 0.0070
 
 
 @needs_data
 def test_quality_on_redditbias(measured: Encoder) -> None:
     found = figures_of(measured, "redditbias", DATA)
-    accuracy, auroc = LEAST[measured.name.rpartition("-")[0]]
+    accuracy, auroc = LEAST[detector_of(measured.name)]
     assert found["accuracy"].n > 1700
     assert found["accuracy"].value >= accuracy
     assert found["auroc"].value >= auroc
@@ -245,7 +245,7 @@ def test_quality_on_redditbias(measured: Encoder) -> None:
 def test_quality_on_harmless_assistant_sentences(measured: Encoder) -> None:
     found = figures_of(measured, "assistant", DATA)
     assert found["false_positive_rate"].n > 1000
-    assert found["false_positive_rate"].value <= MOST[measured.name.rpartition("-")[0]]
+    assert found["false_positive_rate"].value <= MOST
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:

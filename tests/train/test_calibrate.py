@@ -1,4 +1,4 @@
-"""Temperature, operating points and the figures they rest on."""
+"""Scale of the scores, operating points and the figures they rest on."""
 
 from __future__ import annotations
 

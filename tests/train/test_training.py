@@ -184,22 +184,26 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
 
 
 def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> None:
-    teacher = tmp_path / "teacher" / "final.pt"
-    run(config(teacher.parent, few, max_steps=2))
-    settings = config(tmp_path / "taught", few, teachers=(teacher, teacher))
+    teachers = tuple(tmp_path / str(seed) / "final.pt" for seed in (3, 4))
+    for seed, teacher in enumerate(teachers, start=3):
+        run(config(teacher.parent, few, max_steps=2, seed=seed, head_lr=0.01))
+    settings = config(tmp_path / "taught", few, teachers=teachers)
     ready = prepare(settings)
-    nets, _ = load_final(teacher)
-    row = ready.corpus.train[3]
-    (one,) = ready.tokens.encode(row.text, row.context)[:1]
-    with torch.no_grad():
-        out = nets.net(*padded([one], ready.tokens.pad))
-    assert float(ready.soft[3]) == pytest.approx(float(out.logit.sigmoid()), abs=1e-4)
+    both = [load_final(teacher)[0] for teacher in teachers]
+    for place in range(0, len(ready.corpus.train), 7):
+        row = ready.corpus.train[place]
+        inputs = padded(ready.tokens.encode(row.text, row.context)[:1], ready.tokens.pad)
+        with torch.no_grad():
+            logits = [float(nets.net(*inputs).logit) for nets in both]
+        assert abs(logits[0] - logits[1]) > 1e-3
+        mean = torch.tensor(sum(logits) / 2).sigmoid()
+        assert float(ready.soft[place]) == pytest.approx(float(mean), abs=1e-4)
     # The loss of the soft labels is least where the network says what its teachers say.
     batch = batch_of(ready, ready.sampler.epoch(0)[0], settings)
     logits = torch.logit(batch.targets.soft)
     empty = torch.zeros(len(logits))
     with torch.no_grad():
-        out = nets.net(*batch.inputs)
+        out = both[0].net(*batch.inputs)
     parts = [
         losses(
             out._replace(logit=logits + moved), empty, torch.zeros_like(out.types), batch.targets
