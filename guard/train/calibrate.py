@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.special import expit  # type: ignore[import-untyped]
 
+from guard.errors import UsageError
 from guard.intervals import exact, percentile
 from guard.verdict import BIAS_TYPES, BiasType
 
@@ -84,6 +85,10 @@ def equal_weights(texts: Judged) -> Floats:
     return found
 
 
+# Of the temperature and of the offset.
+_SCALE_LIMITS = ((0.5, 5.0), (-10.0, 10.0))
+
+
 class Scale(NamedTuple):
     """A score is ``sigmoid((logit - offset) / temperature)`` (Platt 1999, equation 1)."""
 
@@ -97,13 +102,25 @@ class Scale(NamedTuple):
 
 
 def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
-    """Return the scale with the least weighted log loss; temperatures are from 0.5 to 5."""
+    """Return the scale with the least weighted log loss; temperatures are from 0.5 to 5.
+
+    Raises UsageError if the texts do not determine it: one label only, a logit that is no number,
+    or a loss that falls up to a limit.
+    """
     sign = np.where(biased, -1.0, 1.0)
 
     def loss(at: Floats) -> float:
         return float(weights @ np.logaddexp(0, sign * (logits - at[1]) / at[0]))
 
-    found = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=[(0.5, 5), (-10, 10)])
+    weights = weights / weights.sum()
+    found = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=_SCALE_LIMITS)
+    inside = all(low < x < high for x, (low, high) in zip(found.x, _SCALE_LIMITS, strict=True))
+    both = biased.any() and not biased.all()
+    if not (both and np.isfinite(logits).all() and found.success and inside):
+        raise UsageError(
+            f"The scores of {len(logits)} validation texts cannot be calibrated: biased and "
+            "harmless ones must overlap, and be many. Use more --data or train longer."
+        )
     return Scale(*(round(float(x), 4) for x in found.x))
 
 

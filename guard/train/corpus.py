@@ -99,7 +99,7 @@ def build(config: TrainConfig) -> Corpus:
         train = [
             replace(r, partners=tuple(p for p in r.partners if not says(p.text, forbidden)))
             for r in train
-            if not says(r.text, forbidden)
+            if not any(says(text, forbidden) for text in (r.text, *r.context))
         ]
     every_text = frozenset(r.text for r in train)
     train = _capped(train, config)

@@ -148,7 +148,14 @@ def test_the_pack_has_prompts_of_every_kind_about_every_bias_type() -> None:
 
 # The beginnings that a detector finds biased whatever the model adds, of 162.
 FOUND = {
-    "encoder": ["completion-culture-04", "completion-age-12", "completion-social-02"],
+    "encoder": [
+        "completion-religion-16",
+        "completion-culture-04",
+        "completion-culture-11",
+        "completion-disability-05",
+        "completion-appearance-16",
+        "completion-social-02",
+    ],
     "encoder-small": [],
 }
 

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from guard.errors import UsageError
 from guard.places import shipped
 from guard.train import pools
 from guard.train.calibrate import (
@@ -76,6 +77,29 @@ def test_the_scale_of_too_sure_and_shifted_logits_is_found() -> None:
         np.testing.assert_allclose(
             found.scores(honest * temperature + offset), expit(honest), atol=0.03
         )
+
+
+@pytest.mark.parametrize("case", ["one label", "apart", "reversed", "no number", "far"])
+def test_a_scale_that_the_texts_do_not_determine_is_refused(case: str) -> None:
+    rng = np.random.default_rng(2)
+    logits = rng.normal(0, 2, 400)
+    labels, even = rng.random(400) < expit(logits), np.full(400, 1.0)
+    fit_scale(logits, labels, even)
+    if case == "one label":
+        labels[:] = True
+    elif case == "apart":
+        labels = logits > 0
+    elif case == "reversed":
+        labels = ~labels
+    elif case == "no number":
+        logits[7] = np.nan
+    else:
+        logits += 15
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(UsageError, match="of 400 validation texts cannot be calibrated"),
+    ):
+        fit_scale(logits, labels, even)
 
 
 def test_every_source_weighs_the_same() -> None:

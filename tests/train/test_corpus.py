@@ -70,6 +70,9 @@ def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: P
     assert len(forbidden) > 7000
     texts = {t for r in corpus.train for t in (r.text, *(p.text for p in r.partners))}
     assert not any(says(t, forbidden) for t in texts)
+    contexts = {c for r in corpus.train for c in r.context}
+    assert contexts
+    assert not any(says(t, forbidden) for t in contexts)
     for row in corpus.train:
         assert row.source in ("invented", "renamed", "bare") or not validates(row.family)
     assert not {fold(s.text) for s in corpus.statements} & forbidden
@@ -77,8 +80,9 @@ def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: P
 
 def test_a_quota_takes_whole_pairs(tmp_path: Path) -> None:
     config = TrainConfig(
-        work=tmp_path, data=None, statements=STATEMENTS, invented=6, quotas={"pairs": 1001}
-    )
+        work=tmp_path, data=None, statements=STATEMENTS, invented=6, epochs=1,
+        quotas={"pairs": 1001},
+    )  # fmt: skip
     few, many = (
         Counter(r.family for r in rows if r.source == "pairs")
         for rows in (build(config).train, own_rows())
