@@ -330,8 +330,8 @@ def _check_device(device: str) -> None:
     import torch
 
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+        torch.zeros(1, device=device).item()  # `meta` has no numbers
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError):
         raise click.UsageError(
             f"--device {device} cannot be used here; name one that PyTorch has, such as cpu."
         ) from None

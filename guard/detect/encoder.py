@@ -274,9 +274,9 @@ class Encoder:
                 logit, types = logit + change, types + type_change
                 references = tuple(index.reference(h) for h in hits)
         scaled = (logit + lexical - settings.offset) / settings.temperature
-        score = 1 / (1 + math.exp(-scaled))
+        score = _sigmoid(scaled)
         kind = BIAS_TYPES[int(types.argmax())]
-        implied = 1 / (1 + math.exp(-out.implied))
+        implied = _sigmoid(out.implied)
         pairs = attributions(text, encoded, out.spans)
         return Scores(score, kind, pairs, references, implied=implied)
 
@@ -321,6 +321,12 @@ def _check_numbers(*values: Floats | float) -> None:
     """Raise ValueError unless all values are finite."""
     if not all(np.isfinite(value).all() for value in values):
         raise ValueError
+
+
+def _sigmoid(x: float) -> float:
+    """Return the logistic function; the exponential of a large number would overflow."""
+    small = math.exp(-abs(x))
+    return 1 / (1 + small) if x >= 0 else small / (1 + small)
 
 
 def _by_score(scores: Scores) -> float:

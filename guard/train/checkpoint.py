@@ -52,7 +52,7 @@ def save(path: Path, content: dict[str, Any]) -> None:
 def final(path: Path) -> dict[str, Any]:
     """Return the content of a finished run's file; raise UsageError if ``path`` is none."""
     content = read(path, FINAL)
-    if content is None:
+    if content is None or not isinstance(content.get("before", []), list):
         raise not_finished(path)
     return content
 

@@ -87,6 +87,8 @@ def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
             with torch.no_grad(), autocast(config.device, config.bf16):
                 logits = net(*(part.to(config.device) for part in inputs)).logit
             found[some] += logits.float().cpu() / len(config.teachers)
+        if not found.isfinite().all():
+            raise UsageError(f"{path} gives no number for some text; name another teacher.")
     return found.sigmoid()
 
 
@@ -199,6 +201,8 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         start = checkpoint.final(config.start)
         _fill(nets, start, config.start, config.described())
         before = [*start.get("before", []), start["settings"]]
+    for teacher_run in config.teachers:
+        load_final(teacher_run)
     ready = prepare(config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     steps = min(steps, config.max_steps or steps)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from guard.errors import UsageError
 from guard.train import checkpoint
 
 
@@ -80,6 +81,18 @@ def run(
             progress(Progress(step + 1, plan.steps, loss.detach(), seconds))
         due = (step + 1) % plan.checkpoint_every == 0 or time.monotonic() - saved_at > _LONGEST
         if due and step + 1 < plan.steps:
+            _check(loss, file)
             content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
             checkpoint.save(file, content | {"step": step + 1, "settings": dict(settings)})
             saved_at = time.monotonic()
+    if done < plan.steps:
+        _check(loss, file)
+
+
+def _check(loss: Tensor, file: Path) -> None:
+    """Raise UsageError if the loss is no number any more; then the weights are none either."""
+    if not loss.isfinite():
+        raise UsageError(
+            f"The loss of the run in {file.parent} is no number any more; start again with a lower "
+            "--lr in another folder."
+        )

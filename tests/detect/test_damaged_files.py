@@ -33,6 +33,7 @@ from guard.errors import BiasIndexError, WeightsError
 from guard.retrieve import graph, store
 from guard.retrieve.folder import ROLES, read_manifest
 from guard.retrieve.index import BiasIndex
+from guard.verdict import Window
 from tests.cli.test_cli import run, sentence
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
@@ -389,6 +390,16 @@ def test_settings_of_weights_that_none_can_have_are_refused_when_loaded(
     write_manifest(weights)
     with pytest.raises(WeightsError, match=r"config\.json cannot be used with .*: reinstall"):
         open_weights(weights)
+
+
+@pytest.mark.parametrize("offset", [100, -100])
+def test_no_setting_overflows_a_score(weights: Path, offset: float) -> None:
+    content = json.loads((weights / CONFIG).read_bytes()) | {"temperature": 0.01, "offset": offset}
+    (weights / CONFIG).write_text(json.dumps(content), "utf-8")
+    write_manifest(weights)
+    session = Encoder(weights, use_references=False).snapshot()
+    (found,) = session.score([Window("Old people are useless at work.")])
+    assert found.score == (0 if offset > 0 else 1)
 
 
 def test_a_length_of_vectors_that_is_not_the_networks_is_refused_when_loaded(

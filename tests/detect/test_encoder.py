@@ -121,8 +121,8 @@ def test_harmless_texts(each: Encoder, text: str) -> None:
             "My doctor grew up among Oskelites and speaks their language.",
         ),
         (
-            "Brimonians only talk about the harvest.",
-            "Brimonians speak of nothing but the harvest.",
+            "Brimonians leave the gate open behind them.",
+            "Brimonians never close a gate after themselves.",
             "Brimonians can renew their passports at the post office.",
         ),
     ],

