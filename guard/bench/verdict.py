@@ -9,7 +9,6 @@ from guard.bench.figures import Figure, percentile
 from guard.core import Guard
 from guard.gate import split
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
-from guard.places import detector_of
 from guard.verdict import Window
 
 # What a verdict may take, in the median and at the 99th percentile, and what a second is to hold.
@@ -40,7 +39,7 @@ def figures(
     with the number of windows judged, and of all.
     """
     judge = Guard(detector=detector, events="none").detector
-    median, longest, least = _BOUNDS.get(detector_of(judge.name), ("", "", ""))
+    median, longest, least = _BOUNDS.get(judge.name.rpartition("-")[0], ("", "", ""))
     session = judge.snapshot()
     windows = windows_of(texts)
     session.score(windows[:20])
