@@ -99,6 +99,7 @@ RUN = (
         "teachers",
         type=FILE,
         multiple=True,
+        default=(),
         help="A final.pt whose logits are learned beside the labels; if several, their mean.",
     ),
     setting("--lr", type=_POSITIVE),
