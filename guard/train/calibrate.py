@@ -105,7 +105,7 @@ def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
     """Return the scale with the least weighted log loss; temperatures are from 0.5 to 5.
 
     Raises UsageError if the texts do not determine it: one label only, a logit that is no number,
-    or a loss that falls up to a limit.
+    or an offset at its limit.
     """
     sign = np.where(biased, -1.0, 1.0)
 
@@ -114,12 +114,12 @@ def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
 
     weights = weights / weights.sum()
     found = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=_SCALE_LIMITS)
-    inside = all(low < x < high for x, (low, high) in zip(found.x, _SCALE_LIMITS, strict=True))
+    inside = abs(found.x[1]) < _SCALE_LIMITS[1][1]
     both = biased.any() and not biased.all()
     if not (both and np.isfinite(logits).all() and found.success and inside):
         raise UsageError(
-            f"The scores of {len(logits)} validation texts cannot be calibrated: biased and "
-            "harmless ones must overlap, and be many. Use more --data or train longer."
+            f"The scores of {len(logits)} validation texts cannot be calibrated: their "
+            "labels or logits do not allow it. Use more --data or train longer."
         )
     return Scale(*(round(float(x), 4) for x in found.x))
 
