@@ -40,14 +40,13 @@ STATEMENTS = click.option(
     help="Statements of the training-time index; by default the shipped ones.",
 )
 SEED = setting("--seed", type=int)
-BF16 = setting(
-    "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."
-)
 # How a run computes.
 MACHINE = (
     setting("--threads", type=COUNT, help="Threads of the processor."),
     setting("--device", help="What to train on, by PyTorch's name: cpu, cuda, cuda:1."),
-    BF16,
+    setting(
+        "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."
+    ),
 )
 # The options of the run that trains the fusion with references.
 FUSION = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,16 +157,21 @@ def autocast(device: str, bf16: bool) -> torch.autocast:
 _BATCH = 128
 
 
+def passes(encoded: Sequence[Encoded]) -> Iterator[list[int]]:
+    """Yield the positions of the inputs of each pass: like lengths together, the short first."""
+    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids))
+    for start in range(0, len(order), _BATCH):
+        yield order[start : start + _BATCH]
+
+
 def teacher(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
     tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval().to(device)
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]
-        order = sorted(range(len(texts)), key=lambda i: len(encoded[i].ids))
         out = np.zeros((len(texts), model.config.hidden_size), np.float32)
-        for start in range(0, len(order), _BATCH):
-            chosen = order[start : start + _BATCH]
+        for chosen in passes(encoded):
             with torch.no_grad(), autocast(device, bf16):
                 found = pooled(model, [encoded[i] for i in chosen], tokens.pad)
                 out[chosen] = found.float().cpu().numpy()

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import BASES, autocast, base_model, base_tokens, padded, teacher
+from guard.train.base import BASES, autocast, base_model, base_tokens, padded, passes, teacher
 from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
@@ -65,10 +65,6 @@ def prepare(config: TrainConfig) -> Prepared:
     return Prepared(corpus, tokens, index, Sampler(rows, config, lost), _taught(rows, config))
 
 
-# Rows of one pass of a teacher.
-_TAUGHT_AT_ONCE = 256
-
-
 def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers.
 
@@ -80,9 +76,7 @@ def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
         net = nets.net.to(config.device)
         tokens = base_tokens(content["settings"]["base"], config.max_context_tokens)
         encoded = [tokens.encode(row.text, row.context)[0] for row in rows]
-        order = sorted(range(len(rows)), key=lambda i: len(encoded[i].ids))
-        for start in range(0, len(order), _TAUGHT_AT_ONCE):
-            some = order[start : start + _TAUGHT_AT_ONCE]
+        for some in passes(encoded):
             inputs = padded([encoded[i] for i in some], tokens.pad)
             with torch.no_grad(), autocast(config.device, config.bf16):
                 logits = net(*(part.to(config.device) for part in inputs)).logit
@@ -202,7 +196,7 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         _fill(nets, start, config.start, config.described())
         before = [*start.get("before", []), start["settings"]]
     for teacher_run in config.teachers:
-        load_final(teacher_run)
+        load_final(teacher_run)  # a damaged one is refused now, and not after that hour
     ready = prepare(config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     steps = min(steps, config.max_steps or steps)
