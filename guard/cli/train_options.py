@@ -84,10 +84,6 @@ RUN = (
         type=click.Choice(["fused", "none"]),
         help="Whether the network sees statements of the index; only `fused` can be released.",
     ),
-    setting("--contrast/--no-contrast", help="Order the halves of minimal pairs within a batch."),
-    setting(
-        "--bags/--no-bags", help="Multiple instances: a text's label is that of its top segment."
-    ),
     click.option(
         "--quotas",
         type=FILE,

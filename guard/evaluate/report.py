@@ -92,7 +92,7 @@ def notes(result: Result) -> list[str]:
     if near["yes"] or near["no"]:
         n = near["yes"] + near["no"]
         share = f"{near['yes']} of {n} ({near['yes'] / n:.1%})"
-        found.append(f"Near-duplicates of EMGSD's training texts: {share}.")
+        found.append(f"Near-duplicates of training texts: {share}.")
     if result.types == "paper":
         found.append("Types are the paper's seven: age and appearance count as social.")
     if data.skipped:

@@ -71,6 +71,10 @@ class Dataset:
     known: Source | None = None
 
 
+_NEAR_RULE = (
+    "A near-duplicate shares half or more of its word 4-grams with one training text of the same "
+    "source."
+)
 _TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
 
 SOURCES: dict[str, Source] = {
@@ -81,9 +85,12 @@ SOURCES: dict[str, Source] = {
             registry.REDDITBIAS,
             "RedditBias comments",
             "Label bias_sent; rows without it are left out. Acceptable groups and attributes are "
-            "the dimension's terms that occur in the comment.",
+            "the dimension's terms that occur in the comment. " + _NEAR_RULE,
             lambda data: partial(
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
+            ),
+            lambda data, examples: _without_near(
+                _nearness(data, examples, registry.REDDITBIAS_TRAIN, lambda row: row.comment)
             ),
             validated=True,
         ),
@@ -94,9 +101,12 @@ SOURCES: dict[str, Source] = {
             "Pair order: sent_more scores strictly above sent_less. Classification, pairs of the "
             "stereo direction alone: sent_more is biased, sent_less is not (half of the texts; the "
             "paper's own protocol is not published). The counterpart often carries the same "
-            "attribute for another group, which bounds a judge of single sentences below 1.",
+            "attribute for another group, which bounds a judge of single sentences below 1. "
+            "Near-duplicates are those of EMGSD's training texts.",
             lambda data: adapters.crows_pairs,
-            lambda data, examples: _nearness(data, examples),
+            lambda data, examples: _nearness(
+                data, examples, registry.EMGSD_TRAIN, lambda row: row.text
+            ),
         ),
         Source(
             "toxicbias",
@@ -110,13 +120,11 @@ SOURCES: dict[str, Source] = {
             registry.EMGSD,
             "EMGSD",
             "Category stereotype against neutral and unrelated. Attribute F1 over the words "
-            "between === of stereotypes. A near-duplicate shares half or more of its word 4-grams "
-            "with one training text.",
+            "between === of stereotypes. " + _NEAR_RULE,
             lambda data: adapters.emgsd,
-            lambda data, examples: [
-                replace(e, parts=(*e.parts, FAR)) if e.axes.get(NEAR) == "no" else e
-                for e in _nearness(data, examples)
-            ],
+            lambda data, examples: _without_near(
+                _nearness(data, examples, registry.EMGSD_TRAIN, lambda row: row.text)
+            ),
             validated=True,
         ),
         Source(
@@ -341,20 +349,26 @@ def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example
     return [e for e in examples if (e.unit or e.id) in chosen]
 
 
-def _nearness(data: Path, examples: list[Example]) -> list[Example]:
-    """Add an axis: whether a text is a near-duplicate of one of EMGSD's training texts.
+def _nearness(
+    data: Path, examples: list[Example], training: DatasetFile[Any], text: Callable[[Any], str]
+) -> list[Example]:
+    """Add an axis: whether a text is a near-duplicate of one in a file of training texts.
 
     All variants of a unit count as one if any is. No axis is added if the file is missing.
     """
-    if not (data / registry.EMGSD_TRAIN.file).is_file():
+    if not (data / training.file).is_file():
         return examples
-    training = (record.text for record in registry.EMGSD_TRAIN.training(data))
-    far = far_from([e.text for e in examples], training)
+    far = far_from([e.text for e in examples], map(text, training.training(data)))
     near = {e.unit or e.id for e, f in zip(examples, far, strict=True) if not f}
     return [
         replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
         for e in examples
     ]
+
+
+def _without_near(examples: list[Example]) -> list[Example]:
+    """Add the part without near-duplicates."""
+    return [replace(e, parts=(*e.parts, FAR)) if e.axes.get(NEAR) == "no" else e for e in examples]
 
 
 def _unseen(examples: list[Example]) -> list[Example]:

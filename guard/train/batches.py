@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -17,7 +15,6 @@ from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler
 from guard.train.model import Targets
 from guard.train.references import TrainIndex
-from guard.train.rows import BAGGED, PAIRED, TrainingRow
 from guard.verdict import BIAS_TYPES
 
 
@@ -44,37 +41,6 @@ class Batch(NamedTuple):
     targets: Targets
 
 
-def _families(rows: Sequence[TrainingRow], sources: Collection[str]) -> list[list[int]]:
-    """Return the positions of the rows of each family."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        if row.source in sources:
-            found[row.family].append(i)
-    return list(found.values())
-
-
-def twins(rows: Sequence[TrainingRow]) -> list[tuple[int, int]]:
-    """Return the (biased, harmless) positions of rows that are variants of one sentence."""
-    return [
-        (i, j) for ids in _families(rows, PAIRED) for i in ids for j in ids
-        if rows[i].biased and not rows[j].biased
-    ]  # fmt: skip
-
-
-def bags(rows: Sequence[TrainingRow]) -> Tensor:
-    """Return for each row the number of the text it is a segment of, -1 if it is no segment.
-
-    Numbers count from 0 in order. A biased text whose annotated segment is missing is no bag.
-    """
-    whole = [
-        ids for ids in _families(rows, BAGGED) if len(ids) > 1 and any(rows[i].known for i in ids)
-    ]
-    out = torch.full((len(rows),), -1)
-    for number, ids in enumerate(whole):
-        out[ids] = number
-    return out
-
-
 def make_batch(
     ready: Prepared, picks: list[Pick], rng: random.Random, config: TrainConfig
 ) -> Batch:
@@ -86,8 +52,6 @@ def make_batch(
     fused = config.references == "fused"
     hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))
     rows = [ready.corpus.train[i] for i in ids]
-    # Two copies of a family in one batch are two families: neither completes the other.
-    rows = [replace(r, family=f"{r.family}#{p.copy}") for r, p in zip(rows, picks, strict=True)]
     encoded = [ready.tokens.encode(r.text, p.context)[0] for r, p in zip(rows, picks, strict=True)]
     inputs = padded(encoded, ready.tokens.pad)
     spans = torch.zeros(*inputs[0].shape, 2)
@@ -107,8 +71,6 @@ def make_batch(
         embedding=torch.from_numpy(ready.index.vectors[ids]),
         implied=torch.tensor([-1.0 if r.implied is None else float(r.implied) for r in rows]),
         soft=ready.soft[ids] if len(ready.soft) else ready.soft,
-        twins=torch.tensor(twins(rows) if config.contrast else [], dtype=torch.long).reshape(-1, 2),
         known=torch.tensor([float(r.known) for r in rows]),
-        bags=bags(rows) if config.bags else torch.full((len(rows),), -1),
     )
     return Batch(inputs, tuple(map(torch.from_numpy, hits)), targets)

@@ -63,8 +63,6 @@ class TrainConfig:
         method: what is trained: all weights, adapters and heads, or only the fusion with references
             after the map to sentence vectors is fitted again.
         references: whether the fusion sees statements of the training-time index.
-        contrast: whether the halves of a minimal pair share a batch, which orders their logits.
-        bags: whether the label of a text of several segments is that of its highest segment.
         context: whether a segment is shown with those before it.
         foreign: share of the segments without context that get unrelated sentences as context.
         epochs, max_steps: the length of the run; an epoch has the rows of ``quotas``.
@@ -97,8 +95,6 @@ class TrainConfig:
     embedder: Path | None = None
     method: Literal["full", "lora", "references"] = "full"
     references: Literal["fused", "none"] = "fused"
-    contrast: bool = True
-    bags: bool = True
     context: bool = True
     foreign: float = 0.15
     seed: int = 17

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import BAGGED, PAIRED, Statement, TrainingRow, fold, share, validates
+from guard.train.rows import SEGMENTED, Statement, TrainingRow, fold, share, validates
 
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
@@ -142,7 +142,7 @@ def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
     selected = []
     for row in rows:
         # "I agree." is a segment of many texts, each of which has a label as a whole.
-        inside = row.family if row.source in BAGGED else ""
+        inside = row.family if row.source in SEGMENTED else ""
         key = (fold(row.text), row.context, inside)
         if key not in seen and key[0]:
             seen.add(key)
@@ -151,14 +151,10 @@ def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
 
 
 class Pick(NamedTuple):
-    """A row of an epoch, with the context it is shown in this time.
-
-    ``copy`` counts, from 0, how often its epoch has shown it before.
-    """
+    """A row of an epoch, with the context it is shown in this time."""
 
     row: int
     context: tuple[str, ...]
-    copy: int = 0
 
 
 class Sampler:
@@ -196,33 +192,17 @@ class Sampler:
         rng.shuffle(chosen)
         picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
-        units = self._units(picks)
         order: list[Pick] = []
-        for start in range(0, len(units), size * 32):
+        for start in range(0, len(picks), size * 32):
             # Padding costs as much as text: rows of like length share a batch.
-            block = sorted(units[start : start + size * 32], key=self._length)
-            order += [pick for unit in block for pick in unit]
+            order += sorted(picks[start : start + size * 32], key=self._length)
         # Cut across blocks, so that every batch but the last is full and none is left over.
         batches = [order[b : b + size] for b in range(0, len(order), size)]
         rng.shuffle(batches)
         return batches
 
-    def _units(self, picks: list[Pick]) -> list[list[Pick]]:
-        """Keep together what a batch compares: variants of a sentence, segments of a text."""
-        seen: Counter[int] = Counter()
-        units: dict[tuple[str, int], list[Pick]] = {}
-        for n, pick in enumerate(picks):
-            row, copy = self._rows[pick.row], seen[pick.row]
-            bagged = self._config.bags and row.source in BAGGED
-            together = bagged or (self._config.contrast and row.source in PAIRED)
-            # Repeats of a row in one epoch stay apart: they would be the same step twice.
-            key = (row.family, copy) if together else (f"#{n}", 0)
-            seen[pick.row] += 1
-            units.setdefault(key, []).append(pick._replace(copy=copy))
-        return list(units.values())
-
-    def _length(self, unit: list[Pick]) -> int:
-        return max(len(self._rows[p.row].text) + sum(map(len, p.context)) for p in unit)
+    def _length(self, pick: Pick) -> int:
+        return len(self._rows[pick.row].text) + sum(map(len, pick.context))
 
     def _context(self, row: TrainingRow, rng: random.Random) -> tuple[str, ...]:
         """Return the row's own context, or sometimes an unrelated one, which must not matter."""

@@ -151,41 +151,18 @@ class Targets(NamedTuple):
     embedding: Tensor  # (n, d) the teacher's
     implied: Tensor  # (n,) 0/1, -1 where unknown
     soft: Tensor  # (n,) the teachers' probability of "biased", or (0,) without teachers
-    twins: Tensor  # (m, 2) rows of which the first is to score above the second
-    known: Tensor  # (n,) 1, 0 where the label is that of the row's bag alone
-    bags: Tensor  # (n,) number of the text that the row is a segment of, or -1
+    known: Tensor  # (n,) 1, 0 where the label is unknown
 
 
-# How far the highest segment of a text outweighs the others in its bag, and how much a segment's
-# own label counts beside the bag's.
-_SHARPNESS = 2.0
-_OWN_SHARE = 0.5
-
-
-def _bias_loss(logits: Tensor, labels: Tensor, known: Tensor, bags: Tensor) -> Tensor:
-    r"""Return the mean log loss of rows and of bags.
-
-    A bag's logit is :math:`\tfrac1s \log \sum_i e^{s z_i}`, a smooth maximum over its segments: a
-    text is as biased as its highest segment, which is how the guard reads it.
-    """
+def _bias_loss(logits: Tensor, labels: Tensor, known: Tensor) -> Tensor:
+    """Return the mean log loss of the rows whose label is known."""
     single = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-    weight = known * torch.where(bags >= 0, _OWN_SHARE, 1.0)
-    total, count = (single * weight).sum(), weight.sum()
-    if len(bags) and int(bags.max()) >= 0:
-        number = int(bags.max()) + 1
-        inside = bags[None, :] == torch.arange(number, device=bags.device)[:, None]
-        spread = (_SHARPNESS * logits)[None, :].masked_fill(~inside, -torch.inf)
-        highest = spread.logsumexp(dim=1) / _SHARPNESS
-        label = (inside * labels[None, :]).amax(dim=1)
-        total = total + F.binary_cross_entropy_with_logits(highest, label, reduction="sum")
-        count = count + number
-    return total / count.clamp(min=1)
+    return (single * known).sum() / known.sum().clamp(min=1)
 
 
 # What each part of the loss counts; that of the sentence vectors is a setting.
 _WEIGHTS = {
-    "final": 1.0, "alone": 0.5, "soft": 1.0, "types": 0.3, "spans": 1.0, "implied": 0.1,
-    "order": 0.3,
+    "final": 1.0, "alone": 0.5, "soft": 1.0, "types": 0.3, "spans": 1.0, "implied": 0.1
 }  # fmt: skip
 
 
@@ -193,9 +170,9 @@ def losses(
     out: Outputs, change: Tensor, type_change: Tensor, targets: Targets
 ) -> dict[str, Tensor]:
     """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
-    final = _bias_loss(out.logit + change, targets.biased, targets.known, targets.bags)
+    final = _bias_loss(out.logit + change, targets.biased, targets.known)
     known = (targets.alone >= 0).float() * targets.known
-    alone = _bias_loss(out.logit, targets.alone.clamp(min=0), known, targets.bags)
+    alone = _bias_loss(out.logit, targets.alone.clamp(min=0), known)
     types = F.cross_entropy(
         out.types + type_change, targets.types, ignore_index=-1, reduction="sum"
     )
@@ -206,8 +183,6 @@ def losses(
     )
     taught = out.logit[: len(targets.soft)]
     soft = F.binary_cross_entropy_with_logits(taught, targets.soft, reduction="sum")
-    first, second = targets.twins.unbind(1)
-    order = F.softplus(out.logit[second] - out.logit[first])
     return {
         "final": final,
         "alone": alone,
@@ -216,7 +191,6 @@ def losses(
         "spans": (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
         "distill": (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
         "implied": (implied * marked).sum() / marked.sum().clamp(min=1),
-        "order": order.sum() / max(1, len(order)),
     }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from guard.errors import UsageError
@@ -80,29 +81,31 @@ class TrainIndex:
         self._partners: dict[int, list[tuple[Vectors, int]]] = defaultdict(list)
         for (i, p), vector in zip(partners, vectors([p.text for _, p in partners]), strict=True):
             self._partners[i].append((vector, BIAS_TYPES.index(p.bias_type)))
-        self._near, self._similarity = self._neighbours(corpus.statements)
+        self._near, self._similarity = self._neighbours(corpus.statements, config.device)
 
     def reachable(self, row: int) -> bool:
         """Whether every partner of the row is near enough to be retrieved at all."""
         own = self._partners.get(row, ())
         return all(vector @ self.vectors[row] > self._floor for vector, _ in own)
 
-    def _neighbours(self, statements: Sequence[Statement]) -> tuple[NDArray[np.int64], Vectors]:
+    def _neighbours(
+        self, statements: Sequence[Statement], device: str
+    ) -> tuple[NDArray[np.int64], Vectors]:
         count = min(NEIGHBOURS, len(statements))
         families = defaultdict(list)
         for n, statement in enumerate(statements):
             families[statement.family].append(n)
+        index = torch.from_numpy(self._index).to(device)
         near, similarity = [np.zeros((0, count), np.int64)], [np.zeros((0, count), np.float32)]
         for start in range(0, len(self._rows), 2048):
-            block = self.vectors[start : start + 2048] @ self._index.T
+            block = torch.from_numpy(self.vectors[start : start + 2048]).to(device) @ index.T
             block[block >= TOO_CLOSE] = -1.0
             for i in range(len(block)):
-                block[i, families.get(self._rows[start + i].family, [])] = -1.0
-            top = np.argpartition(-block, count - 1, axis=1)[:, :count]
-            values = np.take_along_axis(block, top, axis=1)
-            order = np.argsort(-values, axis=1)
-            near.append(np.take_along_axis(top, order, axis=1))
-            similarity.append(np.take_along_axis(values, order, axis=1))
+                if own := families.get(self._rows[start + i].family):
+                    block[i, own] = -1.0
+            top = block.topk(count, dim=1)
+            near.append(top.indices.cpu().numpy())
+            similarity.append(top.values.cpu().numpy())
         return np.concatenate(near), np.concatenate(similarity)
 
     def hits(self, batch: Sequence[int], rng: random.Random) -> Hits:

@@ -9,10 +9,8 @@ from guard.datasets.split import share as share
 from guard.verdict import BiasType, Span
 
 VALIDATION_SHARE = 0.08
-# Sources whose families are minimal pairs: rows of one family differ in the words that decide.
-PAIRED = ("pairs", "stereoset", "carried")
 # Sources whose families are texts of several segments with one label for all of them together.
-BAGGED = ("redditbias", "redditbias_rest")
+SEGMENTED = ("redditbias", "redditbias_rest")
 # Sources written for guard.
 WRITTEN = (
     *("own", "negatives", "pairs", "framed", "listed", "carried"),
@@ -43,8 +41,8 @@ class TrainingRow:
     probability ``partner_share``. Texts of a ``family`` never serve each other as references and
     are on one side of the validation split. ``spans``: the two spans are known (one may be None).
     ``implied``: whether the tie of a biased text is implied (True) or stated (False), None if
-    unknown. ``known=False``: ``biased`` is the label of the family's highest segment, that of this
-    one is unknown.
+    unknown. ``known=False``: the label of this segment of a biased text is unknown, and ``biased``
+    is not learned; teachers may still say what it is.
     """
 
     text: str

@@ -138,6 +138,6 @@ def test_the_defaults_are_those_of_the_recipe(tmp_path: Path) -> None:
     recipe = TrainConfig(work=tmp_path)
     options = {p.name: p for p in everything.params}
     shown = [f.name for f in fields(TrainConfig) if f.name in options]
-    assert {"base", "frozen", "epochs", "lr", "bags", "context", "seed"} <= set(shown)
+    assert {"base", "frozen", "epochs", "lr", "context", "seed"} <= set(shown)
     for name in set(shown) - {"work", "data", "statements", "quotas"}:
         assert options[name].default == getattr(recipe, name), name

