@@ -32,7 +32,7 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
-from guard.train.config import QUOTAS, TrainConfig
+from guard.train.config import EMBEDDER_EPOCHS, QUOTAS, TrainConfig
 
 if TYPE_CHECKING:
     from guard.train import loop
@@ -82,7 +82,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     check_folder(to, "--to")
     if not (index / "statements.jsonl").exists():
         _write(index / "statements.jsonl", config.statements.read_text("utf-8"))
-    teacher = _embedder(work / "embedder", config)
+    teacher = _embedder(config.for_embedder(work / "embedder"))
     config = replace(config, work=work / "encoder", embedder=teacher)
     config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
@@ -93,7 +93,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
 
 @train.command()
 @given(WORK, DATA, SEED, *MACHINE)
-@click.option("--epochs", type=COUNT, default=3, show_default=True)
+@click.option("--epochs", type=COUNT, default=EMBEDDER_EPOCHS, show_default=True)
 @JSON
 def embedder(epochs: int, as_json: bool, **options: Any) -> None:
     """Fine-tune all-MiniLM-L6-v2 to retrieve what a post implies; it is the teacher of `encoder`.
@@ -102,7 +102,7 @@ def embedder(epochs: int, as_json: bool, **options: Any) -> None:
     """
     config = _config_with_data(options)
     check_folder(config.work, "--work")
-    _print_path("final", _embedder(config.work, config, epochs), as_json)
+    _print_path("final", _embedder(config.for_embedder(config.work, epochs)), as_json)
 
 
 @train.command()
@@ -214,22 +214,11 @@ def _finished(work: Path) -> Path:
     return final
 
 
-def _embedder(work: Path, config: TrainConfig, epochs: int = 3) -> Path:
-    from guard.train.embedder import EmbedderConfig
+def _embedder(config: TrainConfig) -> Path:
     from guard.train.embedder import train as run
 
-    assert config.data is not None
-    own = EmbedderConfig(
-        work,
-        config.data,
-        config.seed,
-        epochs,
-        threads=config.threads,
-        device=config.device,
-        bf16=config.bf16,
-    )
     with _bar("embedder") as show:
-        return run(own, show)
+        return run(config, show)
 
 
 def _encoder(config: TrainConfig) -> Path:
@@ -364,7 +353,7 @@ def _needs_training() -> None:
     from importlib.util import find_spec
 
     # The extra `local` installs the first two, too.
-    for name in ("torch", "transformers", "onnx", "sklearn"):
+    for name in ("torch", "transformers", "onnx"):
         if find_spec(name) is None:
             raise UsageError(f"{name} is not installed; training needs: {install_command('train')}")
 

@@ -39,7 +39,7 @@ STATEMENTS = click.option(
     type=FILE,
     help="Statements of the training-time index; by default the shipped ones.",
 )
-SEED = setting("--seed", type=int)
+SEED = setting("--seed", type=int, help="All random choices follow from it.")
 # How a run computes.
 MACHINE = (
     setting("--threads", type=COUNT, help="Threads of the processor."),
@@ -59,7 +59,7 @@ FUSION = (
     setting("--layers", type=COUNT, help="Number of the base's layers to use, evenly spaced."),
     setting("--start", type=FILE, help="A final.pt to start from instead of the base model."),
     setting("--context/--no-context", help="Train segments with those before them as context."),
-    setting("--epochs", type=_POSITIVE),
+    setting("--epochs", type=_POSITIVE, help="Passes over the rows of the quotas."),
     setting("--batch-size", type=COUNT, help="Rows of a step."),
     setting("--max-steps", type=COUNT, help="Maximum steps of a run."),
     setting("--cache", type=PATH, help="File of the teacher's vectors, to share between runs."),
@@ -82,7 +82,7 @@ RUN = (
     setting(
         "--references",
         type=click.Choice(["fused", "none"]),
-        help="Whether the network sees statements of the index; only `fused` can be released.",
+        help="Whether the fusion sees statements of the index; only `fused` can be released.",
     ),
     click.option(
         "--quotas",
@@ -97,8 +97,8 @@ RUN = (
         default=(),
         help="A final.pt whose logits are learned beside the labels; if several, their mean.",
     ),
-    setting("--lr", type=_POSITIVE),
-    setting("--head-lr", type=_POSITIVE),
+    setting("--lr", type=_POSITIVE, help="Highest learning rate of the base."),
+    setting("--head-lr", type=_POSITIVE, help="Highest learning rate of the heads."),
 )
 
 

@@ -89,7 +89,7 @@ SOURCES: dict[str, Source] = {
             lambda data: partial(
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
             ),
-            lambda data, examples: _without_near(
+            lambda data, examples: _with_far_part(
                 _nearness(data, examples, registry.REDDITBIAS_TRAIN, lambda row: row.comment)
             ),
             validated=True,
@@ -102,11 +102,10 @@ SOURCES: dict[str, Source] = {
             "stereo direction alone: sent_more is biased, sent_less is not (half of the texts; the "
             "paper's own protocol is not published). The counterpart often carries the same "
             "attribute for another group, which bounds a judge of single sentences below 1. "
-            "Near-duplicates are those of EMGSD's training texts.",
+            "A near-duplicate shares half or more of its word 4-grams with one of EMGSD's "
+            "training texts.",
             lambda data: adapters.crows_pairs,
-            lambda data, examples: _nearness(
-                data, examples, registry.EMGSD_TRAIN, lambda row: row.text
-            ),
+            lambda data, examples: _near_emgsd(data, examples),
         ),
         Source(
             "toxicbias",
@@ -122,9 +121,7 @@ SOURCES: dict[str, Source] = {
             "Category stereotype against neutral and unrelated. Attribute F1 over the words "
             "between === of stereotypes. " + _NEAR_RULE,
             lambda data: adapters.emgsd,
-            lambda data, examples: _without_near(
-                _nearness(data, examples, registry.EMGSD_TRAIN, lambda row: row.text)
-            ),
+            lambda data, examples: _with_far_part(_near_emgsd(data, examples)),
             validated=True,
         ),
         Source(
@@ -366,7 +363,11 @@ def _nearness(
     ]
 
 
-def _without_near(examples: list[Example]) -> list[Example]:
+def _near_emgsd(data: Path, examples: list[Example]) -> list[Example]:
+    return _nearness(data, examples, registry.EMGSD_TRAIN, lambda row: row.text)
+
+
+def _with_far_part(examples: list[Example]) -> list[Example]:
     """Add the part without near-duplicates."""
     return [replace(e, parts=(*e.parts, FAR)) if e.axes.get(NEAR) == "no" else e for e in examples]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,24 +157,38 @@ def autocast(device: str, bf16: bool) -> torch.autocast:
 _BATCH = 128
 
 
-def passes(encoded: Sequence[Encoded]) -> Iterator[list[int]]:
-    """Yield the positions of the inputs of each pass: like lengths together, the short first."""
+def in_passes(
+    encoded: Sequence[Encoded],
+    pad: int,
+    device: str,
+    bf16: bool,
+    network: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Return ``network(ids, mask, types)`` of all inputs: (n, ...) float32 on the CPU.
+
+    Inputs of like length share a pass, without gradients.
+    """
     order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids))
+    found = []
     for start in range(0, len(order), _BATCH):
-        yield order[start : start + _BATCH]
+        ids, mask, types = padded([encoded[i] for i in order[start : start + _BATCH]], pad)
+        with torch.no_grad(), autocast(device, bf16):
+            out = network(ids.to(device), mask.to(device), types.to(device))
+        found.append(out.float().cpu())
+    return torch.cat(found)[torch.tensor(order).argsort()]
 
 
 def teacher(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
     tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval().to(device)
 
+    def network(ids: Tensor, mask: Tensor, _: Tensor) -> Tensor:
+        states = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        found: Tensor = mean_pooled(states, mask)
+        return found
+
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]
-        out = np.zeros((len(texts), model.config.hidden_size), np.float32)
-        for chosen in passes(encoded):
-            with torch.no_grad(), autocast(device, bf16):
-                found = pooled(model, [encoded[i] for i in chosen], tokens.pad)
-                out[chosen] = found.float().cpu().numpy()
-        return out
+        return in_passes(encoded, tokens.pad, device, bf16, network).numpy()
 
     return embed

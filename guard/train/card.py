@@ -1,4 +1,4 @@
-"""Writes the model card from the figures of a release, so that no number is typed by hand."""
+"""Fills the template of the model card with the figures of a release."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 BaseName = Literal["mpnet", "minilm"]
 
 # Rows of each source in one epoch: of the encoder's run, and of the run that trains the fusion.
-# Half of the second are about invented groups, whose label depends on the references. A source with
-# fewer rows gives all.
+# A third of the second are about invented groups; most of their labels depend on the references. A
+# source with fewer rows gives all, or more if REPEATS allows.
 _ROWS = {
     "redditbias": (18000, 2500),
     "redditbias_rest": (5400, 0),
@@ -40,6 +40,7 @@ _ROWS = {
 }
 QUOTAS = {source: rows for source, (rows, _) in _ROWS.items()}
 REFERENCE_QUOTAS = {source: rows for source, (_, rows) in _ROWS.items() if rows}
+EMBEDDER_EPOCHS = 3
 # Small, valuable sources, which an epoch may show more than once.
 REPEATS: dict[str, int] = {"redditbias": 3, "redditbias_rest": 2, "stereoset": 2, "carried": 2}
 
@@ -60,8 +61,8 @@ class TrainConfig:
         teachers: finished runs whose mean logit of a row is learned beside its label.
         embedder: file of ``guard train embedder``, the teacher of the sentence vectors and the
             start of the base ``minilm``; without it the published all-MiniLM-L6-v2.
-        method: what is trained: all weights, adapters and heads, or only the fusion with references
-            after the map to sentence vectors is fitted again.
+        method: what is trained. ``full``: all weights; ``lora``: adapters and heads;
+            ``references``: the fusion alone, after the map to sentence vectors is fitted again.
         references: whether the fusion sees statements of the training-time index.
         context: whether a segment is shown with those before it.
         foreign: share of the segments without context that get unrelated sentences as context.
@@ -130,6 +131,10 @@ class TrainConfig:
         found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
         files = {"start": _hash(self.start), "embedder": _hash(self.embedder)}
         return found | files | {"teachers": [*map(_hash, self.teachers)]}
+
+    def for_embedder(self, work: Path, epochs: int = EMBEDDER_EPOCHS) -> TrainConfig:
+        """Return the embedder's run, on the same data and machine."""
+        return replace(self, work=work, epochs=epochs, batch_size=64, checkpoint_every=100)
 
     def references_after(self, final: Path, work: Path) -> TrainConfig:
         """Return the next run: the network of ``final`` is frozen, the fusion is trained."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from guard.train import own as own_texts
 from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import SEGMENTED, Statement, TrainingRow, fold, share, validates
+from guard.train.rows import Statement, TrainingRow, fold, share, validates
 
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
@@ -137,17 +137,11 @@ def _by_family(rows: list[TrainingRow], ids: list[int], salt: str) -> list[int]:
 
 
 def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
-    """Keep the first row of each text; sources with more annotations of it come first."""
-    seen: set[tuple[str, tuple[str, ...], str]] = set()
-    selected = []
+    """Keep the first row of each text and context; sources with more annotations come first."""
+    first: dict[tuple[str, tuple[str, ...]], TrainingRow] = {}
     for row in rows:
-        # "I agree." is a segment of many texts, each of which has a label as a whole.
-        inside = row.family if row.source in SEGMENTED else ""
-        key = (fold(row.text), row.context, inside)
-        if key not in seen and key[0]:
-            seen.add(key)
-            selected.append(row)
-    return selected
+        first.setdefault((fold(row.text), row.context), row)
+    return [row for (text, _), row in first.items() if text]
 
 
 class Pick(NamedTuple):

@@ -7,9 +7,7 @@ the implicit-hate corpus come with the statement they imply, which teaches the r
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import autocast, base_model, base_tokens, pooled, teacher
+from guard.train.config import TrainConfig
 from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
 from guard.train.rows import fold
@@ -30,24 +29,8 @@ _TEMPERATURE = 0.05
 _ANCHOR = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedderConfig:
-    """One run; every random choice follows from ``seed`` and the step."""
-
-    work: Path
-    data: Path
-    seed: int = 17
-    epochs: int = 3
-    batch_size: int = 64
-    threads: int = 2
-    device: str = "cpu"
-    bf16: bool = False
-    checkpoint_every: int = 100
-
-    def described(self) -> dict[str, Any]:
-        """Return the settings that shape the result."""
-        left_out = ("work", "data", "threads", "device", "checkpoint_every")
-        return {k: v for k, v in asdict(self).items() if k not in left_out}
+# The settings that shape the result.
+_SHAPING = ("seed", "epochs", "batch_size", "bf16")
 
 
 def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float) -> Tensor:
@@ -63,15 +46,17 @@ def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float
     return (F.cross_entropy(logits, goal) + F.cross_entropy(logits.T, goal)) / 2
 
 
-def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
+def train(config: TrainConfig, progress: Show | None = None) -> Path:
     """Train, or resume from the work folder's checkpoint; return the path of the weights.
 
-    A finished run is not repeated.
+    A finished run is not repeated. ``config`` is that of :meth:`TrainConfig.for_embedder`.
     """
     final = config.work / "embedder.pt"
-    if checkpoint.load(final, config.described(), {"model"}) is not None:
+    described = {name: getattr(config, name) for name in _SHAPING}
+    if checkpoint.load(final, described, {"model"}) is not None:
         return final
     torch.set_num_threads(config.threads)
+    assert config.data is not None
     learned = pairs(config.data, validating=False)
     if len(learned) < config.batch_size:
         raise UsageError(
@@ -91,7 +76,7 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
     model = base_model("minilm").to(config.device)
     optimiser = torch.optim.AdamW(model.parameters(), _LR, weight_decay=0.01)
     per_epoch = len(learned) // config.batch_size
-    settings = config.described() | {"pairs": len(learned)}
+    settings = described | {"pairs": len(learned)}
 
     def step_loss(step: int) -> Tensor:
         order = random.Random(f"{config.seed}:{step // per_epoch}").sample(
@@ -114,7 +99,7 @@ def train(config: EmbedderConfig, progress: Show | None = None) -> Path:
         # statements would retrieve each other worse.
         return contrast(posts, goals, same, _TEMPERATURE) + _ANCHOR * held
 
-    plan = Plan(per_epoch * config.epochs, _WARMUP, config.seed, config.checkpoint_every)
+    plan = Plan(round(per_epoch * config.epochs), _WARMUP, config.seed, config.checkpoint_every)
     run(model, optimiser, plan, step_loss, config.work / checkpoint.NAME, settings, progress)
     checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
     return final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import BASES, autocast, base_model, base_tokens, padded, passes, teacher
+from guard.train.base import BASES, autocast, base_model, base_tokens, in_passes, teacher
 from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
@@ -46,7 +46,7 @@ class Nets(nn.Module):
 def prepare(config: TrainConfig) -> Prepared:
     """Build the corpus, embed it with the teacher (cached) and plan the batches.
 
-    Raises UsageError if the quotas leave no row.
+    Raises UsageError if the quotas leave no row, or a teacher gives no number.
     """
     tokens = base_tokens(config.base, config.max_context_tokens)
     corpus = build(config)
@@ -68,7 +68,8 @@ def prepare(config: TrainConfig) -> Prepared:
 def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers.
 
-    They read what training reads: of an overlong row its first part.
+    They read what training reads: of an overlong row its first part. Raises UsageError if one gives
+    no number.
     """
     found = torch.zeros(len(rows) if config.teachers else 0)
     for path in config.teachers:
@@ -76,14 +77,16 @@ def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
         net = nets.net.to(config.device)
         tokens = base_tokens(content["settings"]["base"], config.max_context_tokens)
         encoded = [tokens.encode(row.text, row.context)[0] for row in rows]
-        for some in passes(encoded):
-            inputs = padded([encoded[i] for i in some], tokens.pad)
-            with torch.no_grad(), autocast(config.device, config.bf16):
-                logits = net(*(part.to(config.device) for part in inputs)).logit
-            found[some] += logits.float().cpu() / len(config.teachers)
+        logits = in_passes(encoded, tokens.pad, config.device, config.bf16, partial(_logit, net))
+        found += logits / len(config.teachers)
         if not found.isfinite().all():
             raise UsageError(f"{path} gives no number for some text; name another teacher.")
     return found.sigmoid()
+
+
+def _logit(net: BiasNet, *inputs: Tensor) -> Tensor:
+    out: Outputs = net(*inputs)
+    return out.logit
 
 
 class _Batches(Dataset[Batch]):
@@ -139,16 +142,16 @@ def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
     chosen = random.Random(config.seed).sample(
         range(len(texts)), min(_PROJECTION_TEXTS, len(texts))
     )
-    chosen.sort(key=lambda i: len(texts[i]))
-    means: list[Tensor] = []
     nets.eval()
+    means = in_passes(
+        [ready.tokens.encode(texts[i])[0] for i in chosen],
+        ready.tokens.pad,
+        config.device,
+        False,
+        lambda *inputs: nets.net.states(*inputs)[1],
+    )
     with torch.no_grad():
-        for start in range(0, len(chosen), config.batch_size):
-            some = chosen[start : start + config.batch_size]
-            encoded = [ready.tokens.encode(texts[i])[0] for i in some]
-            inputs = (part.to(config.device) for part in padded(encoded, ready.tokens.pad))
-            means.append(nets.net.states(*inputs)[1].cpu())
-        states = torch.cat([torch.cat(means), torch.ones(len(chosen), 1)], dim=1)
+        states = torch.cat([means, torch.ones(len(chosen), 1)], dim=1)
         goals = torch.from_numpy(ready.index.vectors[chosen])
         ridge = 1e-3 * len(chosen) * states.var() * torch.eye(states.shape[1])
         solved = torch.linalg.solve(states.T @ states + ridge, states.T @ goals)
@@ -181,8 +184,8 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
     A finished run is not repeated. The file holds the state dict (LoRA adapters folded in), the
     settings, and those of the runs before it (``before``).
 
-    Raises UsageError if the start, the embedder, a checkpoint or finished run in the work folder
-    cannot be used, WeightsError as :func:`guard.train.base.base_folder`.
+    Raises UsageError if the start, a teacher, the embedder, a checkpoint or finished run in the
+    work folder cannot be used, WeightsError as :func:`guard.train.base.base_folder`.
     """
     final = config.work / NAME
     if checkpoint.load(final, config.described(), checkpoint.FINAL) is not None:

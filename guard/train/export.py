@@ -116,8 +116,8 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
 def quantise(source: Path, target: Path) -> None:
     """Store weights as int8 with a scale per channel; activations are scaled as they come.
 
-    The integers of a product's weight go to 64. To 127 the scores would differ between processors:
-    those without VNNI add two products in 16 bits, which can overflow.
+    The integers of a product's weight go to 64. To 127 two products, which processors without VNNI
+    add in 16 bits, could overflow.
     """
     import logging
 

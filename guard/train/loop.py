@@ -53,7 +53,8 @@ def run(
 
     ``step_loss`` returns the loss of a step (from 0). Its random choices must depend on the step
     only, or use torch's generator, which is seeded before each step. The optimiser has its highest
-    learning rates. Raises UsageError if ``file`` is of a run with other settings.
+    learning rates. Raises UsageError if ``file`` is of a run with other settings, or if
+    the loss is no number any more.
     """
     rates = [group["lr"] for group in optimiser.param_groups]
     saved = checkpoint.load(file, settings, {"net", "optimiser", "step"})

@@ -1,4 +1,4 @@
-"""The network: one shared pass, six heads, and the fusion of references.
+"""The network: one shared pass, five heads, and the fusion of references.
 
 Shapes: n windows, t tokens, k references, d numbers of a sentence vector (384).
 """
@@ -38,7 +38,7 @@ class Outputs(NamedTuple):
 
 
 class BiasNet(nn.Module):
-    """A base model with heads for retrieval, bias, type and spans."""
+    """A base model with heads for sentence vector, bias, type, spans and implied."""
 
     def __init__(self, encoder: Any, dropout: float) -> None:
         super().__init__()
@@ -154,10 +154,14 @@ class Targets(NamedTuple):
     known: Tensor  # (n,) 1, 0 where the label is unknown
 
 
-def _bias_loss(logits: Tensor, labels: Tensor, known: Tensor) -> Tensor:
-    """Return the mean log loss of the rows whose label is known."""
-    single = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-    return (single * known).sum() / known.sum().clamp(min=1)
+def _mean(values: Tensor, used: Tensor) -> Tensor:
+    """Return the mean of the used values, 0 without any."""
+    return (values * used).sum() / used.sum().clamp(min=1)
+
+
+def _log_loss(logits: Tensor, labels: Tensor, used: Tensor) -> Tensor:
+    each = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
+    return _mean(each, used)
 
 
 # What each part of the loss counts; that of the sentence vectors is a setting.
@@ -170,27 +174,19 @@ def losses(
     out: Outputs, change: Tensor, type_change: Tensor, targets: Targets
 ) -> dict[str, Tensor]:
     """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
-    final = _bias_loss(out.logit + change, targets.biased, targets.known)
-    known = (targets.alone >= 0).float() * targets.known
-    alone = _bias_loss(out.logit, targets.alone.clamp(min=0), known)
-    types = F.cross_entropy(
-        out.types + type_change, targets.types, ignore_index=-1, reduction="sum"
-    )
-    spans = F.binary_cross_entropy_with_logits(out.spans, targets.spans, reduction="none").mean(-1)
-    marked = (targets.implied >= 0).float()
-    implied = F.binary_cross_entropy_with_logits(
-        out.implied, targets.implied.clamp(min=0), reduction="none"
-    )
     taught = out.logit[: len(targets.soft)]
-    soft = F.binary_cross_entropy_with_logits(taught, targets.soft, reduction="sum")
+    types = F.cross_entropy(
+        out.types + type_change, targets.types, ignore_index=-1, reduction="none"
+    )
+    marked = targets.spans_mask[..., None].expand_as(out.spans)
     return {
-        "final": final,
-        "alone": alone,
-        "soft": soft / max(1, len(taught)),
-        "types": types / (targets.types >= 0).sum().clamp(min=1),
-        "spans": (spans * targets.spans_mask).sum() / targets.spans_mask.sum().clamp(min=1),
+        "final": _log_loss(out.logit + change, targets.biased, targets.known),
+        "alone": _log_loss(out.logit, targets.alone, (targets.alone >= 0) * targets.known),
+        "soft": _log_loss(taught, targets.soft, torch.ones_like(taught)),
+        "types": _mean(types, targets.types >= 0),
+        "spans": _log_loss(out.spans, targets.spans, marked),
         "distill": (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
-        "implied": (implied * marked).sum() / marked.sum().clamp(min=1),
+        "implied": _log_loss(out.implied, targets.implied, targets.implied >= 0),
     }
 
 

@@ -26,14 +26,9 @@ def corpus_folder() -> Path:
     return shipped("benchmarks") / "detector" / "corpus"
 
 
-def own_texts(
-    statements: Path, folder: Path | None = None
-) -> Iterator[tuple[Text, dict[str, Any]]]:
-    """Yield the index's statements, the hard negatives and both halves of the minimal pairs.
-
-    ``folder`` holds the last two, by default the corpus.
-    """
-    folder = folder or corpus_folder()
+def own_texts(statements: Path) -> Iterator[tuple[Text, dict[str, Any]]]:
+    """Yield the index's statements, the hard negatives and both halves of the minimal pairs."""
+    folder = corpus_folder()
     for item in read_jsonl(statements):
         said = item["statement"]
         yield Text(STATED[bool(item.get("implicit"))], said, True, f"own:{fold(said)}"), item
@@ -44,9 +39,9 @@ def own_texts(
             yield Text("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"), item
 
 
-def own(statements: Path, folder: Path | None = None) -> Iterator[TrainingRow]:
+def own(statements: Path) -> Iterator[TrainingRow]:
     """Yield the rows of :func:`own_texts`."""
-    for of, item in own_texts(statements, folder):
+    for of, item in own_texts(statements):
         kind = item.get("bias_type") or None
         segments = in_context(pieces(of.text))
         if of.pool == "negatives":

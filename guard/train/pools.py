@@ -19,7 +19,7 @@ from guard.train.sources import Text, pieces, read_jsonl, texts
 MOST = 800
 
 
-def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]:
+def read(data: Path, statements: Path) -> list[Text]:
     """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
 
     Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
@@ -27,7 +27,7 @@ def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]
     larger pool are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
-    for t in (*texts(data), *own(statements, folder)):
+    for t in (*texts(data), *own(statements)):
         if (validates(t.family) or t.pool == "unseen") and fold(t.text):
             found[t.pool].setdefault(fold(t.text), t)
     return [
@@ -37,11 +37,11 @@ def read(data: Path, statements: Path, folder: Path | None = None) -> list[Text]
     ]
 
 
-def own(statements: Path, folder: Path | None = None) -> Iterator[Text]:
+def own(statements: Path) -> Iterator[Text]:
     """Yield the texts written for guard, of both sides of the split."""
-    yield from (text for text, _ in own_texts(statements, folder))
+    yield from (text for text, _ in own_texts(statements))
     # No run reads these: both sides of the split validate.
-    for r in read_jsonl((folder or corpus_folder()) / "unseen.jsonl"):
+    for r in read_jsonl(corpus_folder() / "unseen.jsonl"):
         yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")
 
 

@@ -29,8 +29,10 @@ def restore(folder: Path, to: Path) -> Path:
     ``figures.json`` records. Thresholds are not restored, nor the n-grams of `encoder-small`.
 
     Raises WeightsError if the weights are missing or damaged, UsageError if the record of their
-    training is, or if they are of another network.
+    training is, if they are of another network, or if ``to`` has a finished run.
     """
+    if (to / "final.pt").exists():
+        raise UsageError(f"{to} already holds a finished run; name another folder.")
     files.open_weights(folder)
     try:
         training = json.loads((folder / "figures.json").read_bytes())

@@ -9,8 +9,6 @@ from guard.datasets.split import share as share
 from guard.verdict import BiasType, Span
 
 VALIDATION_SHARE = 0.08
-# Sources whose families are texts of several segments with one label for all of them together.
-SEGMENTED = ("redditbias", "redditbias_rest")
 # Sources written for guard.
 WRITTEN = (
     *("own", "negatives", "pairs", "framed", "listed", "carried"),

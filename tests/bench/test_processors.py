@@ -1,4 +1,4 @@
-"""One text gets one score on every processor."""
+"""Differences between the scores of two processors are found."""
 
 from __future__ import annotations
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from guard.cli import main
-from guard.cli.train import everything
 from guard.cli.train_options import check_folder
 from guard.datasets.terms import DIMENSIONS
-from guard.train.config import TrainConfig
 
 
 def run(*args: str) -> Result:
@@ -131,13 +128,3 @@ def test_sources_that_lack_a_file_are_the_users_mistake(tmp_path: Path) -> None:
     assert result.exit_code == 2, result.exception
     file = Path("data", "redditbias", "train.jsonl")
     assert f"{file} cannot be read; name the folder" in result.stderr
-
-
-def test_the_defaults_are_those_of_the_recipe(tmp_path: Path) -> None:
-    """What the help shows is what :class:`TrainConfig` says, and so what ``all`` trains."""
-    recipe = TrainConfig(work=tmp_path)
-    options = {p.name: p for p in everything.params}
-    shown = [f.name for f in fields(TrainConfig) if f.name in options]
-    assert {"base", "frozen", "epochs", "lr", "context", "seed"} <= set(shown)
-    for name in set(shown) - {"work", "data", "statements", "quotas"}:
-        assert options[name].default == getattr(recipe, name), name

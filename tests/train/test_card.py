@@ -13,7 +13,6 @@ from guard.cli import main
 from guard.detect.weights import SHIPPED
 
 pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 from guard.train import calibrate, release
 from guard.train.card import card

@@ -186,7 +186,9 @@ def test_span_finders() -> None:
     assert find_phrase("manners", "man") is None
 
 
-def test_own_texts_of_several_segments_are_read_as_they_stream(tmp_path: Path) -> None:
+def test_own_texts_of_several_segments_are_read_as_they_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = {
         "biased": "Should we hire Danes? Sure, if you like people who sulk. Ask anyone.",
         "harmless": "Should we hire Danes? Sure, if they like the job.",
@@ -198,7 +200,8 @@ def test_own_texts_of_several_segments_are_read_as_they_stream(tmp_path: Path) -
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     (tmp_path / "negatives.jsonl").write_text(json.dumps(harmless) + "\n")
     (tmp_path / "statements.jsonl").write_text("")
-    first, second, third, biased, fair = own.own(tmp_path / "statements.jsonl", tmp_path)
+    monkeypatch.setattr(own, "corpus_folder", lambda: tmp_path)
+    first, second, third, biased, fair = own.own(tmp_path / "statements.jsonl")
     assert [first.context, second.context, third.context] == [
         (),
         ("Who are they?",),
@@ -234,16 +237,6 @@ def test_a_part_of_a_source_is_whole_pairs_and_other_ones_each_epoch(tmp_path: P
         assert sum(size == 1 for size in sizes.values()) <= 1
     common = {r.family for r in drawn[0]} & {r.family for r in drawn[1]}
     assert len(common) < len({r.family for r in drawn[0]}) / 2
-
-
-def test_a_part_of_an_epoch_keeps_families_whole(tmp_path: Path) -> None:
-    rows = own_rows()
-    quotas = {"pairs": 400}
-    sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, quotas=quotas))
-    drawn = {p.row for batch in sampler.epoch(0) for p in batch}
-    families = Counter(rows[i].family for i in drawn if rows[i].source == "pairs")
-    assert len(families) > 100
-    assert sum(count == 1 for count in families.values()) <= 1
 
 
 def test_foreign_context_can_be_left_out(tmp_path: Path) -> None:

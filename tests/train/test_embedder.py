@@ -20,7 +20,7 @@ import torch
 from guard.errors import UsageError
 from guard.train.base import base_model
 from guard.train.config import TrainConfig
-from guard.train.embedder import EmbedderConfig, contrast, train
+from guard.train.embedder import contrast, train
 from guard.train.encoder import build_nets
 from guard.train.loop import Progress
 from guard.train.retrieval import Implied, Nearest, floor, nearest, pairs
@@ -58,10 +58,8 @@ def test_pairs_leave_out_evaluation_texts_and_unknown_groups(data: Path) -> None
     assert not any(post.startswith(("Post number 0:", "Something")) for post in posts)
 
 
-def config(data: Path, work: Path) -> EmbedderConfig:
-    return EmbedderConfig(
-        work=work, data=data, epochs=1, batch_size=6, checkpoint_every=2, threads=1
-    )
+def config(data: Path, work: Path) -> TrainConfig:
+    return TrainConfig(work=work, data=data, epochs=1, batch_size=6, checkpoint_every=2, threads=1)
 
 
 def test_a_resumed_run_gives_the_same_weights(data: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def nets() -> Nets:
     return whole
 
 
-def logit(nets: Nets, text: str) -> torch.Tensor:
+def state(nets: Nets, text: str) -> torch.Tensor:
     one = base_tokens("minilm").encode(text)[0]
     with torch.no_grad():
         return nets.net(
@@ -41,7 +41,7 @@ def test_the_split_network_gives_the_same_outputs(nets: Nets) -> None:
     split = with_outliers_apart(nets, base_tokens("minilm"), TEXTS)
     assert 7 in split.net.encoder.encoder.layer[1].output.dense.outliers
     for text in TEXTS:
-        assert torch.allclose(logit(split, text), logit(nets, text), atol=1e-4)
+        assert torch.allclose(state(split, text), state(nets, text), atol=1e-4)
 
 
 def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -> None:

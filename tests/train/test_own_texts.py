@@ -73,7 +73,9 @@ def test_a_third_of_the_assistant_answers_names_a_group(negatives):
 
 def test_enough_pairs_of_every_type(pairs):
     assert len(pairs) >= 1500
-    assert {row["bias_type"] for row in pairs} == set(BIAS_TYPES)
+    counts = Counter(row["bias_type"] for row in pairs)
+    assert set(counts) == set(BIAS_TYPES)
+    assert min(counts.values()) >= 600
 
 
 def test_the_biased_side_holds_group_and_attribute(pairs):

