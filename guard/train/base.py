@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,9 +142,8 @@ def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor
     return ids, mask, kinds
 
 
-def pooled(model: Any, encoded: Sequence[Encoded], pad: int) -> Tensor:
+def pooled(model: Any, ids: Tensor, mask: Tensor, _: Tensor) -> Tensor:
     """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
-    ids, mask, _ = (part.to(model.device) for part in padded(encoded, pad))
     states = model(input_ids=ids, attention_mask=mask).last_hidden_state
     found: Tensor = mean_pooled(states, mask)
     return found
@@ -182,13 +182,8 @@ def teacher(embedder: Path | None = None, bf16: bool = False, device: str = "cpu
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
     tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval().to(device)
 
-    def network(ids: Tensor, mask: Tensor, _: Tensor) -> Tensor:
-        states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        found: Tensor = mean_pooled(states, mask)
-        return found
-
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]
-        return in_passes(encoded, tokens.pad, device, bf16, network).numpy()
+        return in_passes(encoded, tokens.pad, device, bf16, partial(pooled, model)).numpy()
 
     return embed

@@ -137,9 +137,12 @@ def _by_family(rows: list[TrainingRow], ids: list[int], salt: str) -> list[int]:
 
 
 def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:
-    """Keep the first row of each text and context; sources with more annotations come first."""
+    """Keep one row of each text and context: one of known label, of the source named first.
+
+    Sources with more annotations are named first.
+    """
     first: dict[tuple[str, tuple[str, ...]], TrainingRow] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: not row.known):
         first.setdefault((fold(row.text), row.context), row)
     return [row for (text, _), row in first.items() if text]
 

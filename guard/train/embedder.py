@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import autocast, base_model, base_tokens, pooled, teacher
+from guard.train.base import autocast, base_model, base_tokens, padded, pooled, teacher
 from guard.train.config import TrainConfig
 from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
@@ -85,11 +85,11 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         begin = step % per_epoch * config.batch_size
         batch = [learned[i] for i in order[begin : begin + config.batch_size]]
         sides = [[p.post for p in batch], [p.statement for p in batch]]
+        # Apart, since a statement padded to a post's length costs as much as a post.
+        inputs = [padded([tokens.encode(t)[0] for t in some], tokens.pad) for some in sides]
         with autocast(config.device, config.bf16):
-            # Apart, since a statement padded to a post's length costs as much as a post.
             posts, statements = (
-                pooled(model, [tokens.encode(t)[0] for t in some], tokens.pad).float()
-                for some in sides
+                pooled(model, *(part.to(config.device) for part in one)).float() for one in inputs
             )
         names = [fold(p.statement) for p in batch]
         same = torch.tensor([[a == b for b in names] for a in names]).to(config.device)

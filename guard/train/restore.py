@@ -18,7 +18,7 @@ from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import base_folder
-from guard.train.encoder import untrained
+from guard.train.encoder import NAME, untrained
 
 
 def restore(folder: Path, to: Path) -> Path:
@@ -31,7 +31,7 @@ def restore(folder: Path, to: Path) -> Path:
     Raises WeightsError if the weights are missing or damaged, UsageError if the record of their
     training is, if they are of another network, or if ``to`` has a finished run.
     """
-    if (to / "final.pt").exists():
+    if (to / NAME).exists():
         raise UsageError(f"{to} already holds a finished run; name another folder.")
     files.open_weights(folder)
     try:
@@ -64,8 +64,8 @@ def restore(folder: Path, to: Path) -> Path:
             f"{folder} holds a network of another build than this version trains; restore it with "
             "the version of guard that released it."
         )
-    checkpoint.save(to / "final.pt", content | {"nets": state})
-    return to / "final.pt"
+    checkpoint.save(to / NAME, content | {"nets": state})
+    return to / NAME
 
 
 def _of_today(run: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +24,14 @@ from guard.retrieve.phrases import (
 )
 from guard.train import own, sources
 from guard.train.config import TrainConfig
-from guard.train.corpus import Sampler, build, eval_folds, licensed_rows, says
+from guard.train.corpus import (
+    Sampler,
+    _without_repeats,
+    build,
+    eval_folds,
+    licensed_rows,
+    says,
+)
 from guard.train.own import invented_group
 from guard.train.rows import TrainingRow, fold, share, validates
 from tests.data import DATA, digest, needs_data
@@ -237,6 +245,15 @@ def test_a_part_of_a_source_is_whole_pairs_and_other_ones_each_epoch(tmp_path: P
         assert sum(size == 1 for size in sizes.values()) <= 1
     common = {r.family for r in drawn[0]} & {r.family for r in drawn[1]}
     assert len(common) < len({r.family for r in drawn[0]}) / 2
+
+
+def test_a_known_label_is_kept_before_an_unknown_one() -> None:
+    unknown = TrainingRow("I agree!", True, "redditbias_rest", "a", known=False)
+    known = TrainingRow("i agree", False, "redditbias_rest", "b")
+    later = TrainingRow("I agree.", True, "not_hate", "c")
+    elsewhere = replace(unknown, context=("They work.",))
+    found = _without_repeats([unknown, known, later, elsewhere])
+    assert sorted(found, key=lambda row: row.context) == [known, elsewhere]
 
 
 def test_foreign_context_can_be_left_out(tmp_path: Path) -> None:
