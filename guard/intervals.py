@@ -74,6 +74,16 @@ def effective(x: float, xx: float, y: float, yy: float, xy: float, level: float 
     return float(min(max(share * (1 - share) / (variance * wider**2), clusters), x))
 
 
+def wide(value: float, low: float, high: float) -> tuple[float, float]:
+    """Return what the percentile and the basic bootstrap interval hold between them, from 0 up.
+
+    ``low`` and ``high`` are the percentiles of the samples; the basic interval is that of Davison
+    and Hinkley 1997, equation 5.6. It is for a measure that lies above the truth, and its samples
+    above it, by amounts that are not the same: either interval alone covers too rarely.
+    """
+    return max(0.0, min(low, 2 * value - high)), max(high, 2 * value - low)
+
+
 class Limits(NamedTuple):
     """An estimate and the ends of its interval."""
 

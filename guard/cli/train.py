@@ -82,8 +82,8 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     check_folder(to, "--to")
     if not (index / "statements.jsonl").exists():
         _write(index / "statements.jsonl", config.statements.read_text("utf-8"))
-    teacher = _embedder(config.for_embedder(work / "embedder"))
-    config = replace(config, work=work / "encoder", embedder=teacher)
+    vectors = _embedder(config.for_embedder(work / "embedder"))
+    config = replace(config, work=work / "encoder", embedder=vectors)
     config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
     if not _is_released(final, to):
@@ -96,7 +96,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
 @click.option("--epochs", type=COUNT, default=EMBEDDER_EPOCHS, show_default=True)
 @JSON
 def embedder(epochs: int, as_json: bool, **options: Any) -> None:
-    """Fine-tune all-MiniLM-L6-v2 to retrieve what a post implies; it is the teacher of `encoder`.
+    """Fine-tune all-MiniLM-L6-v2 to retrieve what a post implies, for the vectors of `encoder`.
 
     The run is seeded, and gives the same weights whether or not it was interrupted.
     """
@@ -184,22 +184,41 @@ def sentence_model(work: Path, to: Path, as_json: bool) -> None:
 
 
 @train.command()
+@given(DATA)
 @click.option("--to", type=PATH, required=True, help="Folder of released weights.")
+@click.option(
+    "--index", type=PATH, help="Folder of their bias index; with --data, figures are measured anew."
+)
 @JSON
-def card(to: Path, as_json: bool) -> None:
-    """Write the card of released weights again, from the figures beside it."""
+def card(to: Path, index: Path | None, as_json: bool, **options: Any) -> None:
+    """Write the card of released weights again, from the figures beside it.
+
+    With --data and --index, the figures that depend on the scores are first measured on this
+    processor. Scale and thresholds stay.
+    """
     _needs_training()
     from guard.train.card import card as text
 
     file = to / FIGURES
     if not file.is_file():
         raise click.UsageError(f"{file} does not exist; `guard train release` writes it.")
+    stored = _object(file) or {}
     try:
-        content = text(_object(file) or {})
+        content = text(stored)
     except (LookupError, TypeError, ValueError, AttributeError):
         raise click.UsageError(
             f"{file} was not written by this version's `guard train release`."
         ) from None
+    if (options["data"] is None) != (index is None):
+        raise click.UsageError("Measuring needs both --data and --index.")
+    if index is not None:
+        data = _config_with_data({"work": to, **options}).data
+        assert data is not None
+        from guard.train.release import measured_again
+
+        figures = dumps(measured_again(stored, data, to, index, partial(click.echo, err=True)))
+        content = text(json.loads(figures))
+        _write(file, figures + "\n")
     _write(to / CARD, content)
     _print_path("card", to / CARD, as_json)
 
@@ -224,7 +243,7 @@ def _embedder(config: TrainConfig) -> Path:
 def _encoder(config: TrainConfig) -> Path:
     from guard.train.encoder import train as run
 
-    with _bar("encoder") as show:
+    with _bar("references" if config.method == "references" else "encoder") as show:
         return run(config, show)
 
 

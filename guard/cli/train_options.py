@@ -62,7 +62,7 @@ FUSION = (
     setting("--epochs", type=_POSITIVE, help="Passes over the rows of the quotas."),
     setting("--batch-size", type=COUNT, help="Rows of a step."),
     setting("--max-steps", type=COUNT, help="Maximum steps of a run."),
-    setting("--cache", type=PATH, help="File of the teacher's vectors, to share between runs."),
+    setting("--cache", type=PATH, help="File of the embedder's vectors, to share between runs."),
     SEED,
     *MACHINE,
 )

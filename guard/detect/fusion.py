@@ -1,6 +1,15 @@
-"""The fusion head, which adjusts the logits by the references; inference in plain NumPy.
+r"""The fusion head, which adjusts the logits by the references; inference in plain NumPy.
 
-The formula of :class:`guard.train.model.Fusion`, for one window at a time.
+For a text with embedding :math:`q`, projected state :math:`h` and logit :math:`l`, and each of its
+references :math:`r` with type :math:`t_r` (one-hot) and cosine :math:`s_r = q \cdot r`:
+
+.. math::
+    u_r &= relu(W_1 [100\, q \odot r;\; 20\, |q - r|;\; s_r;\; s_r^2;\; t_r;\; h;\; l / 4]) \\
+    v_r &= relu(W_2 u_r), \qquad a = softmax_r(w \cdot u_r) \\
+    p &= [\textstyle\sum_r a_r v_r;\; \max_r v_r]
+
+The logit changes by :math:`d \cdot p`, the type logits by :math:`T [p; 4 \sum_r a_r t_r]`; all maps
+have a bias. Without references nothing changes.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ _FAINT_SUM = 1.4
 # A segment with more English words, or less weight per word against, is always judged.
 _ENGLISH = 2
 _PER_WORD_AGAINST = 3
-# A text of an unknown language has so many words, and so many that English does not have: in all
-# and for each that it has.
-_LEAST_WORDS, _LEAST_FOREIGN, _FOREIGN_SHARE = 4, 3, 3
+# A text is of an unknown language if it has at least so many words, so many that are not English,
+# and so many of those for each English one.
+_LEAST_WORDS, _LEAST_FOREIGN, _FOREIGN_PER_ENGLISH = 4, 3, 3
 
 
 Language = Literal["english", "other", "unknown"]
@@ -80,7 +80,7 @@ def language_of(text: str, known: Callable[[str], bool]) -> Language:
     if _is_other(pieces, words, found):
         return "other"
     foreign = found.unknown + len(found.other) + len(found.accented)
-    few = foreign < max(_LEAST_FOREIGN, _FOREIGN_SHARE * found.known)
+    few = foreign < max(_LEAST_FOREIGN, _FOREIGN_PER_ENGLISH * found.known)
     return "english" if len(words) < _LEAST_WORDS or found.english or few else "unknown"
 
 
@@ -114,8 +114,8 @@ def _is_other(pieces: list[str], words: list[str], found: _Evidence) -> bool:
 def english_words() -> frozenset[str]:
     """Return the lower-case words that are whole tokens of the shipped encoder's vocabulary.
 
-    It was learnt from English text: 22,501 words in this version. Of other languages it has hardly
-    more than names and loan words; rare English words are missing.
+    It was learnt from English text. Of other languages it has hardly more than names and loan
+    words; rare English words are missing.
     """
     vocabulary = json.loads((SHIPPED / TOKENIZER).read_bytes())["model"]["vocab"]
     return frozenset(token for token in vocabulary if token.isalpha())

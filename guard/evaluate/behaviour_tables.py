@@ -54,7 +54,7 @@ def notes(found: Behaviours) -> Iterator[str]:
         "that were not found. False positives: other cases that were found biased. Misread: "
         "harmless but left unjudged, or judged harmless instead of left unjudged."
     )
-    if found.own_thresholds:
+    if found.custom_thresholds:
         yield "The settings of this folder have custom thresholds."
     drawn = sum(r.n for r in found.rows)
     if drawn < found.source.total:

@@ -42,9 +42,8 @@ SHIPPED = "detector/behaviours"
 #: The shares that every behaviour, and their mean, should reach; one below ``LEAST`` is weak.
 LEAST, MEAN = 0.75, 0.90
 
-Outcome = Literal["passed", "miss", "false alarm", "misread"]
-"""``miss``: a false negative. ``false alarm``: a false positive. ``misread``: unjudged although
-harmless, or judged harmless although it should be unjudged."""
+Outcome = Literal["passed", "false negative", "false positive", "misread"]
+"""``misread``: unjudged although harmless, or judged harmless although it should be unjudged."""
 
 
 class Cases(NamedTuple):
@@ -101,7 +100,7 @@ class Behaviours:
     detector: str
     index_version: str | None
     operating_point: str
-    own_thresholds: bool
+    custom_thresholds: bool
     draws: int
     seed: int
     limit: int | None
@@ -128,7 +127,7 @@ class Behaviours:
             "detector": self.detector,
             "index_version": self.index_version,
             "operating_point": self.operating_point,
-            "own_thresholds": self.own_thresholds,
+            "custom_thresholds": self.custom_thresholds,
             "seconds": round(self.seconds, 3),
             "mean": _plain(self.mean),
             "least": {"behaviour": LEAST, "mean": MEAN},
@@ -139,8 +138,8 @@ class Behaviours:
                     **_plain(r.figure),
                     "biased": r.biased,
                     "passed": r.passed,
-                    "misses": r.false_negatives,
-                    "false_alarms": r.false_positives,
+                    "false_negatives": r.false_negatives,
+                    "false_positives": r.false_positives,
                     "misread": r.misread,
                 }
                 for r in self.rows
@@ -234,7 +233,7 @@ def measure(
         detector=guard.detector.name,
         index_version=verdicts[0].index_version,
         operating_point=guard.policy.operating_point,
-        own_thresholds=guard.policy.threshold is not None or bool(guard.policy.thresholds),
+        custom_thresholds=guard.policy.threshold is not None or bool(guard.policy.thresholds),
         draws=draws,
         seed=seed,
         limit=limit,
@@ -246,9 +245,9 @@ def measure(
 def outcome(expect: Expect, verdict: Verdict) -> Outcome:
     """Compare a verdict with the expected one; a failed detector never passes."""
     if verdict.biased:
-        return "passed" if expect == "biased" else "false alarm"
+        return "passed" if expect == "biased" else "false positive"
     if expect == "biased":
-        return "miss"
+        return "false negative"
     found = {None: "harmless", "language": "unjudged"}.get(verdict.unjudged)
     return "passed" if found == expect else "misread"
 
@@ -278,8 +277,8 @@ def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:
         name=name,
         n=len(cases),
         biased=sum(c.expect == "biased" for c, _ in cases),
-        false_negatives=found.count("miss"),
-        false_positives=found.count("false alarm"),
+        false_negatives=found.count("false negative"),
+        false_positives=found.count("false positive"),
         misread=found.count("misread"),
     )
 

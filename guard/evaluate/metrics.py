@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.evaluate.columns import Columns, Floats, Ints
-from guard.intervals import exact, percentile
+from guard.intervals import exact, percentile, wide
 
 NAN = float("nan")
 BINS = 15
@@ -187,9 +187,8 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
     Samples in which a measure is not defined are left out of its interval. A proportion of exactly
     0 or 1 gets the exact binomial interval over units, because its bootstrap interval is empty; so
     does the false positive rate if all texts are harmless and each is a unit. Other measures that
-    are the same in every sample get none. The interval of ``ece``, whose samples lie above it by
-    about as much as it lies above the truth, is reflected: the basic bootstrap interval (Davison
-    and Hinkley 1997, equation 5.6).
+    are the same in every sample get none. The interval of ``ece``, which has a bias, is that
+    of :func:`guard.intervals.wide`.
     """
     values, over = point(c), denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
@@ -201,7 +200,7 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
         if draws and (at_the_end or (name == "false_positive_rate" and n and _harmless_singles(c))):
             low, high = exact(round(value * units), units)
         elif name == "ece" and not np.isnan(low):
-            low, high = max(0.0, 2 * value - high), max(value, 2 * value - low)
+            low, high = wide(value, low, high)
         elif low == high:
             low = high = NAN
         found[name] = Figure(value, low, high, n)

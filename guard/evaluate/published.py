@@ -1,4 +1,9 @@
-"""Figures that others published, shown beside ours; their splits and protocols are not ours."""
+"""Figures that others published, shown beside ours; their splits and protocols are not ours.
+
+BiasAlert: Fan, Chen, Xu and Liu 2024, "BiasAlert: A Plug-and-play Tool for Social Bias Detection in
+LLMs". HEARTS: King et al. 2024, "HEARTS: A Holistic Framework for Explainable, Sustainable and
+Robust Text Stereotype Detection".
+"""
 
 from __future__ import annotations
 
@@ -18,8 +23,9 @@ class Published(NamedTuple):
     fitted: bool = False
 
 
-_TABLE_1 = "BiasAlert paper, Table 1"
-_TABLE_5 = "BiasAlert paper, Table 5 (Jigsaw)"
+_TABLE_1 = "Fan et al. 2024 (BiasAlert), Table 1"
+_HEARTS = "King et al. 2024 (HEARTS), EMGSD test set"
+_TABLE_5 = "Fan et al. 2024 (BiasAlert), Table 5 (Jigsaw)"
 
 
 def _row(system: str, source: str, names: str, *values: float) -> Published:
@@ -54,7 +60,7 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
         _row("Azure", _TABLE_5, "accuracy", 0.39),
         _row("OpenAI", _TABLE_5, "accuracy", 0.80),
     ),
-    "emgsd": (_fitted("ALBERT-v2", "HEARTS paper, EMGSD test set", "macro_f1", 0.815),),
+    "emgsd": (_fitted("ALBERT-v2", _HEARTS, "macro_f1", 0.815),),
 }
 
 NOTES: Mapping[str, str] = {

@@ -78,7 +78,7 @@ def notes(result: Result) -> list[str]:
         found.append(f"{AS_RULE}.")
     if result.note:
         found.append(result.note)
-    if result.own_thresholds:
+    if result.custom_thresholds:
         found.append(
             "The settings of this folder have custom thresholds; the table of operating points "
             "does not use them."

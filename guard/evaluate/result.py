@@ -51,7 +51,7 @@ class Result:
     detector: str
     index_version: str | None
     operating_point: str
-    own_thresholds: bool
+    custom_thresholds: bool
     terms: str
     draws: int
     seed: int
@@ -88,7 +88,7 @@ class Result:
             "detector": self.detector,
             "index_version": self.index_version,
             "operating_point": self.operating_point,
-            "own_thresholds": self.own_thresholds,
+            "custom_thresholds": self.custom_thresholds,
             "term_list": self.terms,
             "seconds": round(self.seconds, 3),
             "unjudged": self.unjudged,

@@ -86,7 +86,7 @@ def evaluate(
         detector=guard.detector.name,
         index_version=_index_version(trails),
         operating_point=guard.policy.operating_point,
-        own_thresholds=guard.policy.threshold is not None or bool(guard.policy.thresholds),
+        custom_thresholds=guard.policy.threshold is not None or bool(guard.policy.thresholds),
         terms=terms.origin,
         draws=draws,
         seed=seed,
@@ -244,12 +244,14 @@ def _errors(
     if not most:
         return []
     rows = [
-        ErrorText("false alarm" if p.biased else "miss", e.id, p.score, p.bias_type, e.text)
+        ErrorText(
+            "false positive" if p.biased else "false negative", e.id, p.score, p.bias_type, e.text
+        )
         for e, p in zip(examples, predictions, strict=True)
         if e.biased is not None and not p.reason and p.biased != e.biased
     ]
-    positives = sorted((r for r in rows if r.kind == "false alarm"), key=lambda r: -r.score)
-    negatives = sorted((r for r in rows if r.kind == "miss"), key=lambda r: r.score)
+    positives = sorted((r for r in rows if r.kind == "false positive"), key=lambda r: -r.score)
+    negatives = sorted((r for r in rows if r.kind == "false negative"), key=lambda r: r.score)
     return positives[:most] + negatives[:most]
 
 

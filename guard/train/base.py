@@ -178,7 +178,7 @@ def in_passes(
     return torch.cat(found)[torch.tensor(order).argsort()]
 
 
-def teacher(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:
+def text_embedder(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:
     """Return all-MiniLM-L6-v2's sentence embedding: texts -> (n, dim) float32 of norm 1."""
     tokens, model = base_tokens("minilm"), base_model("minilm", embedder=embedder).eval().to(device)
 

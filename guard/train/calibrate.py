@@ -14,7 +14,8 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.special import expit  # type: ignore[import-untyped]
 
 from guard.errors import UsageError
-from guard.intervals import exact, percentile
+from guard.evaluate.metrics import BINS
+from guard.intervals import exact, percentile, wide
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ PLAIN = "statements"
 
 #: The highest false positive rate on harmless texts, by operating point.
 MAX_FALSE_POSITIVE_RATE = {"strict": 0.08, "balanced": 0.02, "quiet": 0.0025}
-#: The recall of `strict` on biased comments, if its false positive rate allows it.
+#: The recall of `strict` on ``ACCURACY_POOLS``, if its false positive rate allows it.
 RECALL = 0.9
 #: `quiet` has at most this share of `balanced`'s false positives.
 QUIET_SHARE = 0.5
@@ -206,9 +207,9 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
 
     The false positive rate of every point on harmless texts is at most that of
     ``MAX_FALSE_POSITIVE_RATE``, but see ``quiet`` below. Within that bound, ``balanced`` has the
-    best accuracy on comments (a mean over ``SMOOTHING_WIDTH``); ``quiet`` is the lowest above it
-    with half of its false positives on comments; ``strict`` is the highest below it with the
-    recall ``RECALL``.
+    best accuracy on the texts of ``ACCURACY_POOLS`` (a mean over ``SMOOTHING_WIDTH``); ``quiet`` is
+    the lowest above it with half of its false positives on them; ``strict`` is the highest below it
+    with the recall ``RECALL``.
     For ``strict`` and ``balanced`` the choice is made for each type, with rates shrunk towards
     those of all texts. The false positives of ``quiet`` are too few to estimate by type, so its
     types share a threshold. If the thresholds together exceed a point's bound, all of them are
@@ -228,25 +229,25 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
             of_kind[kind] = grid_places(blended) | {"quiet": everywhere["quiet"]}
     found: dict[str, Thresholds] = {}
     floor: Thresholds = dict.fromkeys(BIAS_TYPES, 0.0)
-    comments = float("inf")
+    most_wrong = float("inf")
     for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
-            comments = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
+            most_wrong = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
         for rise in range(len(GRID)):
             at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in of_kind.items()}
             limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
-            if _fits(texts, scores, limits, most, comments):
+            if _fits(texts, scores, limits, most, most_wrong):
                 break
         found[point] = floor = limits
     return found | {"quiet": _lowered_to_find(texts, scores, found["quiet"], found["balanced"])}
 
 
 def _fits(
-    texts: Judged, scores: Floats, limits: Thresholds, harmless: float, comments: float
+    texts: Judged, scores: Floats, limits: Thresholds, harmless: float, most_wrong: float
 ) -> bool:
-    """Whether the false positive rates of thresholds are at most these."""
+    """Whether the rates of false positives are at most these (``most_wrong``: other pools)."""
     of = measured(texts, scores, limits)
-    return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > comments
+    return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > most_wrong
 
 
 def _lowered_to_find(
@@ -316,9 +317,10 @@ class Share(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The rates of one set of thresholds on comments, and the false positives on harmless texts.
+    """The rates of one set of thresholds on ``ACCURACY_POOLS``, and its false positives.
 
-    ``pools`` has the false positives of each pool that has a harmless text.
+    ``harmless`` has the false positives on ``HARMLESS``, ``pools`` those of each pool that has a
+    harmless text.
     """
 
     accuracy: float
@@ -348,9 +350,6 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
     )
 
 
-_BINS = 10
-
-
 class Bin(NamedTuple):
     """Texts of like score: their weight, mean score and share of biased ones."""
 
@@ -360,14 +359,14 @@ class Bin(NamedTuple):
 
 
 def reliability(scores: Floats, biased: Bools, weights: Floats) -> list[Bin]:
-    """Return the reliability diagram in ten bins of equal weight, lowest scores first.
+    """Return the reliability diagram in at most ``BINS`` bins of equal weight, lowest scores first.
 
     Equal scores share a bin. A bin of weight 0 is left out.
     """
     _, place = np.unique(scores, return_inverse=True)
     mass = np.bincount(place, weights)
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
-    bin_of = np.minimum((middle * _BINS).astype(int), _BINS - 1)[place]
+    bin_of = np.minimum((middle * BINS).astype(int), BINS - 1)[place]
     found = []
     for b in np.unique(bin_of[weights > 0]):
         w = weights * (bin_of == b)
@@ -381,8 +380,9 @@ def calibration_error(bins: Sequence[Bin]) -> float:
     return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
 
 
-def calibration_interval(texts: Judged, scores: Floats, draws: int = 500) -> tuple[float, float]:
-    """Return the 95 % interval of the error by redrawing texts within each pool."""
+def calibration_interval(texts: Judged, scores: Floats, draws: int = 1000) -> tuple[float, float]:
+    """Return the 95 % interval of the error; texts are redrawn within each pool."""
+    value = calibration_error(reliability(scores, texts.biased, equal_weights(texts)))
     rng = np.random.default_rng(0)
     pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
     found = []
@@ -391,4 +391,4 @@ def calibration_interval(texts: Judged, scores: Floats, draws: int = 500) -> tup
         drawn = texts.where(ids)
         bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
         found.append(calibration_error(bins))
-    return percentile(np.array(found))
+    return wide(value, *percentile(np.array(found)))

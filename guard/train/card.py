@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from guard.datasets.split import BOLD_SHARE
+from guard.detect.weights import TABLE
 from guard.train import calibrate
 from guard.train.base import BASES
 from guard.train.rows import WRITTEN
 
 _TEMPLATE = Path(__file__).with_name("card.md")
+# What is true of one version only, if it has such a file; it ends with an empty line.
+_OF_ONE = "card-{detector}-{version}.md"
+_TABLE = f"`{TABLE}` (token embeddings, apart because of a limit of 100 MiB for a file), "
 # Each published source with its licence, and which of the corpus's row sources come from it.
 _SOURCES = (
     ("RedditBias, training part (Barikeri et al. 2021)", "MIT",
@@ -40,18 +44,22 @@ def card(stored: dict[str, Any]) -> str:
     figures = _numbers(stored)
     base = BASES[figures["training"][-1]["base"]]
     network, points, rows = figures["network"], figures["points"], figures["rows"]
+    special = _TEMPLATE.with_name(
+        _OF_ONE.format(detector=base.detector, version=figures["version"])
+    )
     return _TEMPLATE.read_text(encoding="utf-8").format(
         base=base,
         network=network,
         parameters=network["parameters"] / 1e6,
         megabytes=network["bytes"] / 1e6,
+        table=_TABLE if network["table"] else "",
         measured="\n".join(_measured(of) for of in figures["measured"].values()),
         points=points,
         texts=sum(points["n"].values()),
         operating_points="\n".join(_point(*point) for point in points["measured"].items()),
         ece=points["calibration"],
         reliability=_reliability(points["reliability"]),
-        flips=figures["flips"],
+        added=figures["added_statement"],
         retrieval=figures["retrieval"],
         sources="\n".join(
             _line([name, licence, f"{sum(rows.get(p, 0) for p in parts):,}"])
@@ -59,6 +67,7 @@ def card(stored: dict[str, Any]) -> str:
         ),
         pools=", ".join(f"{name} {n:,}" for name, n in points["n"].items()),
         runs="\n".join(_run(n, of) for n, of in enumerate(figures["training"], start=1)),
+        of_this_version=special.read_text(encoding="utf-8") if special.exists() else "",
     )
 
 

@@ -51,7 +51,7 @@ class TrainConfig:
 
     Attributes:
         work: folder of the checkpoint and the final weights.
-        cache: file of the teacher's vectors of the texts; by default in ``work``.
+        cache: file of the embedder's vectors of the texts; by default in ``work``.
         data: folder of the licensed sources; without it only texts written for guard are used.
         statements: file of the bias index's statements, which make the training-time index.
         base: the published model that the run starts from.
@@ -59,7 +59,7 @@ class TrainConfig:
         frozen: how many of the lowest layers are not trained, nor the embeddings if it is not 0.
         start: final weights to start from instead of the base.
         teachers: finished runs whose mean logit of a row is learned beside its label.
-        embedder: file of ``guard train embedder``, the teacher of the sentence vectors and the
+        embedder: file of ``guard train embedder``, which the sentence vectors learn from, and the
             start of the base ``minilm``; without it the published all-MiniLM-L6-v2.
         method: what is trained. ``full``: all weights; ``lora``: adapters and heads;
             ``references``: the fusion alone, after the map to sentence vectors is fitted again.
@@ -70,7 +70,7 @@ class TrainConfig:
         batch_size: rows of a step.
         lr, lora_lr, head_lr: highest learning rates of the base, of adapters and of the heads.
         lora_rank: rank of the adapters.
-        distill: weight of the distance to the teacher's sentence vectors in the loss.
+        distill: weight of the distance to the embedder's vectors in the loss.
         weight_decay: that of AdamW, on matrices only.
         warmup: share of the steps over which the learning rates rise.
         dropout: share of the heads' inputs that is left out.
@@ -121,10 +121,10 @@ class TrainConfig:
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 
     def vectors(self) -> Path:
-        """Return the file of the teacher's vectors, one for each embedder."""
+        """Return the file of the vectors of the texts, one for each embedder."""
         file = self.cache or self.work / "vectors.npz"
-        teacher = _hash(self.embedder)
-        return file if teacher is None else file.with_stem(f"{file.stem}-{teacher}")
+        name = _hash(self.embedder)
+        return file if name is None else file.with_stem(f"{file.stem}-{name}")
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""

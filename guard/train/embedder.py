@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import autocast, base_model, base_tokens, padded, pooled, teacher
+from guard.train.base import autocast, base_model, base_tokens, padded, pooled, text_embedder
 from guard.train.config import TrainConfig
 from guard.train.loop import Plan, Show, run
 from guard.train.retrieval import pairs
@@ -68,7 +68,7 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
     anchors = dict(
         zip(
             texts,
-            torch.from_numpy(teacher(device=config.device)(texts)).to(config.device),
+            torch.from_numpy(text_embedder(device=config.device)(texts)).to(config.device),
             strict=True,
         )
     )

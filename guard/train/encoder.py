@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import BASES, autocast, base_model, base_tokens, in_passes, teacher
+from guard.train.base import BASES, autocast, base_model, base_tokens, in_passes, text_embedder
 from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Sampler, build
@@ -44,7 +44,7 @@ class Nets(nn.Module):
 
 
 def prepare(config: TrainConfig) -> Prepared:
-    """Build the corpus, embed it with the teacher (cached) and plan the batches.
+    """Build the corpus, embed it (cached) and plan the batches.
 
     Raises UsageError if the quotas leave no row, or a teacher gives no number.
     """
@@ -56,7 +56,7 @@ def prepare(config: TrainConfig) -> Prepared:
             "There is no row to learn from: --quotas names no source that has texts, or --data is "
             "missing."
         )
-    index = TrainIndex(corpus, teacher(config.embedder, config.bf16, config.device), config)
+    index = TrainIndex(corpus, text_embedder(config.embedder, config.bf16, config.device), config)
     # Leave out invented rows that are biased by their reference alone if retrieval cannot find it.
     lost = frozenset(
         i for i, r in enumerate(rows)
@@ -108,11 +108,19 @@ def _on(device: str, batch: Batch) -> Batch:
     return Batch(inputs, references, Targets(*(t.to(device) for t in batch.targets)))
 
 
-def build_nets(config: TrainConfig) -> Nets:
-    """Return the untrained network; with ``method="lora"`` the encoder carries adapters."""
+def build_nets(config: TrainConfig, start: Mapping[str, Any] | None = None) -> Nets:
+    """Return the network before training, with the weights of ``start``, if given.
+
+    ``start`` is the content of the file ``config.start``. With ``method="lora"`` the encoder
+    carries adapters. Raises UsageError if the weights do not fit.
+    """
     torch.manual_seed(config.seed)
     own = config.embedder if config.base == "minilm" else None
     encoder = base_model(config.base, config.layers, own)
+    nets = Nets(encoder, config.dropout)
+    if start is not None:
+        assert config.start is not None
+        _fill(nets, start, config.start, config.described())
     if config.frozen:
         encoder.embeddings.requires_grad_(False)
         encoder.encoder.layer[: config.frozen].requires_grad_(False)
@@ -125,15 +133,14 @@ def build_nets(config: TrainConfig) -> Nets:
             lora_dropout=0.05,
             target_modules=["query", "key", "value", "q", "k", "v", "o", "dense"],
         )
-        encoder = get_peft_model(encoder, adapters).base_model
-    nets = Nets(encoder, config.dropout)
+        nets.net.encoder = get_peft_model(encoder, adapters).base_model
     if config.method == "references":
         nets.net.requires_grad_(False)
     return nets
 
 
 def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
-    """Set the embedding head to the least-squares map from the states to the teacher's vectors.
+    """Set the embedding head to the least-squares map from the states to the embedder's vectors.
 
     It is needed where the base's width is not that of the vectors, and after training, which moves
     the states.
@@ -192,12 +199,9 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         return final
     torch.set_num_threads(config.threads)
     # Before the corpus is embedded, which takes an hour.
-    nets = build_nets(config).to(config.device)
-    before: list[dict[str, Any]] = []
-    if config.start is not None:
-        start = checkpoint.final(config.start)
-        _fill(nets, start, config.start, config.described())
-        before = [*start.get("before", []), start["settings"]]
+    start = None if config.start is None else checkpoint.final(config.start)
+    nets = build_nets(config, start).to(config.device)
+    before = [] if start is None else [*start.get("before", []), start["settings"]]
     for teacher_run in config.teachers:
         load_final(teacher_run)  # a damaged one is refused now, and not after that hour
     ready = prepare(config)

@@ -84,14 +84,7 @@ class BiasNet(nn.Module):
 
 
 class Fusion(nn.Module):
-    r"""Adds what the references say.
-
-    For each reference :math:`r` of a text with embedding :math:`q`:
-    :math:`u = relu(W_1 [q \odot r; |q - r|; s; s^2; type; state; logit])`, :math:`v = relu(W_2 u)`;
-    the values are averaged with weights :math:`softmax(w \cdot u)` and maximised. A linear map of
-    both gives the change of the logit; one of both and of the averaged types that of the type
-    logits. Without references both changes are zero.
-    """
+    """Adds what the references say, for a batch; the formula is in :mod:`guard.detect.fusion`."""
 
     def __init__(self, dim: int = DIM) -> None:
         super().__init__()
@@ -148,7 +141,7 @@ class Targets(NamedTuple):
     types: Tensor  # (n,) type id or -1
     spans: Tensor  # (n, t, 2) 0/1
     spans_mask: Tensor  # (n, t) 1 for segment tokens of rows with known spans
-    embedding: Tensor  # (n, d) the teacher's
+    embedding: Tensor  # (n, d) the embedder's
     implied: Tensor  # (n,) 0/1, -1 where unknown
     soft: Tensor  # (n,) the teachers' probability of "biased", or (0,) without teachers
     known: Tensor  # (n,) 1, 0 where the label is unknown
@@ -174,7 +167,9 @@ def losses(
     out: Outputs, change: Tensor, type_change: Tensor, targets: Targets
 ) -> dict[str, Tensor]:
     """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
-    taught = out.logit[: len(targets.soft)]
+    soft = torch.zeros(())
+    if len(targets.soft):
+        soft = _log_loss(out.logit, targets.soft, torch.ones_like(out.logit))
     types = F.cross_entropy(
         out.types + type_change, targets.types, ignore_index=-1, reduction="none"
     )
@@ -182,7 +177,7 @@ def losses(
     return {
         "final": _log_loss(out.logit + change, targets.biased, targets.known),
         "alone": _log_loss(out.logit, targets.alone, (targets.alone >= 0) * targets.known),
-        "soft": _log_loss(taught, targets.soft, torch.ones_like(taught)),
+        "soft": soft,
         "types": _mean(types, targets.types >= 0),
         "spans": _log_loss(out.spans, targets.spans, marked),
         "distill": (1 - (out.embedding * targets.embedding).sum(-1)).mean(),

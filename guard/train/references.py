@@ -63,9 +63,9 @@ def cached(path: Path, texts: Sequence[str], embed: Embed) -> Vectors:
 
 
 class TrainIndex:
-    """Finds references for training rows by the teacher's vectors; partners come on top.
+    """Finds references for training rows by the embedder's vectors; partners come on top.
 
-    ``vectors`` (rows, dim) are the teacher's embeddings of the rows' texts, and the targets of
+    ``vectors`` (rows, dim) are the embedder's vectors of the rows' texts, and the targets of
     the embedding head.
     """
 

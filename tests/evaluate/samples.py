@@ -18,7 +18,7 @@ def told(number: int, biased: bool | None, **known: object) -> Example:
 
 
 def worked() -> tuple[list[Example], list[Prediction]]:
-    """Ten texts: 5 biased, 5 harmless; 3 hits, 1 miss, 1 unjudged, 1 false alarm, 4 right."""
+    """Five biased texts (3 found, 1 not, 1 unjudged), five harmless (4 right, 1 found biased)."""
     terms = {"groups": ("pilots",), "attributes": ("late",)}
     examples = [
         told(0, True, bias_types=("social",), **terms),
@@ -34,7 +34,7 @@ def worked() -> tuple[list[Example], list[Prediction]]:
         Prediction(0.7, True, "race", pair("a nurse", "kind")),  # type wrong, group right
         Prediction(0.2, False),  # miss
         Prediction(0.0, False, reason="language"),
-        Prediction(0.6, True, "race"),  # false alarm
+        Prediction(0.6, True, "race"),  # false positive
         Prediction(0.4, False),
         Prediction(0.3, False),
         Prediction(0.2, False),

@@ -84,14 +84,14 @@ FAILED = unjudged_verdict("failure", detector="", index_version="", elapsed_ms=0
     ("expect", "given", "said"),
     [
         ("biased", verdict(0.9), "passed"),
-        ("biased", verdict(0.1), "miss"),
-        ("biased", LEFT, "miss"),
+        ("biased", verdict(0.1), "false negative"),
+        ("biased", LEFT, "false negative"),
         ("harmless", verdict(0.1), "passed"),
-        ("harmless", verdict(0.9), "false alarm"),
+        ("harmless", verdict(0.9), "false positive"),
         ("harmless", LEFT, "misread"),
         ("unjudged", LEFT, "passed"),
         ("unjudged", verdict(0.1), "misread"),
-        ("unjudged", verdict(0.9), "false alarm"),
+        ("unjudged", verdict(0.9), "false positive"),
         ("unjudged", FAILED, "misread"),
         ("harmless", FAILED, "misread"),
     ],
@@ -179,10 +179,10 @@ def test_errors_on_request(tmp_path: Path) -> None:
     assert "No BIAS" not in json.dumps(measured(tmp_path).as_json())
     found = measured(tmp_path, show_errors=1)
     assert [(e.kind, e.id) for e in found.errors] == [
-        ("false alarm", "foreign.jsonl:2"),
+        ("false positive", "foreign.jsonl:2"),
         ("misread", "foreign.jsonl:3"),
-        ("miss", "negation.jsonl:2"),
-        ("false alarm", "negation.jsonl:3"),
+        ("false negative", "negation.jsonl:2"),
+        ("false positive", "negation.jsonl:3"),
     ]
 
 

@@ -107,20 +107,21 @@ def test_what_no_sample_changes_has_an_exact_interval_or_none() -> None:
         assert math.isnan(found[name].low), name
 
 
-@pytest.mark.parametrize(("shift", "least"), [(0.5, 40), (1.0, 40)])
-def test_calibration_errors_lie_in_their_intervals(shift: float, least: int) -> None:
+@pytest.mark.parametrize("shift", [0.5, 1.0])
+def test_calibration_errors_lie_in_their_intervals(shift: float) -> None:
     rng = np.random.default_rng(11)
     grid = rng.normal(0, 2, 100_000)
     true = float(np.abs(expit(grid + shift) - expit(grid)).mean())
     held = 0
-    for _ in range(50):
+    for _ in range(100):
         logit = rng.normal(0, 2, 300)
         examples = [told(i, bool(b)) for i, b in enumerate(rng.random(300) < expit(logit))]
         answers = [Prediction(float(s), bool(s > 0.5)) for s in expit(logit + shift)]
         found = figures(columns(examples, answers), draws=100, seed=1)["ece"]
         assert found.low <= found.value <= found.high
         held += found.low <= true <= found.high
-    assert held >= least
+    # Of 100 intervals that cover with a chance of .95, so few do in one of a thousand runs.
+    assert held >= 87
 
 
 def test_the_seed_fixes_the_intervals() -> None:

@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 def test_errors_on_request() -> None:
     result = run("--data", "mine.csv", "--show-errors", "2", "--bootstrap", "0")
-    assert "false alarm 0.900 as gender mine.csv:6: A BIAS alarm." in result.stdout
+    assert "false positive 0.900 as gender mine.csv:6: A BIAS alarm." in result.stdout
     assert "miss 0.100 mine.csv:4: Nothing of it." in result.stdout
 
 
@@ -277,7 +277,7 @@ def test_behaviours(tmp_path: Path) -> None:
     assert "two words" in result.stdout
     assert "mean of 1" in result.stdout
     assert "Below 0.75, known to be weak: two words 0.500." in result.stdout
-    assert "false alarm 0.900 as gender two_words.jsonl:2: A BIAS." in result.stdout
+    assert "false positive 0.900 as gender two_words.jsonl:2: A BIAS." in result.stdout
     written = (tmp_path / "out.md").read_text()
     assert "## Behaviours" in written
     assert "| two words | 2 | 0.500 |" in written
@@ -290,7 +290,7 @@ def test_behaviours_beside_a_set(tmp_path: Path) -> None:
     )
     assert [s["set"] for s in found["sets"]] == ["mine"]
     (row,) = found["behaviours"]["behaviours"]
-    assert (row["name"], row["n"], row["passed"], row["false_alarms"]) == ("two_words", 2, 1, 1)
+    assert (row["name"], row["n"], row["passed"], row["false_positives"]) == ("two_words", 2, 1, 1)
     assert found["behaviours"]["weak"] == ["two_words"]
     assert "behaviours" not in json.loads(run("--data", "mine.csv", "--json").stdout)
 

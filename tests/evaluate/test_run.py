@@ -119,9 +119,9 @@ def test_every_operating_point_is_measured(tmp_path: Path) -> None:
     assert result.whole.figures == result.points["balanced"]
 
 
-def test_own_thresholds_are_said(tmp_path: Path) -> None:
+def test_custom_thresholds_are_said(tmp_path: Path) -> None:
     result = measured(tmp_path, Guard(detector=Scripted(), threshold=0.95))
-    assert result.own_thresholds
+    assert result.custom_thresholds
     assert result.whole.figures["false_negative_rate"].value == 1
     assert result.points["balanced"]["false_negative_rate"].value == pytest.approx(1 / 3)
     assert any("custom thresholds" in n for n in report.notes(result))
@@ -173,8 +173,8 @@ def test_texts_of_errors_only_on_request(tmp_path: Path) -> None:
     assert "A BIAS alarm" not in json.dumps(measured(tmp_path).as_json())
     errors = measured(tmp_path, show_errors=5).errors
     assert [(e.kind, e.id) for e in errors] == [
-        ("false alarm", "mine.csv:6"),
-        ("miss", "mine.csv:4"),
+        ("false positive", "mine.csv:6"),
+        ("false negative", "mine.csv:4"),
     ]
     assert "A BIAS alarm" in report.markdown([measured(tmp_path, show_errors=1)])
 
@@ -289,7 +289,7 @@ def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
     measures, published, *_ = report.grids(result)
     assert measures.header[-1] == "BiasAlert"
     row = ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "own threshold"]
-    assert [*row, "BiasAlert paper, Table 1"] in published.rows
+    assert [*row, "Fan et al. 2024 (BiasAlert), Table 1"] in published.rows
     notes = " ".join(report.notes(result))
     assert "the group matches a target term" in notes
     assert "A random sample of 40 of 1728 texts (seed 0)" in notes

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from guard.errors import UsageError
+from guard.evaluate.metrics import BINS
 from guard.places import shipped
 from guard.train import pools
 from guard.train.calibrate import (
@@ -330,7 +331,7 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     comments = texts.where(np.isin(texts.pool, ACCURACY_POOLS))
     even = equal_weights(comments)
     honest = reliability(expit(comments.logit), comments.biased, even)
-    assert len(honest) == 10
+    assert len(honest) == BINS
     assert sum(b.weight for b in honest) == pytest.approx(1)
     assert all(a.score < b.score for a, b in pairwise(honest))
     assert calibration_error(honest) < 0.03

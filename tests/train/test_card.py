@@ -26,12 +26,13 @@ RUN = {
     "teachers": ["0123456789ab", "ba9876543210"],
 }  # fmt: skip
 FIGURES: dict[str, Any] = {
+    "version": "0",
     "training": [RUN],
     "rows": {"redditbias": 7000, "redditbias_rest": 333, "emgsd": 22000},
     "retrieval": {"n": 50, "own": 0.4, "bias_type": 0.75, "floor": 0.5},
     "network": {
         "parameters": 109_700_000, "layers": 12, "bytes": 111_000_000, "ms": 14.6, "n": 400,
-        "logit": 0.11, "flips": 0.01,
+        "logit": 0.11, "signs_changed": 0.01, "table": True,
     },
     "points": {
         "temperature": 1.5,
@@ -44,8 +45,7 @@ FIGURES: dict[str, Any] = {
             for point in calibrate.MAX_FALSE_POSITIVE_RATE
         },
     },
-    "flips": {"n": 84, "before": 1.0, "after": 0.94, "neutral": 1.0,
-              "opposed": 0.99},
+    "added_statement": {"n": 84, "before": 1.0, "after": 0.94, "neutral": 1.0, "opposed": 0.99},
     "measured": {
         "redditbias": {"title": "RedditBias comments", "references": SET, "alone": SET},
         "bold": {"title": "BOLD", "references": SET, "alone": SET},

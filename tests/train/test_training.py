@@ -107,10 +107,19 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, few: Path) ->
 
 
 def test_adapters_are_folded_in(tmp_path: Path, few: Path) -> None:
-    run(config(tmp_path, few, method="lora", max_steps=2))
-    nets, content = load_final(tmp_path / "final.pt")
+    run(config(tmp_path / "full", few, max_steps=1))
+    start = tmp_path / "full" / "final.pt"
+    run(config(tmp_path / "more", few, method="lora", start=start, max_steps=2))
+    content = torch.load(tmp_path / "more" / "final.pt", weights_only=True)
     assert content["settings"]["method"] == "lora"
-    assert not any("lora" in name for name, _ in nets.named_parameters())
+    first, more = (load_final(tmp_path / name / "final.pt")[0] for name in ("full", "more"))
+    assert content["nets"].keys() == more.state_dict().keys()  # no adapter is left
+    pairs = zip(first.named_parameters(), more.named_parameters(), strict=True)
+    moved = [float((one - other).abs().max()) for (name, one), (_, other) in pairs
+             if name.endswith("attention.self.query.weight")]  # fmt: skip
+    # What the adapters learned is there, on top of what the run began with.
+    assert all(0 < by < 0.01 for by in moved)
+    assert moved
 
 
 def test_a_finished_run_is_not_made_again(tmp_path: Path, few: Path) -> None:
@@ -157,6 +166,8 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
 
     run(config(tmp_path, few, max_steps=3))
     nets, _ = load_final(tmp_path / "final.pt")
+    with torch.no_grad():
+        nets.net.bias_head.weight *= 20  # or three steps would leave all logits close to zero
     settings = {
         "version": "0",
         "k": 5,
@@ -168,6 +179,7 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
         texts=["Old people are slow."],
     )  # fmt: skip
     encoder = Encoder(tmp_path / "out", use_references=False)
+    logits, errors = [], []
     for text in ("Old people are useless at work.", "The library opens at nine."):
         # The release numbers its tokens anew.
         (before,) = base_tokens("minilm", 64).encode(text, ["A sentence before it."])
@@ -176,9 +188,11 @@ def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Pat
             ids = torch.tensor([before.ids])
             exact = nets.net(ids, torch.ones_like(ids), torch.tensor([before.types]))
         got = encoder.run(one)
-        assert got.logit == pytest.approx(float(exact.logit), abs=0.3)
+        logits.append(got.logit)
+        errors.append(abs(got.logit - float(exact.logit)))
         assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
         assert got.spans.shape == (len(one.ids), 2)
+    assert max(errors) < abs(logits[0] - logits[1]) / 2, (logits, errors)
 
 
 def test_an_unknown_label_is_not_learned(tmp_path: Path, few: Path) -> None:
@@ -275,6 +289,8 @@ def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
     shipped = restore(WEIGHTS, tmp_path / "shipped")
     recorded = torch.load(shipped, weights_only=True)
     settings = config(tmp_path / "on", few, start=shipped, base=recorded["settings"]["base"],
-                      max_steps=1)  # fmt: skip
+                      max_steps=1, lr=1e-9, head_lr=1e-9)  # fmt: skip
     content = torch.load(train(settings), weights_only=True)
     assert content["before"] == [*recorded["before"], recorded["settings"]]
+    for name, weights in content["nets"].items():
+        assert torch.allclose(weights, recorded["nets"][name], atol=1e-6), name
