@@ -181,12 +181,12 @@ class Judge:
             return self._overloaded(one, waited)
         return _Wait(look if turn is None else min(look, turn - waited))
 
-    def _recorded(self, ticket: int, timed: Timed) -> Timed:
+    def _recorded(self, ticket: int, outcome: Timed) -> Timed:
         """Record an outcome with the breaker; return it."""
-        if timed is FAILED:
-            return timed  # the process ends: the detector was not called
+        if outcome is FAILED:
+            return outcome  # the process ends: the detector was not called
         breaker = self._breaker
-        well = timed.scores is not None
+        well = outcome.scores is not None
         change = breaker.done(ticket, well=well, now=time.monotonic())
         if change == "opened":
             most, pause = self.policy.breaker_failures, breaker.pause
@@ -195,7 +195,7 @@ class Judge:
             )
         elif change == "closed":
             _log.warning("detector %s works again", self._name)
-        return timed
+        return outcome
 
     def _late(self, one: _Ticket, waited: float | None = None) -> Timed:
         """Give up on a window at its time limit, or earlier, after ``waited`` seconds."""
@@ -219,9 +219,9 @@ class Judge:
             )
         return Timed(None, waited * 1000, "overload")
 
-    def _finding(self, timed: Timed) -> Verdict:
+    def _finding(self, outcome: Timed) -> Verdict:
         version = self._session.index_version
-        scores, elapsed, reason = timed
+        scores, elapsed, reason = outcome
         if scores is None:
             return unjudged_verdict(
                 reason, detector=self._name, index_version=version, elapsed_ms=elapsed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,11 +22,10 @@ from guard.policy import Policy
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
 from guard.verdict import BIAS_TYPES, Scores
+from tests.data import DATA, needs_data
 from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("BIASGUARD_TEST_DATA", ROOT.parent / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the licensed sources are not at {DATA}")
 
 OLD = "Old people are useless at work."
 HARMLESS = (

@@ -95,7 +95,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 def test_errors_on_request() -> None:
     result = run("--data", "mine.csv", "--show-errors", "2", "--bootstrap", "0")
     assert "false positive 0.900 as gender mine.csv:6: A BIAS alarm." in result.stdout
-    assert "miss 0.100 mine.csv:4: Nothing of it." in result.stdout
+    assert "false negative 0.100 mine.csv:4: Nothing of it." in result.stdout
 
 
 def test_operating_point(scripted: Scripted) -> None:

@@ -60,6 +60,7 @@ from guard.suites.badf.association import (
 from guard.suites.clustering import leaders
 from guard.suites.conclusions import corrected
 from guard.suites.registry import make
+from tests import data
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
 from tests.audit.test_runner import QUICK, Saying
@@ -67,8 +68,8 @@ from tests.audit.written import read
 from tests.scripted import Scripted
 from tests.suites import calibration
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "badf"
-official = pytest.mark.skipif(not DATA.is_dir(), reason="needs BADF's published data")
+DATA = data.DATA / "badf"
+official = data.needs(DATA)
 MPNET = download.state("mpnet")[0] == "ok"
 SMALL = {"identities": "gender", "place_categories": "education,sports", "places": 3, "stories": 2}
 

@@ -52,9 +52,10 @@ from guard.suites.open_text.prompts import read
 from guard.verdict import BIAS_TYPES, Window
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
+from tests.data import DATA, needs
 from tests.scripted import Scripted
 
-BOLD = Path(__file__).parents[2].parent / "shared" / "data" / "bold"
+BOLD = DATA / "bold"
 SEEN = "This is BIAS against a group. "
 MISSED = "This is LEAN against a group. "
 HARMLESS = "The weather was fine that day. "
@@ -647,7 +648,7 @@ def test_prompts_that_come_again_are_asked_once(tmp_path: Path) -> None:
     assert len(read(tmp_path)[0]) == 1
 
 
-@pytest.mark.skipif(not BOLD.is_dir(), reason="needs BOLD")
+@needs(BOLD)
 def test_bold_is_read() -> None:
     prompts, _ = read(BOLD)
     assert len(prompts) > 20_000
