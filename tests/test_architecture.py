@@ -80,6 +80,7 @@ ALLOWED = {
         "places",
         "installed",
         "datasets",
+        "gate.segmenter",
         "intervals",
     },
     "suites": {"errors", "places", "verdict", "detect.language", "datasets"},

@@ -235,11 +235,13 @@ class Encoder:
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
         context = [normalise(_encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
+        if self.tokens.unread(text, parts):
+            return Scores(unjudged="language")
         # The n-gram model reads the whole segment, also if the network reads it in parts.
         lexical = 0.0
         if self._lexical is not None:
             lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_by_score)
+        best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_worst)
         # Slang of rare words looks like an unknown language: what is found in it counts.
         if language == "unknown" and not self._found(best):
             return Scores(unjudged="language")
@@ -329,5 +331,7 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + small) if x >= 0 else small / (1 + small)
 
 
-def _by_score(scores: Scores) -> float:
-    return scores.score or 0.0
+def _worst(scores: Scores) -> float:
+    """Rank what is no number above all scores, so that it is the detector's failure."""
+    score = scores.score
+    return math.inf if score is None or math.isnan(score) else score

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from guard.detect.chat import chatty, marked, run_together, split_words, unmarked, written_out
@@ -121,8 +123,10 @@ def _stages(text: str) -> Iterator[Stage]:
         yield _controls
     if not text.isascii():
         yield from (_overridden, _boxed, _emoji_apart)
+        if not _ODD.search(text):
+            yield _glued
     if not text.isascii() and _ODD.search(text):
-        yield from (_unseen, _marks, _styled, _alike, joined, unmarked, spelt)
+        yield from (_unseen, _marks, _styled, _alike, _glued, joined, unmarked, spelt)
         yield from (split_words, written_out)
         return
     if letters_apart(text):
@@ -151,6 +155,7 @@ def _entities(text: str, known: Known) -> Iterator[Edit]:
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SPACING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CHUNK = re.compile(r"\S+")
+_AROUND = ".,;:!?\"'"
 
 
 def _controls(text: str, known: Known) -> Iterator[Edit]:
@@ -163,7 +168,7 @@ def _controls(text: str, known: Known) -> Iterator[Edit]:
     for chunk in _CHUNK.finditer(text):
         if not _CONTROL.search(chunk[0]):
             continue
-        whole = _CONTROL.sub("", chunk[0]).strip(".,;:!?\"'").lower()
+        whole = _CONTROL.sub("", chunk[0]).strip(_AROUND).lower()
         inside = "" if whole.isascii() and is_word(whole, known) else " "
         for match in _CONTROL.finditer(chunk[0]):
             at = chunk.start() + match.start()
@@ -181,13 +186,15 @@ def _overridden(text: str, known: Known) -> Iterator[Edit]:
 
 
 _BOX = "\U0001f1e6-\U0001f1ff"
-_BOXED = re.compile(f"(?<![{_BOX}])[{_BOX}](?![{_BOX}])")
+_BOXED = re.compile(f"[{_BOX}]+")
 
 
 def _boxed(text: str, known: Known) -> Iterator[Edit]:
-    """Replace boxed letters; two of them side by side are a flag."""
+    """Replace boxed letters; pairs of them side by side are flags, unless they are a word."""
     for match in _BOXED.finditer(text):
-        yield Edit(*match.span(), chr(ord(match[0]) - 0x1F1E6 + ord("A")))
+        word = "".join(chr(ord(c) - 0x1F1E6 + ord("A")) for c in match[0])
+        if len(word) == 1 or (len(word) > 2 and is_word(word.lower(), known)):
+            yield Edit(*match.span(), word)
 
 
 _EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
@@ -199,6 +206,59 @@ def _emoji_apart(text: str, known: Known) -> Iterator[Edit]:
     for emoji in {match[1] for match in _THRICE_APART.finditer(text)}:
         for match in re.finditer(rf"(?<=[\w\s]){emoji}(?=[\w\s])", text):
             yield Edit(*match.span(), "")
+
+
+_SHORT = 3  # the letters of a longer word are no formula: a→b→c
+_UNSEEN_CHAR = re.compile(f"[{UNSEEN}\ufe0f\u20e3]")
+
+
+def _glued(text: str, known: Known) -> Iterator[Edit]:
+    """Replace symbols that touch a word by a space, or drop them if they split one.
+
+    The tokenizer separates punctuation from words, but not symbols, and does not know a word with a
+    symbol: "\u2192women" would be read as one unknown token. Units and formulas stay.
+    """
+    for chunk in _CHUNK.finditer(text):
+        if chunk[0].isascii():
+            continue
+        symbols = list(_symbols(chunk[0]))
+        if not symbols:
+            continue
+        ends = [0, *chain(*symbols), len(chunk[0])]
+        cuts = zip(ends[::2], ends[1::2], strict=True)
+        parts = [part for i, j in cuts if (part := chunk[0][i:j].strip(_AROUND))]
+        whole, longest = "".join(parts), max((sum(map(str.isalpha, p)) for p in parts), default=0)
+        split = len(parts) > 1 and not all(len(p) > 1 and is_word(p.lower(), known) for p in parts)
+        if split and len(whole) > _SHORT and whole.isalpha() and is_word(whole.lower(), known):
+            between = ""
+        elif longest > 1:
+            between = " "
+        else:
+            continue
+        for start, end in symbols:
+            yield Edit(chunk.start() + start, chunk.start() + end, between)
+
+
+def _symbols(chunk: str) -> Iterator[tuple[int, int]]:
+    """Yield where symbols that touch a letter begin and end.
+
+    An invisible character counts only beside a symbol, as in many emoji.
+    """
+    start = 0
+    for symbol, run in groupby(chunk, _is_symbol):
+        end = start + sum(1 for _ in run)
+        if symbol and not all(_UNSEEN_CHAR.match(c) for c in chunk[start:end]):
+            sides = chunk[start - 1 : start] + chunk[end : end + 1]
+            if any(c.isalpha() for c in sides):
+                yield start, end
+        start = end
+
+
+def _is_symbol(char: str) -> bool:
+    """Whether a character is neither letter, mark, space nor what the tokenizer separates."""
+    if char <= "\x7f" or char.isalpha() or char.isspace():
+        return False
+    return unicodedata.category(char)[0] in "SNC" or bool(_UNSEEN_CHAR.match(char))
 
 
 _UNSEEN = re.compile(f"[{UNSEEN}]+")

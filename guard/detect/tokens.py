@@ -8,6 +8,8 @@ truncated first, and a segment longer than the model's positions is read in over
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from tokenizers import Tokenizer
 
 from guard.errors import WeightsError
 
+_LATIN = re.compile("[A-Za-z]")
 MAX_TOKENS = 512
 _PART_OVERLAP = 64
 
@@ -60,6 +63,7 @@ class WindowTokens:
         self._max_context = max_context_tokens
         self._cls = _special(made, "<s>", "[CLS]")
         self._sep = _special(made, "</s>", "[SEP]")
+        self._unknown = made.token_to_id("[UNK]")
         #: The padding token.
         self.pad = _special(made, "<pad>", "[PAD]")
 
@@ -81,6 +85,24 @@ class WindowTokens:
             cut = slice(start, start + room)
             parts.append(self._one(whole.ids[cut], whole.offsets[cut], whole.word_ids[cut], []))
         return parts
+
+    def unread(self, text: str, parts: Sequence[Encoded]) -> bool:
+        """Whether the tokenizer reads no more than half of the words of a segment in Latin letters.
+
+        ``parts`` are those of :meth:`encode`. A word with an unknown character, or of over a
+        hundred letters, is one unknown token.
+        """
+        words = unknown = 0
+        for part in parts:
+            spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+            for number, span in zip(part.words, part.offsets, strict=True):
+                spans[number].append(span)
+            ids = dict(zip(part.words, part.ids[1:], strict=False))
+            for number, of in spans.items():
+                if _LATIN.search(text, of[0][0], of[-1][1]):
+                    words += 1
+                    unknown += ids[number] == self._unknown
+        return 2 * unknown > words
 
     def _one(
         self,

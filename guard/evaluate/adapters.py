@@ -15,8 +15,10 @@ from pydantic import BeforeValidator, Field
 from guard.datasets import registry
 from guard.datasets.registry import Filled, Record, Text, Type, short, types
 from guard.datasets.rows import BadRow
+from guard.datasets.split import fold
 from guard.datasets.terms import Dimension, TermList
 from guard.evaluate.example import Case, Example, Expect
+from guard.gate.segmenter import split
 from guard.verdict import BiasType, Span
 
 _BIASED = ("1", "biased", "yes", "true")
@@ -97,11 +99,16 @@ def toxicbias(record: registry.TargetedComment, key: str) -> list[Example]:
 
 
 def emgsd(record: registry.MarkedText, key: str) -> list[Example]:
-    """Stereotypes against neutral and unrelated variants of them, with the attribute's place."""
+    """Stereotypes against neutral and unrelated variants of them, with the attribute's place.
+
+    The variants of a text of several sentences share the first one, which is their unit.
+    """
+    first, *others = split(record.text)
+    unit = f"emgsd:{fold(first.text)}" if others else ""
     biased, kinds = record.category == "stereotype", (record.stereotype_type,)
     spans = _marked(record.text, record.marked)
     axes = {"category": record.category, "source": record.source}
-    return [Example(record.text, biased, key, kinds, attribute_spans=spans, axes=axes)]
+    return [Example(record.text, biased, key, kinds, attribute_spans=spans, axes=axes, unit=unit)]
 
 
 def stereobias(record: registry.StereoBiasText, key: str) -> list[Example]:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from guard.datasets.split import fold
+from guard.gate.segmenter import split
 
 # The axis for whether a text is a near-duplicate: yes or no.
 NEAR = "near-duplicate"
@@ -24,6 +25,13 @@ def far_from(texts: Sequence[str], training: Iterable[str]) -> list[bool]:
         for gram in _grams(text):
             holders[gram].append(number)
     return [_most_shared(_grams(text), holders) < _HALF for text in texts]
+
+
+def sentences(text: str) -> list[str]:
+    """Return the text, and its sentences of four words or more, if it has several."""
+    parts = [part.text for part in split(text)]
+    longer = [part for part in parts if len(fold(part).split()) >= _LENGTH]
+    return [text, *(longer if len(parts) > 1 else ())]
 
 
 def _grams(text: str) -> set[str]:

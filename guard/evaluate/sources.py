@@ -18,7 +18,7 @@ from guard.datasets.terms import redditbias_terms
 from guard.errors import GuardError, UsageError
 from guard.evaluate import adapters
 from guard.evaluate.example import Example
-from guard.evaluate.near import NEAR, far_from
+from guard.evaluate.near import NEAR, far_from, sentences
 from guard.places import shipped
 
 Adapter = Callable[[Any, str], list[Example]]
@@ -72,8 +72,8 @@ class Dataset:
 
 
 _NEAR_RULE = (
-    "A near-duplicate shares half or more of its word 4-grams with one training text of the same "
-    "source."
+    "A near-duplicate shares half or more of its word 4-grams, or of those of one of its sentences, "
+    "with one training text or sentence of the same source."
 )
 _TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
 
@@ -103,7 +103,7 @@ SOURCES: dict[str, Source] = {
             "paper's own protocol is not published). The counterpart often carries the same "
             "attribute for another group, which bounds a judge of single sentences below 1. "
             "A near-duplicate shares half or more of its word 4-grams with one of EMGSD's "
-            "training texts.",
+            "training texts or of their sentences.",
             lambda data: adapters.crows_pairs,
             lambda data, examples: _near_emgsd(data, examples),
         ),
@@ -349,14 +349,16 @@ def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example
 def _nearness(
     data: Path, examples: list[Example], training: DatasetFile[Any], text: Callable[[Any], str]
 ) -> list[Example]:
-    """Add an axis: whether a text is a near-duplicate of one in a file of training texts.
+    """Add an axis: whether a text, or a sentence of it, is nearly in a file of training texts.
 
     All variants of a unit count as one if any is. No axis is added if the file is missing.
     """
     if not (data / training.file).is_file():
         return examples
-    far = far_from([e.text for e in examples], map(text, training.training(data)))
-    near = {e.unit or e.id for e, f in zip(examples, far, strict=True) if not f}
+    parts = [(e.unit or e.id, part) for e in examples for part in sentences(e.text)]
+    known = {part for row in training.training(data) for part in sentences(text(row))}
+    far = far_from([part for _, part in parts], known)
+    near = {unit for (unit, _), f in zip(parts, far, strict=True) if not f}
     return [
         replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
         for e in examples

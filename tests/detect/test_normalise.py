@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import unicodedata
 from itertools import pairwise
 from pathlib import Path
 
@@ -141,6 +142,13 @@ DISGUISED = {
         ("W🔥o🔥m🔥e🔥n🔥 🔥a🔥r🔥e lazy", "Women are lazy"),
         ("W❤️o❤️m❤️e❤️n are lazy", "Women are lazy"),
     ],
+    "symbols": [
+        ("👉Women\u2800are→lazy💤 ★so★", " Women are lazy   so "),
+        ("👩\u200d🦰Women¹ are lazy™.", " Women  are lazy ."),
+        ("Wom👩en, far👩mers", "Women, farmers"),
+        ("w→o→m→e→n", "women"),
+        ("🇼🇴🇲🇪🇳 are lazy", "WOMEN are lazy"),
+    ],
     "together": [
         ("ѕ\u200btuuup1d", "stupid"),
         ("ｗ ０ ｍ ｅ ｎ", "women"),
@@ -215,7 +223,7 @@ Größe, naïve, Đorđe, Łódź, Þór, straße
 ａ
 """,
     "unseen": """\
-👩‍👩‍👧 family, ❤️, ❤️love, 3️⃣, 🏳️‍🌈, 🇺🇸 and 🇺🇸🇬🇧, I ❤️ a ❤️ b, A🔥B🔥 list, a→b→c→d
+👩‍👩‍👧 family, ❤️, ❤️ love, 3️⃣, 🏳️‍🌈, 🇺🇸 and 🇺🇸🇬🇧, I ❤️ a ❤️ b, A🔥B🔥 list, a→b→c→d
 می‌خواهم
 क्‍ष
 שלום\u200f (hello)
@@ -352,6 +360,17 @@ def test_spans_slice_to_the_right_words(choice: list[tuple[str, object]]) -> Non
         spans.append(span)
         at += len(word) + 3
     assert all(a.end <= b.start for a, b in pairwise(spans))
+
+
+def test_no_symbol_makes_words_unreadable() -> None:
+    unknown = VOCABULARY.token_to_id("[UNK]")
+    for code in range(0x80, 0x20000):
+        char = chr(code)
+        if unicodedata.category(char)[0] not in "SN":
+            continue
+        found = read(f"Women{char}are")
+        ids = VOCABULARY.encode(found.text, add_special_tokens=False).ids
+        assert unknown not in ids, (hex(code), found.text)
 
 
 def test_a_span_covers_what_was_taken_out() -> None:
