@@ -17,7 +17,21 @@ from guard.train.config import TrainConfig
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 COUNT = click.IntRange(min=1)
-_POSITIVE = click.FloatRange(0, min_open=True)
+
+
+class _Number(click.FloatRange):
+    """A range that nan is not in; click lets it pass."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found: float = super().convert(value, param, ctx)
+        if found != found:
+            self.fail(f"{value} is no number.", param, ctx)
+        return found
+
+
+_POSITIVE = _Number(0, 1e6, min_open=True)
 _DEFAULTS = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}
 
 
@@ -42,7 +56,7 @@ STATEMENTS = click.option(
 SEED = setting("--seed", type=int, help="All random choices follow from it.")
 # How a run computes.
 MACHINE = (
-    setting("--threads", type=COUNT, help="Threads of the processor."),
+    setting("--threads", type=click.IntRange(1, 1024), help="Threads of the processor."),
     setting("--device", help="What to train on, by PyTorch's name: cpu, cuda, cuda:1."),
     setting(
         "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."

@@ -199,10 +199,10 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
         at_the_end = name in _SHARES and value in (0.0, 1.0)
         if draws and (at_the_end or (name == "false_positive_rate" and n and _harmless_singles(c))):
             low, high = exact(round(value * units), units)
-        elif name == "ece" and not np.isnan(low):
-            low, high = wide(value, low, high)
         elif low == high:
             low = high = NAN
+        elif name == "ece" and not np.isnan(low):
+            low, high = wide(value, low, high)
         found[name] = Figure(value, low, high, n)
     return found
 

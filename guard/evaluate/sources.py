@@ -72,8 +72,8 @@ class Dataset:
 
 
 _NEAR_RULE = (
-    "A near-duplicate shares half or more of its word 4-grams, or of those of one of its sentences, "
-    "with one training text or sentence of the same source."
+    "A near-duplicate shares half or more of its word 4-grams, or of one of its sentences', with "
+    "one training text or sentence of the same source."
 )
 _TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
 

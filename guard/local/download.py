@@ -86,7 +86,7 @@ Fetch = Callable[[Wheel, Path], Path]
 _MPNET = "all-mpnet-base-v2"
 
 
-def _of_mpnet(name: str, sha256: str = "", size: int = 0) -> File:
+def _of_mpnet(name: str, sha256: str, size: int) -> File:
     return File(name, f"{_MPNET}/{name}", sha256, size)
 
 
@@ -150,14 +150,50 @@ MODELS: dict[str, Model] = {
                     "b8be2c30ba5dd723a6d5ee26d013da103d5408d92ddcb23747622f9e48f1d842",
                     466_021,
                 ),
-                *map(
-                    _of_mpnet,
-                    (
-                        *("config.json", "tokenizer_config.json", "special_tokens_map.json"),
-                        *("vocab.txt", "modules.json", "sentence_bert_config.json"),
-                        *("config_sentence_transformers.json", "1_Pooling/config.json"),
-                        "README.md",
-                    ),
+                _of_mpnet(
+                    "config.json",
+                    "d46a3e04ded82bba22528424480697d394eeda6a27484e08c5bb2bdf5906cfa0",
+                    571,
+                ),
+                _of_mpnet(
+                    "tokenizer_config.json",
+                    "67f2ff7e223518e729869bb3a70f0caf8368fe549383fc11cfe2dfb42fffc268",
+                    363,
+                ),
+                _of_mpnet(
+                    "special_tokens_map.json",
+                    "9ef40e9c160511bf3f46ceb71f1471dafa1e9473d5120bb816c36b2efa75f8ba",
+                    239,
+                ),
+                _of_mpnet(
+                    "vocab.txt",
+                    "dbd90cb94e2247bd4d4ccaecbf616d2290e66691d7d5e5bb81f063c2d0649ada",
+                    231_536,
+                ),
+                _of_mpnet(
+                    "modules.json",
+                    "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+                    349,
+                ),
+                _of_mpnet(
+                    "sentence_bert_config.json",
+                    "cabfacded9272091a06ff595a46ef027a76ddf4ac9e77d0fcf11c605748f1667",
+                    53,
+                ),
+                _of_mpnet(
+                    "config_sentence_transformers.json",
+                    "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+                    116,
+                ),
+                _of_mpnet(
+                    "1_Pooling/config.json",
+                    "a37f83ada23e7887be6b88f4998927dbeac0038af301553c7cd5461413bf1a56",
+                    190,
+                ),
+                _of_mpnet(
+                    "README.md",
+                    "a3e99d3235e3c1b4225f4b98892be383f2ed87a50b3a5420ae156e77716182de",
+                    10_621,
                 ),
             ),
         ),

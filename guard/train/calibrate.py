@@ -103,10 +103,10 @@ class Scale(NamedTuple):
 
 
 def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
-    """Return the scale with the least weighted log loss; temperatures are from 0.5 to 5.
+    """Return the scale with the least weighted log loss.
 
     Raises UsageError if the texts do not determine it: one label only, a logit that is no number,
-    or an offset at its limit.
+    or a scale at its limits, as of logits that do not depend on the label.
     """
     sign = np.where(biased, -1.0, 1.0)
 
@@ -115,8 +115,8 @@ def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
 
     weights = weights / weights.sum()
     found = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=_SCALE_LIMITS)
-    inside = abs(found.x[1]) < _SCALE_LIMITS[1][1]
-    both = biased.any() and not biased.all()
+    inside = all(low < x < high for x, (low, high) in zip(found.x, _SCALE_LIMITS, strict=True))
+    both = biased.any() and not biased.all() and np.ptp(logits) > 0
     if not (both and np.isfinite(logits).all() and found.success and inside):
         raise UsageError(
             f"The scores of {len(logits)} validation texts cannot be calibrated: their "
@@ -216,7 +216,11 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     raised by the same amount. Finally ``quiet`` is lowered for types whose plain statements it
     would miss, at most to ``QUIET_SHARE`` of the false positives of ``balanced``
     (:func:`_lowered_to_find`).
+
+    Raises UsageError if there is no harmless text, or no threshold keeps a point's rate.
     """
+    if not (np.isin(texts.pool, HARMLESS) & ~texts.biased).any():
+        raise UsageError("There is no harmless text to choose thresholds by; use more --data.")
     predicted = scores[:, None] >= GRID
     common = curves(texts, predicted)
     everywhere = grid_places(common)
@@ -238,6 +242,11 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
             limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
             if _fits(texts, scores, limits, most, most_wrong):
                 break
+        else:
+            raise UsageError(
+                f"No threshold keeps the false positives of {point!r} on harmless texts at or "
+                f"below {most:.2%}: the detector does not tell them from biased ones. Train longer."
+            )
         found[point] = floor = limits
     return found | {"quiet": _lowered_to_find(texts, scores, found["quiet"], found["balanced"])}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from guard.errors import UsageError
 
@@ -30,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
     After an error the new file is deleted and ``path`` is unchanged. Raises UsageError if the file
     cannot be written, for example on a full disk.
     """
-    unfinished = path.with_name(f"{path.stem}.part{path.suffix}")
+    unfinished = path.with_name(f"{path.stem}.part{os.getpid()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield unfinished
@@ -41,6 +42,30 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep other processes from what this one writes at ``path``.
+
+    Raises UsageError if another one has it, or the folder cannot be written.
+    """
+    lock = FileLock(f"{path}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UsageError(
+            f"{path} is being written by another run; wait for it, or choose another folder."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
+    try:
+        yield
+    finally:
+        lock.release()
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

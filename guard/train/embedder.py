@@ -100,6 +100,9 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         return contrast(posts, goals, same, _TEMPERATURE) + _ANCHOR * held
 
     plan = Plan(round(per_epoch * config.epochs), _WARMUP, config.seed, config.checkpoint_every)
-    run(model, optimiser, plan, step_loss, config.work / checkpoint.NAME, settings, progress)
-    checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
+    file = config.work / checkpoint.NAME
+    with checkpoint.alone(final):
+        run(model, optimiser, plan, step_loss, file, settings, progress)
+        checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
+        file.unlink(missing_ok=True)
     return final

@@ -121,6 +121,8 @@ def build_nets(config: TrainConfig, start: Mapping[str, Any] | None = None) -> N
     if start is not None:
         assert config.start is not None
         _fill(nets, start, config.start, config.described())
+    if config.frozen > (layers := len(encoder.encoder.layer)):
+        raise UsageError(f"--frozen {config.frozen} is not possible: the network has {layers}.")
     if config.frozen:
         encoder.embeddings.requires_grad_(False)
         encoder.encoder.layer[: config.frozen].requires_grad_(False)
@@ -204,6 +206,13 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
     before = [] if start is None else [*start.get("before", []), start["settings"]]
     for teacher_run in config.teachers:
         load_final(teacher_run)  # a damaged one is refused now, and not after that hour
+    with checkpoint.alone(final):
+        return _trained(config, nets, before, progress)
+
+
+def _trained(
+    config: TrainConfig, nets: Nets, before: list[dict[str, Any]], progress: Show | None
+) -> Path:
     ready = prepare(config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     steps = min(steps, config.max_steps or steps)
@@ -249,7 +258,9 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         "settings": settings,
         "before": before,
     }
+    final = config.work / NAME
     checkpoint.save(final, content)
+    file.unlink(missing_ok=True)
     return final
 
 

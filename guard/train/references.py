@@ -6,7 +6,7 @@ import hashlib
 import random
 import zipfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,8 +39,12 @@ class Hits(NamedTuple):
     mask: NDArray[np.bool_]
 
 
+# Texts that are embedded before the cache is written.
+_AT_ONCE = 10_000
+
+
 def cached(path: Path, texts: Sequence[str], embed: Embed) -> Vectors:
-    """Return ``embed(texts)``, cached in ``path`` (npz) by the texts' hashes.
+    """Return ``embed(texts)``, cached in ``path`` (npz) by the texts' hashes as they are made.
 
     They are rounded to float16, also on the first call, so that runs agree. Raises UsageError if
     the cache is damaged or cannot be written.
@@ -53,13 +57,25 @@ def cached(path: Path, texts: Sequence[str], embed: Embed) -> Vectors:
                 known = dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
         except (ValueError, LookupError, EOFError, TypeError, zipfile.BadZipFile):
             raise UsageError(f"{path} is damaged; delete it and run the command again.") from None
-    missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in known}
-    if missing:
+    if not all(key in known for key in keys):
+        with checkpoint.alone(path):
+            _add(known, path, dict(zip(keys, texts, strict=True)), embed)
+    return np.array([known[k] for k in keys], np.float32).reshape(-1, DIM)
+
+
+def _add(
+    known: dict[str, NDArray[np.float16]], path: Path, texts: Mapping[str, str], embed: Embed
+) -> None:
+    """Add the vectors of ``texts``, by hash, and write all to ``path`` after each few."""
+    unique = list(texts.items())
+    for begin in range(0, len(unique), _AT_ONCE):
+        missing = {k: t for k, t in unique[begin : begin + _AT_ONCE] if k not in known}
+        if not missing:
+            continue
         vectors = embed(list(missing.values())).astype(np.float16)
         known |= dict(zip(missing, vectors, strict=True))
         with checkpoint.replacing(path) as part, part.open("wb") as file:
             np.savez(file, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
-    return np.array([known[k] for k in keys], np.float32).reshape(-1, DIM)
 
 
 class TrainIndex:

@@ -81,7 +81,7 @@ def test_real_crows_pairs(data: Path) -> None:
 
 def test_real_emgsd_parts_and_marks(data: Path) -> None:
     examples = load("emgsd", data).examples
-    # Half of their 4-grams in one training text: 2,828 of 5,653.
+    # The others share half of the 4-grams of a sentence with one training text.
     assert sum(FAR in e.parts for e in examples) == 1244
     assert sum(bool(e.attribute_spans) for e in examples if e.biased) >= 1655
 

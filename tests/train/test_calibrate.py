@@ -80,7 +80,9 @@ def test_the_scale_of_too_sure_and_shifted_logits_is_found() -> None:
         )
 
 
-@pytest.mark.parametrize("case", ["one label", "no number", "far"])
+@pytest.mark.parametrize(
+    "case", ["one label", "no number", "far", "unrelated", "against", "separated", "tied"]
+)
 def test_a_scale_that_the_texts_do_not_determine_is_refused(case: str) -> None:
     rng = np.random.default_rng(2)
     logits = rng.normal(0, 2, 400)
@@ -90,6 +92,14 @@ def test_a_scale_that_the_texts_do_not_determine_is_refused(case: str) -> None:
         labels[:] = True
     elif case == "no number":
         logits[7] = np.nan
+    elif case == "unrelated":
+        labels = rng.permutation(labels)
+    elif case == "against":
+        labels = ~labels
+    elif case == "separated":
+        labels = logits > 0
+    elif case == "tied":
+        logits[:] = 1
     else:
         logits += 15
     with (
@@ -308,11 +318,17 @@ def test_of_equally_accurate_thresholds_the_one_with_fewer_alarms_is_taken() -> 
     assert own_thresholds(texts.where(np.zeros(4, bool)), np.array([])) == {}
 
 
-def test_without_texts_the_points_are_still_thresholds() -> None:
-    none = Judged(np.array([], str), np.array([], bool), np.array([], str), np.array([]))
-    for limits in operating_points(none, np.array([])).values():
-        assert set(limits) == set(BIAS_TYPES)
-        assert all(0 < at < 1 for at in limits.values())
+def test_without_harmless_texts_there_are_no_points() -> None:
+    texts, scores = drawn(0)
+    biased = texts.where(texts.biased)
+    with pytest.raises(UsageError, match="no harmless text"):
+        operating_points(biased, scores[texts.biased])
+
+
+def test_a_detector_that_finds_everything_has_no_points() -> None:
+    texts, _ = drawn(0)
+    with pytest.raises(UsageError, match="No threshold keeps the false positives of 'strict'"):
+        operating_points(texts, np.full(len(texts.pool), 0.999))
 
 
 def test_rates_of_types_add_up_to_those_of_all() -> None:
