@@ -15,7 +15,7 @@ from guard.config import OWN_KEYS, merge, own_value, policy_from, settings, valu
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
-from guard.detect.weights import shipped_weights
+from guard.detect.weights import manifest, shipped_weights
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
 from guard.doors.session import DoorSession as Session
@@ -311,8 +311,9 @@ _loading = Lock(threading.RLock)
 
 
 @cache
-def _encoder(weights: Path, index: Path | None) -> Detector:
-    # Loaded once per process: guards that differ only in their policy share it.
+def _encoder(weights: Path, index: Path | None, _manifest: bytes) -> Detector:
+    # Loaded once per process: guards that differ only in their policy share it. Other weights in
+    # the same folder have another manifest.
     from guard.detect.encoder import Encoder
 
     return Encoder(weights, index)
@@ -322,7 +323,8 @@ def _encoder(weights: Path, index: Path | None) -> Detector:
 def _detector(detector: str, index: str | Path | None, weights: str | Path | None) -> Detector:
     folder = shipped_weights(detector)
     with _loading:
-        return _encoder(_absolute(weights) or folder, _absolute(index))
+        place = _absolute(weights) or folder
+        return _encoder(place, _absolute(index), manifest(place))
 
 
 def _recorder(own: Mapping[str, Any]) -> Recorder | None:
@@ -344,6 +346,8 @@ def _call_span(session: Session) -> Any:
 def _absolute(path: str | Path | None) -> Path | None:
     if path is None:
         return None
+    if not isinstance(path, (str, Path)):
+        raise ConfigError(f"Guard: {path!r} is not a folder's name; pass a str or a Path.")
     if "\0" in str(path):
         raise ConfigError(f"Guard: {str(path)!r} is not a folder's name: it has a null character.")
     # The working directory may change later.

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,9 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import BiasFound, Guard, Policy
-from guard.errors import ConfigError, DetectorError, UsageError
+from guard.detect.weights import write_manifest
+from guard.errors import ConfigError, DetectorError, UsageError, WeightsError
 from guard.verdict import Decision, Scores, Window
 from tests.scripted import Scripted, failing, slow
+from tests.small import INDEX, WEIGHTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -399,6 +402,23 @@ def test_first_callers_at_once_load_one_encoder() -> None:
     with ThreadPoolExecutor(6) as pool:
         guards = list(pool.map(lambda _: Guard(), range(6)))
     assert len({id(g.detector) for g in guards}) == 1
+
+
+def test_other_weights_in_the_same_folder_are_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    shutil.copytree(WEIGHTS, folder)
+    first = Guard(weights=folder, index=INDEX)
+    assert Guard(weights=folder, index=INDEX).detector is first.detector
+    (folder / "fusion.npz").write_bytes(b"")
+    write_manifest(folder)
+    with pytest.raises(WeightsError, match=r"fusion\.npz"):
+        Guard(weights=folder, index=INDEX)
+
+
+@pytest.mark.parametrize("weights", [5, b"/tmp", 1.5])
+def test_weights_that_are_no_path_are_refused(weights: Any) -> None:
+    with pytest.raises(ConfigError, match="is not a folder's name"):
+        Guard(weights=weights)
 
 
 def test_a_sink_that_fails_does_not_take_the_answer_with_it(

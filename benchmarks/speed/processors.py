@@ -3,6 +3,7 @@
 Sentences of the behaviours are scored by the processor at hand and by an emulated Haswell, which
 has AVX2 and no VNNI (``qemu-x86_64`` of the Debian package qemu-user; it takes minutes). It
 prints the greatest difference of two scores and the sentences that only one of them finds biased.
+It says something only on a processor with VNNI: without, both have the same instructions.
 Exit code 1: the scores differ by more than .01, or one verdict does. Exit code 2: there is no
 emulator.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -95,6 +97,8 @@ def compare(
 ) -> Differences:
     """Compare the scores of two processors, and what follows from them at every point."""
     rows = list(zip(texts, here, there, strict=True))
+    if any(math.isnan(s.score) for s in (*here, *there) if s.score is not None):
+        raise ValueError("a score is no number")
     greatest, sentence = max(
         (abs((a.score or 0.0) - (b.score or 0.0)), text) for text, a, b in rows
     )
@@ -105,10 +109,16 @@ def compare(
     return Differences(greatest, sentence, flips)
 
 
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 def main() -> int:
     """Score, compare and print; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=200, help="sentences, by default 200")
+    parser.add_argument("--count", type=_count, default=200, help="sentences, by default 200")
     parser.add_argument("--weights", type=Path, help="folder of weights, by default the shipped")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -37,6 +38,16 @@ from guard.train.config import EMBEDDER_EPOCHS, QUOTAS, TrainConfig
 if TYPE_CHECKING:
     from guard.train import loop
 
+
+class _Version(click.ParamType):  # type: ignore[type-arg]
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"[0-9A-Za-z.]{1,20}", value):
+            self.fail(f"{value!r} is not a version of letters, digits and dots.", param, ctx)
+        return str(value)
+
+
 # The data from which the card is made.
 FIGURES = "figures.json"
 CARD = "CARD.md"
@@ -46,6 +57,13 @@ EMBEDDER = click.option(
     "--embedder",
     type=FILE,
     help="The embedder.pt of `guard train embedder`, instead of the published all-MiniLM-L6-v2.",
+)
+VERSION = click.option(
+    "--version",
+    type=_Version(),
+    default="0",
+    show_default=True,
+    help="Version of the weights, of letters, digits and dots; their name has their hash, too.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 
@@ -63,8 +81,11 @@ def train() -> None:
 @given(WORK, DATA, *RUN)
 @click.option("--to", type=PATH, help="Folder that receives the weights; by default in --work.")
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
+@VERSION
 @JSON
-def everything(to: Path | None, index: Path | None, as_json: bool, **options: Any) -> None:
+def everything(
+    to: Path | None, index: Path | None, version: str, as_json: bool, **options: Any
+) -> None:
     """Run all steps: embedder, encoder, references and release.
 
     Finished steps in --work are skipped, and an interrupted step resumes. --epochs and --max-steps
@@ -87,7 +108,7 @@ def everything(to: Path | None, index: Path | None, as_json: bool, **options: An
     config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
     if not _is_released(final, to):
-        _release(config, to, index)
+        _release(config, to, index, version)
     _print_path("weights", to, as_json)
 
 
@@ -137,12 +158,13 @@ def references(as_json: bool, **options: Any) -> None:
 @given(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed again.")
+@VERSION
 @JSON
-def release(to: Path, index: Path, as_json: bool, **options: Any) -> None:
+def release(to: Path, index: Path, version: str, as_json: bool, **options: Any) -> None:
     """Export the run in --work, embed the index with it, calibrate, measure and write the card."""
     config = _config_with_data(options)
     check_folder(to, "--to")
-    figures = _release(config, to, index)
+    figures = _release(config, to, index, version)
     click.echo(figures if as_json else str(to))
 
 
@@ -247,13 +269,13 @@ def _encoder(config: TrainConfig) -> Path:
         return run(config, show)
 
 
-def _release(config: TrainConfig, to: Path, index: Path) -> str:
+def _release(config: TrainConfig, to: Path, index: Path, version: str) -> str:
     """Release the run in ``config.work``; return the figures as JSON."""
     final = _finished(config.work)
     from guard.train.card import card as text
     from guard.train.release import release as export
 
-    figures = dumps(export(config, final, to, index, partial(click.echo, err=True)))
+    figures = dumps(export(config, final, to, index, version, partial(click.echo, err=True)))
     # Made from the stored figures, so that `guard train card` gives the same card.
     _write(to / CARD, text(json.loads(figures)))
     _write(to / FIGURES, figures + "\n")

@@ -102,7 +102,7 @@ class WindowTokens:
                 if _LATIN.search(text, of[0][0], of[-1][1]):
                     words += 1
                     unknown += ids[number] == self._unknown
-        return 2 * unknown > words
+        return unknown > 0 and 2 * unknown >= words
 
     def _one(
         self,

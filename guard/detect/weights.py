@@ -89,6 +89,16 @@ def shipped_weights(detector: str) -> Path:
     return _MODELS / detector
 
 
+def manifest(folder: Path) -> bytes:
+    """Return the manifest of the weights in ``folder``, which has the hash of every file.
+
+    Raises:
+        WeightsError: there is none.
+
+    """
+    return _read(folder / MANIFEST)
+
+
 def open_weights(folder: Path) -> Weights:
     """Check every file of ``folder`` against its manifest and read the settings.
 
@@ -106,8 +116,7 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         WeightsError: as :func:`open_weights`.
 
     """
-    manifest = _json(_read(folder / MANIFEST), folder / MANIFEST)
-    hashes = manifest.get("sha256")
+    hashes = _json(manifest(folder), folder / MANIFEST).get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}

@@ -38,7 +38,6 @@ from guard.train.own import STATED
 from guard.train.rows import fold, share, validates
 from guard.train.sources import Text
 
-WEIGHTS_VERSION = "2.1"
 #: The evaluation sets of the card, by the names of ``guard eval``.
 SETS = ("redditbias", "emgsd", "toxicbias", "crows_pairs", "bold", "assistant")
 _MEASURES = (
@@ -72,6 +71,7 @@ def release(
     final: Path,
     folder: Path,
     index: Path,
+    version: str,
     report: Report = print,
 ) -> dict[str, Any]:
     """Export ``final`` to ``folder``, build the index, calibrate, measure; return the figures.
@@ -80,7 +80,8 @@ def release(
     statements than training read. Only the paths of ``config`` are used; settings come from the
     run.
 
-    Raises UsageError for a run that never saw references.
+    Raises UsageError for an index without statements, a run that never saw references, and what
+    :mod:`guard.train.calibrate` refuses.
     """
     assert config.data is not None, "calibration needs the validation texts of the sources"
     data = config.data
@@ -90,6 +91,10 @@ def release(
         raise UsageError(
             "This run saw no references and must not ship; release one with --references fused."
         )
+    if not (index / "statements.jsonl").is_file():
+        raise UsageError(
+            f"{index} has no statements.jsonl; copy that of the index that the weights should have."
+        )
     stages = [*content.get("before", []), last]
     # The texts are those of the network's run, not of the references'.
     read = [stage for stage in stages if stage["method"] != "references"]
@@ -98,7 +103,7 @@ def release(
     if read[-1].get("corpus") != corpus.digest():
         report("the sources or texts have changed since the run: the card counts today's")
     settings: dict[str, Any] = {
-        "version": WEIGHTS_VERSION,
+        "version": version,
         "k": config.k,
         "floor": config.floor,
         "max_context_tokens": config.max_context_tokens,
@@ -118,7 +123,7 @@ def release(
     texts = pools.read(data, config.statements)
     comments = [t.text for t in texts if t.pool == "redditbias"]
     figures: dict[str, Any] = {
-        "version": WEIGHTS_VERSION,
+        "version": version,
         "training": stages,
         "rows": corpus.counts(),
         "retrieval": found,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -254,3 +256,28 @@ def test_half_characters_are_judged_with_their_sentence() -> None:
     assert scores.score > 0.5
     for pair in scores.attributions:
         assert torn[slice(*pair.attribute_span)] == pair.attribute
+
+
+def test_a_part_without_a_number_makes_the_segment_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = Encoder(WEIGHTS, use_references=False)
+    run, done = encoder.run, 0
+
+    def broken(encoded: Any) -> Any:
+        nonlocal done
+        done += 1
+        return run(encoded)._replace(logit=math.nan) if done == 2 else run(encoded)
+
+    monkeypatch.setattr(encoder, "run", broken)
+    long = "The library opens at nine and closes at six, and the shop beside it at five. " * 60
+    found = Guard(detector=encoder, policy=Policy(timeout_ms=None)).check(long.replace(". ", ", "))
+    assert done > 2
+    assert found.unjudged == "failure"
+
+
+@pytest.mark.parametrize("text", ["women" * 30, "It " + "men" * 40, "Wo\u1d25men"])
+def test_a_segment_of_words_that_are_not_read_is_not_judged(text: str) -> None:
+    encoder = Encoder(WEIGHTS, use_references=False)
+    (found,) = encoder.snapshot().score([Window(text)])
+    assert found.unjudged == "language"

@@ -427,6 +427,7 @@ def test_deviations_are_of_what_is_done() -> None:
     assert deviations(HbbSg(SgOptions(protocol="paper"))) == set()
 
 
+@official
 def test_sg_needs_rewritten_sentences() -> None:
     with pytest.raises(UsageError, match="no rewritten sentences"):
         HbbSg(SgOptions(data=OFFICIAL))

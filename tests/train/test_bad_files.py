@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +239,64 @@ def test_a_finished_run_is_not_restored_over(tmp_path: Path) -> None:
     said = refused("restore", "--work", tmp_path)
     assert f"{tmp_path} already holds a finished run; name another folder" in said
     assert (tmp_path / "final.pt").read_bytes() == b"hours of work"
+
+
+def test_two_runs_do_not_write_in_one_folder(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "final.pt"
+    with (
+        checkpoint.alone(file),
+        pytest.raises(UsageError, match="is being written by another run"),
+        checkpoint.alone(file),
+    ):
+        raise AssertionError
+    with checkpoint.alone(file):
+        checkpoint.save(file, {"nets": torch.zeros(2)})
+    assert [path.name for path in file.parent.iterdir()] == ["final.pt"]
+
+
+def test_vectors_are_kept_as_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "_AT_ONCE", 4)
+    cache, asked = tmp_path / "vectors.npz", []
+
+    def embed(texts: Sequence[str]) -> references.Vectors:
+        asked.append(list(texts))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return np.array([np.full(384, float(text)) for text in texts], np.float32)
+
+    texts = [str(i) for i in range(10)]
+    with pytest.raises(KeyboardInterrupt):
+        references.cached(cache, texts, embed)
+    found = references.cached(cache, texts, embed)
+    assert found[:, 0].tolist() == list(range(10))
+    assert asked == [texts[:4], texts[4:8], texts[4:8], texts[8:]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--epochs", "nan"), "nan is no number"),
+        (("--epochs", "inf"), "not in the range"),
+        (("--lr", "nan"), "nan is no number"),
+        (("--threads", "99999999999"), "not in the range"),
+        (("--base", "minilm", "--frozen", "9"), "--frozen 9 is not possible: the network has 6"),
+    ],
+)
+def test_options_out_of_range_are_one_sentence(
+    options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    done = CliRunner().invoke(main, ["train", "encoder", "--work", str(work), *options])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert not work.exists()
+
+
+def test_a_version_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main,
+        ["train", "release", "--work", str(tmp_path), "--to", str(tmp_path / "to"),
+         "--index", str(tmp_path), "--version", "a b"],
+    )  # fmt: skip
+    assert done.exit_code == 2
+    assert "'a b' is not a version" in done.stderr

