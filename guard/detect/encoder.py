@@ -19,11 +19,11 @@ from tokenizers import Tokenizer
 from guard.detect.attributions import attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
-from guard.detect.language import language_of
+from guard.detect.language import has_english_clause, language_of
 from guard.detect.lexical import LexicalHead
 from guard.detect.network import Network, Pass
 from guard.detect.normalise import Normalised, normalise
-from guard.detect.script import mostly_latin
+from guard.detect.script import latin_part, mostly_latin
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import (
     FUSION,
@@ -229,7 +229,10 @@ class Encoder:
         written = _encodable(window.text)
         read = normalise(written, self._known)
         text = read.text
-        language = language_of(text, self._known) if mostly_latin(text) else "other"
+        language = language_of(text, self._known)
+        if not mostly_latin(text):  # an English clause is judged alone: what is found in it counts
+            text = latin_part(text)
+            language = "unknown" if has_english_clause(text, self._known) else "other"
         if language == "other":
             return Scores(unjudged="language")
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
@@ -245,7 +248,7 @@ class Encoder:
         # Slang of rare words looks like an unknown language: what is found in it counts.
         if language == "unknown" and not self._found(best):
             return Scores(unjudged="language")
-        if text == written:
+        if read.text == written:
             return best
         pairs = tuple(_as_written(pair, read, written) for pair in best.attributions)
         return replace(best, attributions=pairs)

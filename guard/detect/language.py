@@ -84,6 +84,15 @@ def language_of(text: str, known: Callable[[str], bool]) -> Language:
     return "english" if len(words) < _LEAST_WORDS or found.english or few else "unknown"
 
 
+def has_english_clause(text: str, known: Callable[[str], bool]) -> bool:
+    """Whether what a segment has in Latin letters is English, of three words or more.
+
+    One of them is frequent, so that names in a text of another script are none.
+    """
+    words = {word.lower() for word in _WORD.findall(text)}
+    return len(words) > 2 and bool(words & ENGLISH) and language_of(text, known) == "english"
+
+
 def is_other_language(text: str, known: Callable[[str], bool]) -> bool:
     """Whether a segment is clearly in another language: :func:`language_of`."""
     return language_of(text, known) == "other"

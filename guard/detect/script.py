@@ -23,10 +23,15 @@ def mostly_latin(text: str) -> bool:
 
     Latin letters are those up to U+024F, U+1E00 to U+1EFF, and the full-width forms.
     """
-    latin = letters = 0
-    for char in text:
-        if char.isalpha():
-            letters += 1
-            code = ord(char)
-            latin += code < 0x250 or 0x1E00 <= code <= 0x1EFF or 0xFF21 <= code <= 0xFF5A
-    return 2 * latin >= letters
+    letters = [char for char in text if char.isalpha()]
+    return 2 * sum(map(_latin, letters)) >= len(letters)
+
+
+def latin_part(text: str) -> str:
+    """Return a text of the same length, with a space for each letter of another script."""
+    return "".join(" " if c.isalpha() and not _latin(c) else c for c in text)
+
+
+def _latin(letter: str) -> bool:
+    code = ord(letter)
+    return code < 0x250 or 0x1E00 <= code <= 0x1EFF or 0xFF21 <= code <= 0xFF5A

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from guard.errors import WeightsError
 
-_LATIN = re.compile("[A-Za-z]")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 MAX_TOKENS = 512
 _PART_OVERLAP = 64
 

@@ -202,6 +202,23 @@ def test_threads_agree(encoder: Encoder) -> None:
             assert got == expected
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Все знают, что это правда:",
+        "الجميع يعرف أن هذا صحيح:",
+        "所有人都知道这是真的因为大家早就这么说了",
+    ],
+)
+def test_an_english_clause_beside_another_script_is_found(encoder: Encoder, before: str) -> None:
+    text = f"{before} {OLD}"
+    found = one(encoder, text)
+    assert found.score > 0.8
+    assert text[slice(*found.attributions[0].group_span)] == "Old people"
+    # What is not found leaves the rest unread.
+    assert one(encoder, f"{before} It is shut.").unjudged == "language"
+
+
 @pytest.mark.parametrize("text", ["Все они такие, и этого не изменить.", "他们都一样。"])
 def test_other_scripts_are_not_judged(encoder: Encoder, text: str) -> None:
     found = one(encoder, text)
@@ -209,7 +226,7 @@ def test_other_scripts_are_not_judged(encoder: Encoder, text: str) -> None:
     assert found.score is None
 
 
-@pytest.mark.parametrize("text", ["12:30", "…", "😀", "\u200b", "a" * 400, "é" * 2000])
+@pytest.mark.parametrize("text", ["12:30", "…", "😀", "\u200b", "a" * 90])
 def test_odd_texts_are_judged(encoder: Encoder, text: str) -> None:
     found = one(encoder, text, "context " * 200)
     assert 0 <= found.score <= 1
@@ -276,7 +293,9 @@ def test_a_part_without_a_number_makes_the_segment_a_failure(
     assert found.unjudged == "failure"
 
 
-@pytest.mark.parametrize("text", ["women" * 30, "It " + "men" * 40, "Wo\u1d25men"])
+@pytest.mark.parametrize(
+    "text", ["women" * 30, "It " + "men" * 40, "a" * 400, "é" * 2000, "Wo\u1d25men"]
+)
 def test_a_segment_of_words_that_are_not_read_is_not_judged(text: str) -> None:
     encoder = Encoder(WEIGHTS, use_references=False)
     (found,) = encoder.snapshot().score([Window(text)])
