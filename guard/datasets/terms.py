@@ -65,7 +65,9 @@ def _cells(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UsageError(f"The term list {path} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"The term list {path} cannot be read: {error.strerror}; name a folder that has it."
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(f"The term list {path} is not UTF-8 text; convert it first.") from None
     # Cells may be quoted; a counterpart may be missing or empty.

@@ -285,7 +285,10 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
                 (path.parent / file.name).parent.mkdir(exist_ok=True)
                 os.replace(Path(scratch) / file.name, path.parent / file.name)
     except OSError as error:
-        raise UsageError(f"{path.parent} cannot be written: {error.strerror or error}.") from None
+        raise UsageError(
+            f"{path.parent} cannot be written: {error.strerror or error}; free or move what is "
+            "there, or set another cache folder."
+        ) from None
     return Got(path, fetched=True)
 
 
@@ -410,7 +413,9 @@ def _cache() -> Path:
     elif sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "")
+        if not base.is_absolute():  # the specification has relative paths ignored
+            base = Path.home() / ".cache"
     return Path(base) / "biasguard"
 
 

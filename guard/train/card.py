@@ -118,13 +118,13 @@ def _measured(of: dict[str, Any]) -> str:
 
 
 def _point(name: str, of: dict[str, Any]) -> str:
-    harmless, unseen = of["harmless"], of["pools"].get("unseen", {"hits": 0, "n": 0})
+    harmless, unseen = of["harmless"], of["pools"].get("unseen", {"hits": 0, "n": 0, "bound": 1.0})
     return _line([
         name,
         f"{calibrate.MAX_FALSE_POSITIVE_RATE[name]:.2%}",
         f"{harmless['hits']} of {harmless['n']:,}",
         f"{harmless['bound']:.2%}",
-        f"{unseen['hits']} of {unseen['n']:,}",
+        f"{unseen['hits']} of {unseen['n']:,}, {unseen['bound']:.2%}",
         f"{of['accuracy']:.3f}",
         f"{of['recall']:.3f}",
     ])  # fmt: skip

@@ -72,7 +72,7 @@ def test_a_card_has_a_page_of_figures(tmp_path: Path) -> None:
     assert "| size | 110 million parameters, 12 layers; 111 MB as int8 |" in text
     assert "| RedditBias comments | 1,234 | 0.500 | 0.500 [0.400, 0.600] | 0.500 |" in text
     assert "| 0.500 | – | 0.500 | 0.500, 0.500 |" in text  # no attribution is known
-    assert "| balanced | 2.00% | 2 of 100 | 6.10% | 2 of 100 | 0.810 | 0.700 |" in text
+    assert "| balanced | 2.00% | 2 of 100 | 6.10% | 2 of 100, 6.10% | 0.810 | 0.700 |" in text
     assert "| RedditBias, training part (Barikeri et al. 2021) | MIT | 7,333 |" in text
     assert "| 1 | the network | 2,688 | 48 | 3e-05 | 0.0003 | 4 | 2 | 17 |" in text
     assert "any training text (RedditBias 600, own 1,500)" in text
