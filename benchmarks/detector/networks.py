@@ -92,7 +92,8 @@ def logits(path: Path, texts: Sequence[Text], device: str) -> Floats:
     """Return the highest logit of each text's segments by the network of a finished run."""
     nets, content = load_final(path)
     net = nets.net.to(device)
-    tokens = base_tokens(content["settings"]["base"])
+    settings = content["settings"]
+    tokens = base_tokens(settings["base"], settings["max_context_tokens"])
     windows = [(i, w) for i, t in enumerate(texts) for w in in_context(pieces(t.text))]
     encoded = [tokens.encode(text, context)[0] for _, (text, context) in windows]
 
