@@ -168,16 +168,17 @@ def test_one_command_makes_what_ships(
     lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
+    start = restore(WEIGHTS, tmp_path / "shipped")  # two steps alone allow no calibration
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
                "--statements", str(statements), "--max-steps", "2", "--frozen", "5",
-               "--json"]  # fmt: skip
+               "--start", str(start), "--version", "7", "--json"]  # fmt: skip
     done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     weights = Path(json.loads(done.stdout.splitlines()[-1])["weights"])
     figures = json.loads((weights / "figures.json").read_text("utf-8"))
     assert figures["measured"].keys() == set(release.SETS)
     encoder = Encoder(weights, BiasIndex.load(work / "index", Encoder(weights, None, False).name))
-    assert encoder.name.startswith("encoder-small-")
+    assert encoder.name.startswith("encoder-small-7+")
     assert encoder.operating_points["balanced"] == figures["points"]["thresholds"]["balanced"]
     assert "# Model card" in (weights / "CARD.md").read_text("utf-8")
     # Nothing is made again but what is gone.
