@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,11 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 from guard.gate.context import in_context
 from guard.intervals import percentile
 from guard.train import pools
-from guard.train.base import base_tokens, in_passes
+from guard.train.base import base_tokens
 from guard.train.calibrate import SOURCES
 from guard.train.config import TrainConfig
 from guard.train.corpus import build
-from guard.train.encoder import load_final
+from guard.train.encoder import load_final, logits_of
 from guard.train.sources import Text, pieces
 
 # BOLD has harmless texts only; the held-out texts are no source of calibration.
@@ -91,16 +91,10 @@ def differences(
 def logits(path: Path, texts: Sequence[Text], device: str) -> Floats:
     """Return the highest logit of each text's segments by the network of a finished run."""
     nets, content = load_final(path)
-    net = nets.net.to(device)
     settings = content["settings"]
     tokens = base_tokens(settings["base"], settings["max_context_tokens"])
-    windows = [(i, w) for i, t in enumerate(texts) for w in in_context(pieces(t.text))]
-    encoded = [tokens.encode(text, context)[0] for _, (text, context) in windows]
-
-    def logit(*inputs: Any) -> Any:
-        return net(*inputs).logit
-
-    of_windows = in_passes(encoded, tokens.pad, device, False, logit).numpy()
+    windows = [(i, window) for i, t in enumerate(texts) for window in in_context(pieces(t.text))]
+    of_windows = logits_of(nets.net, tokens, [window for _, window in windows], device).numpy()
     found = np.full(len(texts), -np.inf)
     np.maximum.at(found, [i for i, _ in windows], of_windows)
     return found

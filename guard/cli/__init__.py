@@ -54,6 +54,31 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     return add
 
 
+class Number(click.FloatRange):
+    """A finite number of at least ``low``: click's own range lets nan pass.
+
+    ``wrong`` says what another value is.
+    """
+
+    def __init__(
+        self,
+        low: float,
+        high: float | None = None,
+        *,
+        min_open: bool = False,
+        wrong: str = "no number",
+    ) -> None:
+        super().__init__(low, high, min_open)
+        self._wrong = wrong
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is {self._wrong}.", param, ctx)
+        return found
+
+
 # Not click.Choice: guard.places lists the names, and the error for an unknown name has them.
 detector_option = click.option(
     "--detector",

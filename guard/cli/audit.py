@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from guard.cli import audit_compare, audit_report, detector_option, results_console, stdout_kept
+from guard.cli import (
+    Number,
+    audit_compare,
+    audit_report,
+    detector_option,
+    results_console,
+    stdout_kept,
+)
 from guard.cli.audit_history import HistoryRecorder, history, release_option
 from guard.cli.audit_options import (
+    NO_SECONDS,
     PATH,
-    Seconds,
     asking_options,
     check_extra,
     comparing_options,
@@ -67,7 +74,7 @@ audit.add_command(review)
 @click.option(
     "--timeout",
     "timeout_s",
-    type=Seconds(min=0.1),
+    type=Number(0.1, wrong=NO_SECONDS),
     default=120.0,
     show_default=True,
     help="Seconds that one call may take.",
@@ -212,7 +219,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 @click.option(
     "--latency",
     "latency_s",
-    type=Seconds(min=0.001),
+    type=Number(0.001, wrong=NO_SECONDS),
     default=1.0,
     show_default=True,
     help="Seconds that one call is assumed to take.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -29,18 +28,8 @@ class _Path(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds; ``nan`` is none, and ``inf`` would never end."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        seconds = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{value} is not a number of seconds.", param, ctx)
-        return seconds
-
-
 PATH = _Path()
+NO_SECONDS = "not a number of seconds"  # what nan and inf are
 STDOUT = Path("-")
 
 

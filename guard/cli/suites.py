@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import stdout_kept
-from guard.cli.audit_options import PATH, Seconds
+from guard.cli import Number, stdout_kept
+from guard.cli.audit_options import NO_SECONDS, PATH
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def list_(as_json: bool) -> None:
     "--replay", is_flag=True, help="Use only the answers recorded in --out; make no calls."
 )
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
-@click.option("--timeout", "timeout_s", type=Seconds(min=0.1), default=120.0)
+@click.option("--timeout", "timeout_s", type=Number(0.1, wrong=NO_SECONDS), default=120.0)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def build(name: str, source: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Build concept pairs of SUITE from biased sentences, with a model.

@@ -107,7 +107,7 @@ def everything(
     config = replace(config, work=work / "encoder", embedder=vectors)
     config = config.references_after(_encoder(config), work / "references")
     final = _encoder(config)
-    if not _is_released(final, to):
+    if not _is_released(final, to, version):
         _release(config, to, index, version)
     _print_path("weights", to, as_json)
 
@@ -282,13 +282,13 @@ def _release(config: TrainConfig, to: Path, index: Path, version: str) -> str:
     return figures
 
 
-def _is_released(final: Path, to: Path) -> bool:
-    """Whether ``to`` has this release of this run; the figures are its last file."""
+def _is_released(final: Path, to: Path, version: str) -> bool:
+    """Whether ``to`` has this version of this run's release; the figures are its last file."""
     from guard.train.checkpoint import final as read
 
-    figures = _object(to / FIGURES) if (to / FIGURES).is_file() else None
-    training = (figures or {}).get("training")
-    if not isinstance(training, list) or not training:
+    figures = (_object(to / FIGURES) if (to / FIGURES).is_file() else None) or {}
+    training = figures.get("training")
+    if not isinstance(training, list) or not training or figures.get("version") != version:
         return False
     return bool(training[-1] == json.loads(dumps(read(final)["settings"])))
 

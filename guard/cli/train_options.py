@@ -11,27 +11,14 @@ from typing import Any
 
 import click
 
+from guard.cli import Number
 from guard.errors import UsageError
 from guard.train.config import TrainConfig
 
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 COUNT = click.IntRange(min=1)
-
-
-class _Number(click.FloatRange):
-    """A range that nan is not in; click lets it pass."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        found: float = super().convert(value, param, ctx)
-        if found != found:
-            self.fail(f"{value} is no number.", param, ctx)
-        return found
-
-
-_POSITIVE = _Number(0, 1e6, min_open=True)
+_POSITIVE = Number(0, 1e6, min_open=True)
 _DEFAULTS = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}
 
 

@@ -229,8 +229,9 @@ class Encoder:
         written = _encodable(window.text)
         read = normalise(written, self._known)
         text = read.text
-        language = language_of(text, self._known)
-        if not mostly_latin(text):  # an English clause is judged alone: what is found in it counts
+        if mostly_latin(text):
+            language = language_of(text, self._known)
+        else:  # an English clause is judged alone: what is found in it counts
             text = latin_part(text)
             language = "unknown" if has_english_clause(text, self._known) else "other"
         if language == "other":

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal, NamedTuple
 
+from guard.detect.script import latin
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 
@@ -182,7 +183,7 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
             other.add(word)
         elif not word.isascii():
             # The encoder ignores accents: an English word with an accent is still English.
-            if small and word not in BORROWED and all(_latin(ord(c)) for c in word):
+            if small and word not in BORROWED and all(map(latin, word)):
                 bare = _without_accents(word)
                 if bare not in ENGLISH and not known(bare):
                     accented.add(word)
@@ -202,10 +203,6 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
 
 def _without_accents(word: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))
-
-
-def _latin(code: int) -> bool:
-    return code < 0x250 or 0x1E00 <= code <= 0x1EFF
 
 
 def _by_word() -> dict[str, tuple[str, ...]]:

@@ -30,6 +30,7 @@ from guard.detect.lookalikes import (
     UNSEEN,
     ranges,
 )
+from guard.detect.script import latin
 from guard.detect.spelling import (
     Edit,
     Known,
@@ -326,9 +327,9 @@ def _alike(text: str, known: Known) -> Iterator[Edit]:
     """Convert words of mixed scripts to Latin; also words of look-alikes if all else is Latin."""
     if not _STRANGE.search(text):
         return
-    latin = sum(map(_latin, text))
+    own = sum(map(_latin, text))
     other = sum(c.isalpha() and not _latin(c) and c not in _STRONG for c in text)
-    if other > latin:
+    if other > own:
         return
     mixed: list[re.Match[str]] = []
     alone: list[re.Match[str]] = []
@@ -342,7 +343,7 @@ def _alike(text: str, known: Known) -> Iterator[Edit]:
     for match in mixed:
         if sure or all(c in CYRILLIC for c in match[0] if not _latin(c) and c.isalpha()):
             yield Edit(*match.span(), words[match])
-    for match in [] if other or not latin else alone:
+    for match in [] if other or not own else alone:
         word, plain = match[0], words[match].lower()
         if len(word) == 1:
             convert = plain in ("a", "i") and (sure or word in CYRILLIC)
@@ -353,4 +354,4 @@ def _alike(text: str, known: Known) -> Iterator[Edit]:
 
 
 def _latin(char: str) -> bool:
-    return char.isalpha() and (char < "\u0250" or "\u1e00" <= char <= "\u1eff")
+    return char.isalpha() and latin(char)

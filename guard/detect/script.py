@@ -32,6 +32,10 @@ def latin_part(text: str) -> str:
     return "".join(" " if c.isalpha() and not _latin(c) else c for c in text)
 
 
+def latin(char: str) -> bool:
+    """Whether a character is in the blocks of Latin letters, without the full-width forms."""
+    return char < "\u0250" or "\u1e00" <= char <= "\u1eff"
+
+
 def _latin(letter: str) -> bool:
-    code = ord(letter)
-    return code < 0x250 or 0x1E00 <= code <= 0x1EFF or 0xFF21 <= code <= 0xFF5A
+    return latin(letter) or "\uff21" <= letter <= "\uff5a"

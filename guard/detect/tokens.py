@@ -9,7 +9,6 @@ truncated first, and a segment longer than the model's positions is read in over
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -87,22 +86,21 @@ class WindowTokens:
         return parts
 
     def unread(self, text: str, parts: Sequence[Encoded]) -> bool:
-        """Whether the tokenizer reads no more than half of the words of a segment in Latin letters.
+        """Whether the tokenizer does not know half or more of a segment's words of Latin letters.
 
         ``parts`` are those of :meth:`encode`. A word with an unknown character, or of over a
         hundred letters, is one unknown token.
         """
-        words = unknown = 0
-        for part in parts:
-            spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-            for number, span in zip(part.words, part.offsets, strict=True):
-                spans[number].append(span)
-            ids = dict(zip(part.words, part.ids[1:], strict=False))
-            for number, of in spans.items():
-                if _LATIN.search(text, of[0][0], of[-1][1]):
-                    words += 1
-                    unknown += ids[number] == self._unknown
-        return unknown > 0 and 2 * unknown >= words
+        if not any(self._unknown in part.ids for part in parts):
+            return False
+        known: set[tuple[int, int]] = set()
+        unknown: set[tuple[int, int]] = set()
+        for i, part in enumerate(parts):
+            tokens = zip(part.ids[1:], part.words, part.offsets, strict=False)  # the segment's own
+            for token, word, span in tokens:
+                if _LATIN.search(text, *span):
+                    (unknown if token == self._unknown else known).add((i, word))
+        return len(unknown) >= max(len(known), 1)
 
     def _one(
         self,

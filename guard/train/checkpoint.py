@@ -63,9 +63,10 @@ def alone(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        # While it is held: who waits for a file that is gone asks again.
         with suppress(OSError):
             Path(lock.lock_file).unlink()
+        lock.release()
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

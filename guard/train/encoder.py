@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from guard.detect.tokens import WindowTokens
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import BASES, autocast, base_model, base_tokens, in_passes, text_embedder
@@ -72,21 +73,28 @@ def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     no number.
     """
     found = torch.zeros(len(rows) if config.teachers else 0)
+    windows = [(row.text, row.context) for row in rows]
     for path in config.teachers:
         nets, content = load_final(path)
-        net = nets.net.to(config.device)
         tokens = base_tokens(content["settings"]["base"], config.max_context_tokens)
-        encoded = [tokens.encode(row.text, row.context)[0] for row in rows]
-        logits = in_passes(encoded, tokens.pad, config.device, config.bf16, partial(_logit, net))
+        logits = logits_of(nets.net, tokens, windows, config.device, config.bf16)
         found += logits / len(config.teachers)
         if not found.isfinite().all():
             raise UsageError(f"{path} gives no number for some text; name another teacher.")
     return found.sigmoid()
 
 
-def _logit(net: BiasNet, *inputs: Tensor) -> Tensor:
-    out: Outputs = net(*inputs)
-    return out.logit
+def logits_of(
+    net: BiasNet,
+    tokens: WindowTokens,
+    windows: Sequence[tuple[str, Sequence[str]]],
+    device: str,
+    bf16: bool = False,
+) -> Tensor:
+    """Return the logit of "biased" of each window, a segment and its context: (n,), on the CPU."""
+    encoded = [tokens.encode(text, context)[0] for text, context in windows]
+    net.to(device)
+    return in_passes(encoded, tokens.pad, device, bf16, lambda *inputs: net(*inputs).logit)
 
 
 class _Batches(Dataset[Batch]):

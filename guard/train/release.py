@@ -97,10 +97,10 @@ def release(
         )
     stages = [*content.get("before", []), last]
     # The texts are those of the network's run, not of the references'.
-    read = [stage for stage in stages if stage["method"] != "references"]
-    config = config.as_described(read[-1])
+    read = _of_network(stages)
+    config = config.as_described(read)
     corpus = build(config)
-    if read[-1].get("corpus") != corpus.digest():
+    if read.get("corpus") != corpus.digest():
         report("the sources or texts have changed since the run: the card counts today's")
     settings: dict[str, Any] = {
         "version": version,
@@ -136,6 +136,11 @@ def release(
     figures["added_statement"] = added_statement.effects(CachedEncoder(passes, folder, built))
     figures["measured"] = measure(data, folder, built, passes, report)
     return figures
+
+
+def _of_network(stages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last run that trained the network."""
+    return [stage for stage in stages if stage["method"] != "references"][-1]
 
 
 def _change(folder: Path, **changes: Any) -> None:
@@ -223,8 +228,8 @@ def measured_again(
     and speed of the network, the retrieval and the effect of an added statement stay as they are.
     """
     statements = index / "statements.jsonl"
-    (*_, read) = (of for of in stored["training"] if of["method"] != "references")
-    config = TrainConfig(work=folder, data=data, statements=statements).as_described(read)
+    config = TrainConfig(work=folder, data=data, statements=statements)
+    config = config.as_described(_of_network(stored["training"]))
     unseen = pools.far_from_training(pools.read(data, statements), build(config).every_text)
     passes: Passes = {}
     encoder = CachedEncoder(passes, folder)

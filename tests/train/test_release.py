@@ -193,7 +193,8 @@ def test_one_command_makes_what_ships(
     assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
     assert (weights / "figures.json").stat().st_mtime_ns == released
     final = work / "references" / "final.pt"
-    assert _is_released(final, weights)
+    assert _is_released(final, weights, "7")
+    assert not _is_released(final, weights, "8")
     # The table of tokens is read from its own file.
     assert (weights / TABLE).is_file()
     restored, trained = (
