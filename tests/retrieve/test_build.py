@@ -41,18 +41,27 @@ def test_build_saves_what_it_returns(tmp_path):
     assert index.search(query, 1, 0.9)[0][0].row == 7
 
 
-def test_vectors_are_kept_in_16_bits_and_change_no_similarity_by_a_thousandth(tmp_path):
+def test_vectors_are_rounded_and_change_no_similarity_by_a_thousandth(tmp_path):
     source, embedder = tmp_path / "source.jsonl", Hashing()
     source.write_text(lines(some(40)), encoding="utf-8")
     index = build(source, tmp_path / "index", embedder)
     stored = np.load(tmp_path / "index" / "vectors.npy")
     assert stored.dtype == np.float16
+    assert np.array_equal(stored, np.rint(stored.astype(np.float32) * 2048) / 2048)
     again = BiasIndex.load(tmp_path / "index", "hashing-1")
     assert again.version == index.version
     np.testing.assert_array_equal(again.vectors, stored)
     exact = embedder.embed([s.statement for s in index.statements])
     assert np.abs(exact @ index.vectors.T - exact @ exact.T).max() < 1e-3
     assert np.abs(exact - index.vectors).max() > 0
+
+
+@pytest.mark.parametrize("scale", [1 - 9e-4, 1 + 9e-4])
+def test_rounding_does_not_push_an_accepted_length_over_the_tolerance(tmp_path, scale):
+    source = tmp_path / "source.jsonl"
+    source.write_text(lines(some(400)), encoding="utf-8")
+    index = build(source, tmp_path / "index", Hashing(scale))
+    assert np.abs(np.linalg.norm(index.vectors, axis=1) - 1).max() < 1e-3
 
 
 def test_the_shipped_statements_can_be_built_in_place(tmp_path):
