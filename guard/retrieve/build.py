@@ -20,8 +20,8 @@ _STEP = 1 / 2048
 def rounded(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale rows to length 1 and round to multiples of 1/2048: a cosine moves by less than .001."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    steps = np.rint(unit / _STEP)
-    return np.multiply(steps, _STEP, dtype=np.float32)
+    nearest: NDArray[np.float32] = np.rint(unit / _STEP) * _STEP
+    return nearest
 
 
 def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
