@@ -336,7 +336,7 @@ def test_a_package_index_takes_the_wheel(tmp_path: Path) -> None:
         assert {n for n in archive.namelist() if ".dist-info/" not in n} == set(shipped_files())
 
 
-def test_a_package_index_takes_the_source_and_it_can_train(tmp_path: Path) -> None:
+def test_a_package_index_takes_the_source_with_what_training_needs(tmp_path: Path) -> None:
     (made,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     assert Path(made).stat().st_size < PYPI_LIMIT
     with tarfile.open(made) as archive:
