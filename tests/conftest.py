@@ -1,21 +1,24 @@
 from __future__ import annotations
 
-import datetime
 import os
 import signal
-import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.data import DATA, ROOT
+from tests.rows import SLOW
+from tests.slow_lane import Record, Slice, passed
 
-# How long an example takes says more of the machine than of the code.
-settings.register_profile("guard", deadline=None)
-settings.load_profile("guard")
+# How long an example takes says more of the machine than of the code. The slow lane draws every
+# example that a test asks for: `--hypothesis-profile slow`.
+for profile in ("ci", SLOW):
+    settings.register_profile(profile, deadline=None)
+settings.load_profile("ci")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # Most tests need a judge and no particular one: the small detector is the fastest. What is
     # about the default one names it, or takes this variable away.
     os.environ.setdefault("BIASGUARD_DETECTOR", "encoder-small")
@@ -24,34 +27,49 @@ def pytest_configure() -> None:
     # What a shell starts in the background ignores interrupts, and so would what the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if (path := config.getoption("record")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Record(path))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--tenth",
-        type=datetime.date.fromisoformat,
-        metavar="YYYY-MM-DD",
-        help="run a tenth of the selected slow tests, drawn by this date; ten days run them all",
+        "--slice",
+        type=Slice.read,
+        metavar="I/N",
+        help="run part I of N of the selected slow tests and property tests",
+    )
+    parser.addoption(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="write how each test ends to FILE, and leave out those that it says passed",
     )
 
 
-def in_tenth(name: str, day: datetime.date) -> bool:
-    """Say whether the test of this id is in the tenth of this day."""
-    return (zlib.crc32(name.encode()) + day.toordinal()) % 10 == 0
+def _limit_of_slow(why: str = "", limit_s: int = 1200) -> int:
+    """Take the arguments of the mark ``slow``; return after how many seconds a test has failed."""
+    return limit_s
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         # The limit of pyproject.toml is for the default run.
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(1200))
-    day = config.getoption("tenth")
-    if day is None:
-        return
-    skipped = [i for i in items if i.get_closest_marker("slow") and not in_tenth(i.nodeid, day)]
-    config.hook.pytest_deselected(items=skipped)
-    left_out = set(skipped)
-    items[:] = [item for item in items if item not in left_out]
+        if mark := item.get_closest_marker("slow"):
+            try:
+                limit = _limit_of_slow(*mark.args, **mark.kwargs)
+            except TypeError:
+                raise pytest.UsageError(f"{item.nodeid}: say why it is slow: slow(WHY)") from None
+            item.add_marker(pytest.mark.timeout(limit))
+    part, record = config.getoption("slice"), config.getoption("record")
+    done = passed(record) if record else set()
+
+    def turn(item: pytest.Item) -> bool:
+        often = not any(map(item.get_closest_marker, ("slow", "hypothesis")))
+        return item.nodeid not in done and (part is None or often or part.has(item.nodeid))
+
+    turns = {item: turn(item) for item in items}
+    config.hook.pytest_deselected(items=[item for item, its in turns.items() if not its])
+    items[:] = [item for item, its in turns.items() if its]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
