@@ -11,10 +11,10 @@ from tests.data import DATA, ROOT
 from tests.rows import SLOW
 from tests.slow_lane import Record, Slice, passed
 
-# How long an example takes says more of the machine than of the code. The slow lane draws every
-# example that a test asks for: `--hypothesis-profile slow`.
-for profile in ("ci", SLOW):
-    settings.register_profile(profile, deadline=None)
+# The slow lane draws all examples: `--hypothesis-profile slow`. How long one takes says more of the
+# machine than of the code.
+settings.register_profile("ci", deadline=None, max_examples=25)
+settings.register_profile(SLOW, deadline=None, max_examples=100)
 settings.load_profile("ci")
 
 

@@ -1,10 +1,10 @@
 """The slow lane: tests that take minutes, and every property with all of its examples.
 
 ``python -m tests.slow_lane --minutes 12`` runs those of the rooms that differ from the last tag,
-today's tenth first; without a tag the day's tenth. ``--whole`` runs them all, as before a release:
-``--part 2/6`` runs one part of six, and an interrupted run goes on where it was when the command is
-given again on the same commit. What fails is run once more alone. Exits with 1 if a test failed both
-times.
+today's tenth first; without a tag the day's tenth. ``--whole`` runs them all, as before a release,
+and ``--whole --part 2/6`` one part of six: an interrupted run goes on where it was when the command
+is given again on the same commit. What fails is run once more alone; the exit code is 1 if a test
+failed both times.
 """
 
 from __future__ import annotations
@@ -164,7 +164,11 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="interrupt the tests after this time")
     parser.add_argument("--whole", action="store_true", help="run all; goes on where it was")
     parser.add_argument(
-        "--part", type=Slice.read, default=Slice(1, 1), metavar="I/N", help="of --whole: part I of N"
+        "--part",
+        type=Slice.read,
+        default=Slice(1, 1),
+        metavar="I/N",
+        help="of --whole: part I of N",
     )
     options = parser.parse_args(words)
     os.environ.update(HF_HUB_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True")
@@ -184,7 +188,8 @@ def main(words: list[str] | None = None) -> int:
         return 0 if run_lane([], Slice.of_day(today), record, end) else 1
     print(f"What differs from the last tag: {' '.join(rooms) or 'nothing'}", flush=True)
     slices = [Slice.of_day(today), Slice(1, 1)] if rooms else []
-    return 0 if all([run_lane(rooms, part, record, end) for part in slices]) else 1
+    passed_all = [run_lane(rooms, part, record, end) for part in slices]
+    return 0 if all(passed_all) else 1
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ def documented(page: str) -> str:
     return str(code)
 
 
+@pytest.mark.slow("mypy reads all of LiteLLM; .ci/run runs it after the default tests")
 def test_public_names_are_enough_for_a_strict_type_checker(tmp_path: Path) -> None:
     files = {
         "detector": documented("writing-a-detector.md"),
@@ -135,7 +136,7 @@ def test_public_names_are_enough_for_a_strict_type_checker(tmp_path: Path) -> No
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml"]
     done = subprocess.run(
         [*command, *(str(tmp_path / f"{name}.py") for name in files)],
-        cwd=ROOT, capture_output=True, text=True, timeout=290, check=False,
+        cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     told = done.stdout.splitlines()
     shown = [line.split('"')[1] for line in told if "Revealed type" in line]

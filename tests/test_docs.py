@@ -9,7 +9,6 @@ import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,13 +23,13 @@ import yaml  # type: ignore[import-untyped]
 import guard
 import guard.cli
 import guard.errors
-from guard.audit.tolerances import load
 from guard.config import known_keys, settings
 from guard.policy import OnBias, Policy
-from guard.proxy.settings import check_others, made_guard
 from guard.suites import registry
 from guard.verdict import BIAS_TYPES, Decision, GuardTrail, Verdict
+from tests import warm
 from tests.provider import Script, serving
+from tests.rows import rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -95,9 +94,9 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {key: value for key, value in os.environ.items() if not key.startswith("GUARD_")}
     with serving(Script([[SAYS]])) as provider:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.page"],
-            input=json.dumps([(b.language, b.title, b.code) for b in found if b.run]),
+        done = warm.run(
+            "tests.page",
+            said=json.dumps([(b.language, b.title, b.code) for b in found if b.run]),
             env={
                 **variables,
                 "PATH": path,
@@ -109,9 +108,6 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
                 "ANTHROPIC_API_KEY": "none",
             },
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
         )
         asked = len(provider.served)
     assert done.returncode == 0, done.stderr
@@ -125,6 +121,8 @@ def test_what_a_page_shows_can_be_used(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands that are not run have options of guard's, and files can be read."""
+    from guard.audit.tolerances import load
+
     monkeypatch.chdir(tmp_path)  # a guardrail may make its store of events
     for block in blocks(page):
         if block.language == "sh":
@@ -168,6 +166,8 @@ def commands(words: list[str]) -> Iterator[list[str]]:
 
 
 def check_guardrail(code: str) -> None:
+    from guard.proxy.settings import check_others, made_guard
+
     (guardrail,) = yaml.safe_load(code)["guardrails"]
     given = dict(guardrail["litellm_params"])
     assert (given.pop("guardrail"), given.pop("mode")) == ("guard.proxy.Guardrail", "post_call")
@@ -198,7 +198,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in plain}
 
 
-@pytest.mark.parametrize("page", LINKING, ids=name)
+@rows("page", LINKING)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in _LINK.findall(prose(page)):
         target, _, anchor = link.partition("#")
@@ -247,7 +247,7 @@ def test_a_decision_has_a_reason() -> None:
             assert said.count("**Decision.** ") == said.count("**Reason.** ") == 1, page.name
 
 
-def rows(page: str, head: str) -> list[list[str]]:
+def cells(page: str, head: str) -> list[list[str]]:
     """Return the cells of the table whose head begins with ``head``."""
     table_after = rf"^\| {re.escape(head)} .*\n\|[- |]+\|\n((?:\|.*\n?)+)"
     (table,) = re.findall(table_after, text(page), re.MULTILINE)
@@ -259,7 +259,7 @@ def quoted(cell: str) -> list[str]:
 
 
 def test_every_setting_is_listed_with_its_default() -> None:
-    table = {row[0]: row[1] for row in rows("docs/settings.md", "setting")}
+    table = {row[0]: row[1] for row in cells("docs/settings.md", "setting")}
     assert sorted(key for cell in table for key in quoted(cell)) == sorted(known_keys())
     policy = Policy()
     for cell, told in table.items():
@@ -274,7 +274,7 @@ def test_every_setting_is_listed_with_its_default() -> None:
     ("page", "head"), [("docs/settings.md", "action"), ("README.md", "action")]
 )
 def test_every_action_is_listed(page: str, head: str) -> None:
-    assert sorted(quoted(row[0])[0] for row in rows(page, head)) == sorted(get_args(OnBias))
+    assert sorted(quoted(row[0])[0] for row in cells(page, head)) == sorted(get_args(OnBias))
 
 
 def test_every_bias_type_and_field_of_a_verdict_is_listed() -> None:
@@ -301,12 +301,12 @@ def test_every_error_is_listed() -> None:
         for key, kind in vars(guard.errors).items()
         if isinstance(kind, type) and issubclass(kind, guard.GuardError)
     }
-    listed = {quoted(row[0])[0].rpartition(".")[2] for row in rows("docs/errors.md", "error")}
+    listed = {quoted(row[0])[0].rpartition(".")[2] for row in cells("docs/errors.md", "error")}
     assert listed | {"GuardError"} == errors
 
 
 def test_every_suite_is_listed() -> None:
-    assert [quoted(row[0])[0] for row in rows("docs/audit.md", "suite")] == sorted(
+    assert [quoted(row[0])[0] for row in cells("docs/audit.md", "suite")] == sorted(
         registry.names(), key=["sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text"].index
     )
 

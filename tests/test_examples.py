@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import warm
 from tests.provider import Script, serving
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -15,15 +16,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def run(name: str, *args: str, said: str = "", **variables: str) -> str:
     # A reader has no settings, and so the default detector.
     given = {key: value for key, value in os.environ.items() if key != "BIASGUARD_DETECTOR"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *args],
-        input=said,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env={**given, "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables},
-    )
+    env = {**given, "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables}
+    done = warm.run(EXAMPLES / name, *args, said=said, env=env)
+    done.check_returncode()
     return done.stdout
 
 

@@ -67,15 +67,15 @@ def wheel(
     return made
 
 
-@pytest.fixture
-def ours(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The code of this checkout as pyproject.toml has it packed, without the data."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     packed = {
         name: file.read_bytes() for name, file in shipped_files().items() if CODE.search(name)
     }
     scripts = "".join(f"{k} = {v}\n" for k, v in project["project"]["scripts"].items())
-    return wheel(tmp_path, "biasguard", guard.__version__, packed, scripts)
+    return wheel(tmp_path_factory.mktemp("ours"), "biasguard", guard.__version__, packed, scripts)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ class Environment:
 
     def install(self, *wheels: Path) -> None:
         for one in wheels:
-            self.pip("install", "--no-index", "--no-deps", str(one))
+            self.pip("install", "--no-compile", "--no-index", "--no-deps", str(one))
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -127,20 +127,30 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path / "environment")
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, ours: Path) -> Environment:
+    """One with guard alone, for tests that install nothing."""
+    made = Environment(tmp_path_factory.mktemp("installed") / "environment")
+    made.install(ours)
+    return made
+
+
+in_an_environment = pytest.mark.slow(
+    "it makes an environment of its own; .ci/run runs it after the default tests"
+)
 API = "import biasguard, guard; from biasguard import Policy; assert Policy is guard.Policy; "
 
 
-def test_biasguard_is_guard_by_another_name(environment: Environment, ours: Path) -> None:
-    environment.install(ours)
-    done = environment.imports(
+def test_biasguard_is_guard_by_another_name(installed: Environment) -> None:
+    done = installed.imports(
         API + "assert biasguard.__all__ == guard.__all__; import sys; "
         "assert not hasattr(biasguard, 'core') and not hasattr(biasguard, '__path__'); "
         "print(biasguard.__version__, biasguard.__file__)"
     )
-    site = environment.site / "biasguard.py"
+    site = installed.site / "biasguard.py"
     assert done.stdout.split() == [guard.__version__, str(site)], done.stderr
-    for command in environment.commands():
-        done = environment.run(*command, "--version")
+    for command in installed.commands():
+        done = installed.run(*command, "--version")
         assert done.stdout == f"guard, version {guard.__version__}\n", done.stderr
 
 
@@ -165,6 +175,7 @@ def test_one_that_was_installed_after_us_is_named(
     assert environment.imports(API).returncode == 0
 
 
+@in_an_environment
 def test_one_that_was_installed_before_us_is_named_where_its_modules_hide_ours(
     environment: Environment, ours: Path, theirs: Path
 ) -> None:
@@ -176,6 +187,7 @@ def test_one_that_was_installed_before_us_is_named_where_its_modules_hide_ours(
         assert "Traceback" not in done.stderr
 
 
+@in_an_environment
 def test_one_that_was_installed_before_us_and_hides_nothing_leaves_us_working(
     environment: Environment, ours: Path, tmp_path: Path
 ) -> None:
@@ -189,6 +201,7 @@ def test_one_that_was_installed_before_us_and_hides_nothing_leaves_us_working(
     assert names["state"] == "broken"
 
 
+@in_an_environment
 def test_one_beside_a_checkout_is_named(environment: Environment, theirs: Path) -> None:
     environment.install(theirs)
     (environment.site / "biasguard.py").write_bytes(Path(_biasguard.__file__).read_bytes())
@@ -198,10 +211,13 @@ def test_one_beside_a_checkout_is_named(environment: Environment, theirs: Path) 
     assert done.stderr.startswith("Error: fastapi-guard 7.1.0 hides guard/__init__.py, ")
 
 
-def test_a_module_of_the_users_own_is_named(environment: Environment, ours: Path) -> None:
-    environment.install(ours)
-    (environment.site.parent / "guard.py").write_text("")
-    done = environment.run(environment.python, "-m", "biasguard", "--version")
+def test_a_module_of_the_users_own_is_named(installed: Environment) -> None:
+    own = installed.site.parent / "guard.py"
+    own.write_text("")
+    try:
+        done = installed.run(installed.python, "-m", "biasguard", "--version")
+    finally:
+        own.unlink()
     assert "guard.py hides the package guard of biasguard; rename or move it." in done.stderr
 
 
@@ -242,21 +258,20 @@ def test_the_wheel_holds_what_an_installed_guard_runs_and_nothing_of_training() 
     assert not corpus & {path.read_bytes() for path in texts}
 
 
-def test_an_installed_guard_needs_a_checkout_to_train(environment: Environment, ours: Path) -> None:
-    environment.install(ours)
+def test_an_installed_guard_needs_a_checkout_to_train(installed: Environment) -> None:
     mend = (
         f"pip download --no-deps --no-binary biasguard biasguard=={guard.__version__} && "
         f"tar -xf biasguard-{guard.__version__}.tar.gz && "
         f"pip install -e 'biasguard-{guard.__version__}[train]'"
     )
     for args in ([], ["--help"], ["all", "--work", "runs"]):
-        done = environment.run(str(environment.scripts / "guard"), "train", *args)
+        done = installed.run(str(installed.scripts / "guard"), "train", *args)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
             "Error: Training needs a checkout, because its code and texts are not part of the "
             f"installed package; run: {mend}\n"
         )
-    assert "train" in environment.run(str(environment.scripts / "guard"), "--help").stdout
+    assert "train" in installed.run(str(installed.scripts / "guard"), "--help").stdout
 
 
 @pytest.mark.skipif(os.name == "nt", reason="paths as POSIX has them")
@@ -327,8 +342,10 @@ def test_every_hint_is_made_there() -> None:
 
 # Of a file, on pypi.org: MAX_FILESIZE of github.com/pypi/warehouse.
 PYPI_LIMIT = 100 * 2**20
+packs = pytest.mark.slow("it packs 100 MB; .ci/run runs it after the default tests")
 
 
+@packs
 def test_a_package_index_takes_the_wheel(tmp_path: Path) -> None:
     (made,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     assert Path(made).stat().st_size < PYPI_LIMIT
@@ -336,6 +353,7 @@ def test_a_package_index_takes_the_wheel(tmp_path: Path) -> None:
         assert {n for n in archive.namelist() if ".dist-info/" not in n} == set(shipped_files())
 
 
+@packs
 def test_a_package_index_takes_the_source_with_what_training_needs(tmp_path: Path) -> None:
     (made,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     assert Path(made).stat().st_size < PYPI_LIMIT

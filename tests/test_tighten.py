@@ -22,7 +22,6 @@ RANK: dict[Action, int] = {
     **{"terminate": 4, "raise": 4},
 }
 
-slowly = settings(deadline=None)
 probability = st.sampled_from([0.0, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
 places = st.sampled_from([*BIAS_TYPES[:3], *CHANNELS, "reasoning.gender", "tool.race"])
 SETTINGS: dict[str, st.SearchStrategy[Any]] = {
@@ -53,7 +52,6 @@ def policies(draw: st.DrawFn) -> Policy:
     return policy_from(given_)
 
 
-@slowly
 @given(policies(), policies())
 def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
     base: Policy, asked: Policy
@@ -86,7 +84,6 @@ def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
                 assert ends_response(asked, after) >= ends_response(base, before)
 
 
-@slowly
 @given(labels, labels)
 def test_a_request_adds_labels_and_changes_none_of_the_owner(
     own: dict[str, str], asked: dict[str, str]
@@ -104,7 +101,6 @@ def ends_response(policy: Policy, action: Action) -> bool:
     return action == "raise" or policy.scope == "response"
 
 
-@slowly
 @given(
     policies(),
     policies(),
@@ -129,14 +125,13 @@ def test_a_tighter_policy_lets_no_more_late_text_out(
     assert not (passed_unjudged(asked) and not passed_unjudged(base))
 
 
-@slowly
 @given(policies())
 def test_every_policy_is_as_strict_as_itself(policy: Policy) -> None:
     assert loosened(policy, policy, DEFAULT_POINTS) == []
 
 
 # Few pairs of policies are ordered; those that are not say nothing here.
-@settings(slowly, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(policies(), policies(), policies())
 def test_what_tightens_a_tighter_one_tightens_the_first(a: Policy, b: Policy, c: Policy) -> None:
     assume(not loosened(a, b, DEFAULT_POINTS))
@@ -144,7 +139,6 @@ def test_what_tightens_a_tighter_one_tightens_the_first(a: Policy, b: Policy, c:
     assert loosened(a, c, DEFAULT_POINTS) == []
 
 
-@slowly
 @given(policies(), values)
 def test_a_request_gets_what_it_asked_for_or_a_sentence(base: Policy, asked: Any) -> None:
     policy = None
