@@ -58,12 +58,15 @@ class Slice(NamedTuple):
         return f"{self.number}/{self.of}"
 
 
+def _whole_lines(record: Path) -> str:
+    """Return a record's text without the half line that a killed run may have left."""
+    text = record.read_text("utf-8") if record.exists() else ""
+    return text[: text.rfind("\n") + 1]
+
+
 def outcomes(record: Path) -> dict[str, str]:
     """Return how each test of a record ended when it last ran: passed, failed or skipped."""
-    if not record.exists():
-        return {}
-    # An interrupted run may have left half a line.
-    lines = record.read_text("utf-8").split("\n")[:-1]
+    lines = _whole_lines(record).splitlines()
     return {row["id"]: row["outcome"] for row in map(json.loads, lines)}
 
 
@@ -77,6 +80,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        path.write_text(_whole_lines(path), encoding="utf-8")
         self._worst: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -138,11 +142,12 @@ def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> 
     code = run_pytest([*words, *tests], end)
     if code is None:
         print("The time was over before all of these tests had run.", flush=True)
-    elif code not in (0, 1, NO_TESTS):
-        print(f"pytest ended with exit code {code}.", flush=True)
-        return False
     after = outcomes(record)
     failed = [name for name, how in after.items() if how == "failed"]
+    # A worker that crashes, or a file that cannot be imported, leaves no line of a failed test.
+    if not (code in (None, 0, NO_TESTS) or (code == pytest.ExitCode.TESTS_FAILED and failed)):
+        print(f"pytest ended with exit code {code}, and no failed test says why.", flush=True)
+        return False
     for name in failed:
         print(f"{name} failed beside others; once more alone:", flush=True)
         run_pytest(["-m", "", *LANE[2:], "--record", str(record), name], None)

@@ -1,56 +1,157 @@
-"""The tenth of the slow tests that each day runs."""
+"""The slow lane: which tests are whose turn, what a record keeps, and what a failure becomes."""
 
 from __future__ import annotations
 
+import argparse
 import datetime
-import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import in_tenth
+from tests import slow_lane
 from tests.data import ROOT
+from tests.slow_lane import Slice, outcomes, passed, run_lane
 
 
-@given(st.text(), st.dates(max_value=datetime.date(9999, 1, 1)))
-def test_ten_days_in_a_row_run_each_slow_test_once(name: str, first: datetime.date) -> None:
+@given(st.text(), st.dates(max_value=datetime.date(9999, 1, 1)), st.integers(1, 20))
+def test_each_test_is_in_one_slice_and_its_turn_comes_within_ten_days(
+    name: str, first: datetime.date, of: int
+) -> None:
+    assert sum(Slice(number, of).has(name) for number in range(1, of + 1)) == 1
     days = [first + datetime.timedelta(days=n) for n in range(10)]
-    assert sum(in_tenth(name, day) for day in days) == 1
+    assert sum(Slice.of_day(day).has(name) for day in days) == 1
 
 
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", ""])
+def test_what_is_no_slice_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be I/N"):
+        Slice.read(text)
+
+
+SOME = "tests/test_some.py"
 TESTS = """
+import os
+import pathlib
 import pytest
+from hypothesis import given, strategies as st
+from tests.rows import examples, rows
 
 def test_quick(): ...
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(100))
+drawn = set()
+
+@examples(80)
+@given(st.integers())
+def test_property(number): drawn.add(number)
+
+@pytest.mark.slow("it is said to be")
+@pytest.mark.parametrize("number", range(40))
 def test_slow(number): ...
+
+@pytest.mark.slow("it is said to be")
+@rows("number", [1, 2])
+def test_rows(number): assert number < FAILS
+
+@pytest.mark.slow("it is said to be", limit_s=20)
+def test_in_company():
+    assert "PYTEST_XDIST_WORKER" not in os.environ
+
+@pytest.mark.slow("it is said to be")
+def test_skipped(): pytest.skip("it needs a thing")
 """
 
 
-def test_the_option_leaves_out_slow_tests_alone(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
+runs = pytest.mark.slow("it runs the lane of a small project")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with this one's settings and conftest."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / SOME).write_text(TESTS.replace("FAILS", "3"), encoding="utf-8")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    monkeypatch.setattr(slow_lane, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p tests.conftest -p no:cacheprovider")
+    return tmp_path
 
+
+def test_the_default_run_leaves_slow_tests_out_and_a_slice_takes_its_part(folder: Path) -> None:
     def collected(*options: str) -> set[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--collect-only", "-q"]
         done = subprocess.run(
-            [*command, *options, "test_some.py"], cwd=tmp_path, capture_output=True, text=True,
-            check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            [sys.executable, "-m", "pytest", "--collect-only", "-q", *options],
+            cwd=folder, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        return set(re.findall(r"^test_some.py::.*$", done.stdout, re.MULTILINE))
+        return set(re.findall(rf"^{SOME}::.*$", done.stdout, re.MULTILINE))
 
-    slow, default = collected("-m", "slow"), collected()
-    assert len(slow) == 100
-    assert default == {"test_some.py::test_quick"}
-    today = collected("-m", "slow or not slow", "--tenth", "2026-05-04")
-    assert today - slow == default
-    day = datetime.date(2026, 5, 4)
-    assert today & slow == {name for name in slow if in_tenth(name, day)}
-    assert 0 < len(today & slow) < 100
+    default = collected()
+    assert default == {f"{SOME}::test_quick", f"{SOME}::test_property"}
+    every = collected("-m", "slow or hypothesis")
+    assert len(every) == 44
+    part = collected("-m", "slow or hypothesis", "--slice", "2/4")
+    assert part == {name for name in every if Slice(2, 4).has(name)}
+    assert 0 < len(part) < len(every)
+
+
+def test_a_slow_test_that_does_not_say_why_is_refused(folder: Path) -> None:
+    (folder / SOME).write_text(
+        "import pytest\n\n@pytest.mark.slow\ndef test_it(): ...\n", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"{SOME}::test_it: say why it is slow" in done.stderr
+
+
+@runs
+def test_what_fails_is_run_alone_and_a_second_run_goes_on(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    record = folder / "record.jsonl"
+    everything = Slice(1, 1)
+    assert run_lane([], everything, record, None)
+    said = capfd.readouterr().out
+    company = f"{SOME}::test_in_company"
+    assert f"{company} failed beside others and passed alone." in said
+    assert "slow lane: 42 passed, 1 passed only alone, 0 failed" in said
+    assert len(passed(record)) == 43  # all but the one that was skipped
+    # What passed is not run again; a test that fails twice fails the lane.
+    (folder / SOME).write_text(TESTS.replace("FAILS", "2"), encoding="utf-8")
+    kept = [line for line in record.read_text("utf-8").splitlines(True) if "rows" not in line]
+    record.write_text("".join(kept) + '{"id": "half a li', encoding="utf-8")
+    assert not run_lane([], everything, record, None)
+    said = capfd.readouterr().out
+    assert f"{SOME}::test_rows failed beside others and failed again alone." in said
+    assert "slow lane: 0 passed, 0 passed only alone, 1 failed" in said
+    assert outcomes(record)[f"{SOME}::test_rows"] == "failed"
+
+
+@runs
+def test_a_run_that_could_not_begin_has_failed(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / SOME).write_text("import what_is_not_there\n", encoding="utf-8")
+    assert not run_lane([], Slice(1, 1), folder / "record.jsonl", None)
+    assert "no failed test says why" in capfd.readouterr().out
+
+
+@runs
+def test_at_the_end_of_its_time_a_run_is_interrupted_and_says_so(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / SOME).write_text(
+        "import time, pytest\n\n@pytest.mark.slow('it sleeps')\ndef test_it(): time.sleep(600)\n",
+        encoding="utf-8",
+    )
+    record = folder / "record.jsonl"
+    assert run_lane([], Slice(1, 1), record, time.monotonic() + 8)
+    assert "The time was over before all of these tests had run." in capfd.readouterr().out
+    assert outcomes(record) == {}
