@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest  # type: ignore[import-untyped]
 
 from guard.intervals import exact, percentile
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 100, 5000])
 def test_the_exact_interval_is_scipys(n: int) -> None:
+    from scipy.stats import binomtest  # type: ignore[import-untyped]
+
     for count in {0, 1, n // 3, n - 1, n}:
         for level in (0.95, 0.99):
             wanted = binomtest(count, n).proportion_ci(level, method="exact")

@@ -17,28 +17,29 @@ import yaml
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
-with warnings.catch_warnings():
-    # LiteLLM leaves folders open that it lists when it is imported.
-    warnings.simplefilter("ignore", ResourceWarning)
-    import litellm
-    from fastapi import HTTPException
-    from litellm.proxy.guardrails.guardrail_registry import InMemoryGuardrailHandler
-    from litellm.proxy.utils import ProxyLogging, _UpstreamStreamBoundary
-    from litellm.types.guardrails import GuardrailEventHooks
-
-    from guard import proxy
+import litellm
+from fastapi import HTTPException
+from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.detect.weights import open_weights, shipped_weights
 from guard.doors.litellm.proxy import Call, beneath
 from guard.errors import GuardError, UsageError
 from guard.places import ENCODERS
 from guard.policy import Policy
-from guard.proxy.settings import made_guard
 from tests.doors import replay as r
 from tests.scripted import Scripted
 
 USUAL = {"guardrail": "guard.proxy.Guardrail", "mode": "post_call"}
 DETECTOR = {"detector": "tests.scripted.Scripted"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import LiteLLM's proxy, which takes seconds: not while tests are collected."""
+    with warnings.catch_warnings():
+        # LiteLLM leaves folders open that it lists when it is imported.
+        warnings.simplefilter("ignore", ResourceWarning)
+        importlib.import_module("litellm.proxy.guardrails.guardrail_registry")
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,8 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(params: dict[str, Any]) -> Any:
     """What LiteLLM makes of one entry of config.yaml."""
+    from litellm.proxy.guardrails.guardrail_registry import InMemoryGuardrailHandler
+
     handler = InMemoryGuardrailHandler()
     entry: Any = {"guardrail_name": "bias", "litellm_params": params}
     handler.initialize_guardrail(entry, config_file_path="config.yaml")
@@ -94,6 +97,8 @@ def test_a_wrong_setting_is_named_and_no_reason_to_start_without(
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_config_yaml_names_either_embedded_detector(name: str) -> None:
+    from guard.proxy.settings import made_guard
+
     guard = made_guard({"detector": name}, "config.yaml")
     assert guard.detector.name == open_weights(shipped_weights(name)).name
 
@@ -131,6 +136,10 @@ def test_the_example_is_made_as_it_stands() -> None:
 
 
 def test_a_guardrail_derived_from_it_guards_streams_too() -> None:
+    from litellm.proxy.utils import ProxyLogging
+
+    from guard import proxy
+
     class Mine(proxy.Guardrail):
         pass
 
@@ -141,6 +150,8 @@ def test_a_guardrail_derived_from_it_guards_streams_too() -> None:
 
 
 async def test_a_stream_is_found_under_the_layers_of_other_hooks() -> None:
+    from litellm.proxy.utils import _UpstreamStreamBoundary
+
     async def layer(response: Any) -> AsyncIterator[Any]:
         async for chunk in response:
             yield chunk
@@ -154,6 +165,8 @@ async def test_a_stream_is_found_under_the_layers_of_other_hooks() -> None:
 async def test_a_stream_that_cannot_be_guarded_is_closed_logged_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from litellm.proxy.utils import ProxyLogging
+
     counted: list[Any] = []
     monkeypatch.setattr(ProxyLogging, "_emit_guardrail_metrics", lambda **kw: counted.append(kw))
     closed = False
@@ -280,6 +293,7 @@ async def test_the_playground_hears_why_a_text_was_stopped() -> None:
 
 def test_apply_guardrail_takes_no_answer_from_the_hooks() -> None:
     """LiteLLM would judge through it alone, and let a stream's text out first."""
+    from guard import proxy
 
     class Mine(proxy.Guardrail):
         pass
