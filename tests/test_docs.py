@@ -35,7 +35,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 OTHERS = "README", "ARCHITECTURE", "CONTRIBUTING", "SECURITY"
-LINKING = [*PAGES, *(ROOT / f"{n}.md" for n in OTHERS)]
+FINDINGS = ROOT / "findings"
+LINKING = [*PAGES, *(ROOT / f"{n}.md" for n in OTHERS), FINDINGS / "README.md"]
 SAYS = "Look at the work first. Old people are useless at work. Then decide."
 TEXTS = "message", "failure_message", "replacement", "rewrite_instruction"
 TASKS = {
@@ -238,6 +239,20 @@ def test_every_page_is_listed() -> None:
     for page in (DOCS / "decisions").glob("*.md"):
         title = page.read_text("utf-8").splitlines()[0].removeprefix("# ")
         assert page.name == "index.md" or f"- [{title}]({page.name})" in records, page.name
+
+
+def test_every_finding_is_listed_and_shown_by_pinned_packages_without_guard() -> None:
+    scripts = {path.stem for path in FINDINGS.glob("*.sh")}
+    listed = [row[0] for row in cells("findings/README.md", "finding")]
+    assert sorted(listed) == sorted(f"[{name}]({name}.sh)" for name in scripts)
+    for name in scripts:
+        said = text(f"findings/{name}.sh")
+        head, _, code = said.partition("set -euo pipefail")
+        assert re.search(r"^# Packages?: .*\d", head, re.MULTILINE), name
+        assert "# Output:" in head, name
+        assert re.search(r"pip\" install -qq( \S+==\S+)+$", code, re.MULTILINE), name
+        assert "biasguard" not in code, name
+        assert "import guard" not in code, name
 
 
 def test_a_decision_has_a_reason() -> None:
