@@ -125,6 +125,7 @@ def test_what_is_no_run_is_refused(
     assert capsys.readouterr().err.splitlines()[-1].startswith("python -m tests.attacks: error:")
 
 
+@pytest.mark.slow("starts a process that imports LiteLLM")
 def test_processes_attack_and_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state"
     given = ("--streams", "4", "--no-proxy", "--state", str(path))

@@ -64,7 +64,7 @@ def run(
     asyncio.run(audit.run(Saying(suite, says), path, guard, Settings(concurrency=8)))
 
 
-def sai_asa(folder: Path, size: int = 80) -> None:
+def sai_asa(folder: Path, size: int = 60) -> None:
     run(make("sai_asa", {}), folder, size, "(?i)un|in|slow|care")
 
 
@@ -87,7 +87,8 @@ def open_text(folder: Path) -> None:
 
 def badf(folder: Path) -> None:
     world = test_badf.World(1, test_badf.PLANTED)
-    test_badf.run(world, folder, guard=Guard(detector=Scripted("brave")))
+    of = test_badf.audit_of(**test_badf.LESS)
+    test_badf.run(world, folder, of, Guard(detector=Scripted("brave")))
 
 
 def everything(folder: Path) -> Path:

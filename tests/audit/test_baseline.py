@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.audit import baseline
@@ -19,6 +19,7 @@ from guard.audit.sides import Axis, Side, SuiteSide, read
 from guard.errors import UsageError
 from guard.suites.reading import share
 from tests.audit.gated_suite import NAME, GatedOptions, half, more, recorded
+from tests.rows import examples
 
 OWN = (NAME,)
 
@@ -68,7 +69,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5
 NUMBERS = st.floats(-1, 1) | st.integers(0, 1).map(float)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.tuples(NAMES, NAMES, NUMBERS, NUMBERS), max_size=90, unique_by=lambda r: r[0]),
     st.sampled_from(["item", "cluster"]),

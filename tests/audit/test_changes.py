@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from guard.audit.changes import Change, SeriesChanges, changes
 from guard.audit.history import axis_estimate
 from guard.audit.trends import Point
 from guard.suites.contract import Floats
 from tests.audit.paired_runs import World, answered, axis
+from tests.rows import examples
 
 LOW = 0.07
 
@@ -29,7 +29,10 @@ def uneven(rng: np.random.Generator, size: int) -> Floats:
     return np.exp(rng.normal(0, 0.6, size))
 
 
-@pytest.mark.parametrize("size", [2, 3, 8, 20, 60])
+MANY = pytest.mark.slow("simulates hundreds of series")
+
+
+@pytest.mark.parametrize("size", [2, 8, *(pytest.param(n, marks=MANY) for n in (3, 20, 60))])
 def test_a_steady_series_is_flagged_in_at_most_seven_per_cent(size: int) -> None:
     rng = np.random.default_rng(size)
     flagged = 0
@@ -39,6 +42,7 @@ def test_a_steady_series_is_flagged_in_at_most_seven_per_cent(size: int) -> None
     assert 0.02 < flagged / 500 <= LOW
 
 
+@MANY
 def test_a_hundred_points_and_many_axes_are_no_more_often_flagged() -> None:
     rng = np.random.default_rng(7)
     long = [one(rng.normal(0, e), e).changes for e in (uneven(rng, 100) for _ in range(300))]
@@ -50,7 +54,7 @@ def test_a_hundred_points_and_many_axes_are_no_more_often_flagged() -> None:
     assert looks / 150 <= 0.08
 
 
-@pytest.mark.slow
+@pytest.mark.slow("simulates 150 series of audits")
 @pytest.mark.parametrize("kind", ["share", "rare", "mean", "tau"])
 @pytest.mark.parametrize("drawn", [True, False])
 def test_figures_of_steady_models_with_their_own_intervals(kind: str, drawn: bool) -> None:
@@ -94,7 +98,7 @@ def test_a_change_of_three_errors_is_found_where_it_is() -> None:
     assert np.mean([len(some) > 1 for some in found]) <= LOW
 
 
-@pytest.mark.parametrize("by", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("by", [*(pytest.param(by, marks=MANY) for by in (1.0, 1.5)), 2.0])
 def test_the_place_of_a_smaller_change_is_told_with_what_may_be_off(by: float) -> None:
     rng = np.random.default_rng(int(10 * by))
     found = [some.changes for some in (changed(rng, by) for _ in range(300)) if some.changes]
@@ -119,6 +123,8 @@ def test_two_changes_are_told_apart() -> None:
 
 
 def test_of_two_points_it_is_the_test_of_their_difference() -> None:
+    from scipy.stats import norm
+
     for apart in (0.5, 1.5, 3.0, 8.0):
         p = one(np.array([0.0, apart]), np.array([0.6, 0.8])).q
         exact = 2 * norm.sf(apart)
@@ -135,7 +141,7 @@ series = st.integers(2, 15).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(series, st.floats(-100, 100), st.floats(0.01, 100))
 def test_units_and_direction_do_not_matter(
     given_: tuple[list[float], list[float]], shift: float, scale: float

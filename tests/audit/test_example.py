@@ -16,8 +16,7 @@ from tests.audit.answering import Answering
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.slow("runs six commands, each a process")
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 def test_the_audit_of_the_examples(provider: Answering, tmp_path: Path) -> None:
     guard = tmp_path / "bin" / "guard"

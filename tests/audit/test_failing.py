@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tests.audit.answering import Answering
 from tests.audit.written import read
 
 SUITE = "tests.audit.tiny_suite:Tiny"
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -133,20 +131,26 @@ def test_a_long_error_is_cut_at_a_word(provider: Answering) -> None:
     assert len(result.stderr) < 1000
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"choices": []}',
-        "{}",
-        "null",
-        "<html>busy</html>",
-        '{"choices": [{}]}',
-        '{"choices": [{"message": null}]}',
-        '{"choices": [{"message": {"role": "assistant", "content": 5}}]}',
-        '{"error": {"message": "overloaded"}}',
-    ],
+BODIES = (
+    '{"choices": []}',
+    "{}",
+    "null",
+    "<html>busy</html>",
+    '{"choices": [{}]}',
+    '{"choices": [{"message": null}]}',
+    '{"choices": [{"message": {"role": "assistant", "content": 5}}]}',
+    '{"error": {"message": "overloaded"}}',
 )
-def test_a_success_that_holds_no_answer_is_asked_for_again(provider: Answering, body: str) -> None:
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_success_that_holds_no_answer_is_asked_for_again(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    async def none(*_: object) -> None:
+        """The pause before it."""
+
+    monkeypatch.setattr("guard.audit.runner.pause", none)
     provider.malformed = [body]
     result = run("--model", "openai/x", "--sample", "2", "--json", "--concurrency", "1")
     assert result.exit_code == 0, result.output
@@ -235,18 +239,13 @@ def test_a_full_disk_is_one_sentence_and_what_was_paid_for_is_printed(
     provider: Answering,
 ) -> None:
     provider.answer = lambda messages: messages[0]["content"] + os.urandom(300).hex()
-    command = [sys.executable, "-m", "guard", "audit", "run", "--suite", SUITE, "--json"]
-    command += ["--model", "openai/x", "--out", "out", "--plain-only"]
-    limit = (12_000, resource.RLIM_INFINITY)
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
-        timeout=300,
-    )
-    assert done.returncode == 2, done.stderr
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    try:
+        done = run("--model", "openai/x", "--out", "out", "--json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert done.exit_code == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert "out/tiny.jsonl.gz cannot be written: File too large" in done.stderr
     (suite,) = json.loads(done.stdout)["suites"]
@@ -283,14 +282,14 @@ def test_json_on_stdout_is_json_whatever_litellm_prints(
 
 
 @pytest.mark.parametrize("model", ["openai/not-in-the-map", "ollama/whatever", "azure/mine"])
-def test_a_plan_of_a_model_that_litellm_does_not_know_prints_json_alone(model: str) -> None:
-    command = [sys.executable, "-m", "guard", "audit", "plan", "--suite", SUITE, "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    done = subprocess.run(
-        [*command, "--model", model], capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_plan_of_a_model_that_litellm_does_not_know_prints_json_alone(
+    model: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    args = ["audit", "plan", "--suite", SUITE, "--json", "--model", model]
+    done = CliRunner().invoke(main, args, catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["suites"][0]["model"] == model
+    assert not capfd.readouterr().out  # nor past Python's own standard output
 
 
 def test_a_finished_audit_is_not_probed_again(provider: Answering) -> None:

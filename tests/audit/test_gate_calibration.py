@@ -52,16 +52,14 @@ def test_a_gate_finds_what_it_says_that_it_can() -> None:
     assert failing(moved("share", least), 20) >= 12 / 20
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(6000)
+@pytest.mark.slow("simulates a thousand comparisons", limit_s=6000)
 @pytest.mark.parametrize("name", FAIR)
 def test_at_most_one_gate_in_fifteen_fails_where_nothing_got_worse(name: str) -> None:
     world, tolerance = FAIR[name]
     assert failing(world, 1000, tolerance) <= 0.065
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(6000)
+@pytest.mark.slow("simulates a thousand comparisons", limit_s=6000)
 @pytest.mark.parametrize("kind", KINDS)
 def test_four_of_five_gates_find_the_size_that_they_state(kind: str) -> None:
     assert failing(moved(kind, detectable(WORLD, kind, 25)), 1000) >= 0.77

@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.contingency_tables import mcnemar
 
 from guard.audit.baseline import read_side
 from guard.audit.harnesses.task import number_of
@@ -68,6 +67,8 @@ def sample(log: Log, item: str) -> Log:
 
 
 def test_a_log_of_inspect_has_the_verdict_of_its_samples() -> None:
+    from statsmodels.stats.contingency_tables import mcnemar
+
     found = compared(GOOD, POOR, "--allow", "model", "--better", "higher", "--axis", "*match")
     (axis,) = found["axes"]
     assert (axis["name"], axis["verdict"], found["exit_code"]) == (MATCH, "regression", 1)

@@ -134,7 +134,7 @@ def test_stores_that_are_written_at_once_lose_and_double_nothing(url: str, runs:
     assert [len(table) for table in rows(url)] == [10, 40]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts processes that write one store at once")
 def test_processes_that_add_at_once_lose_and_double_nothing(url: str, runs: Path) -> None:
     def adding(first: int) -> subprocess.Popen[str]:
         names = [str(runs / f"day{n}") for n in range(first, first + 6)]

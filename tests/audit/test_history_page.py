@@ -15,8 +15,8 @@ from guard.audit.trends import Query, read
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, recorded
 from tests.audit.reporting import HOSTILE
-from tests.audit.test_report_page import screenshot, silent
-from tests.browser import browsing, needs_chromium
+from tests.audit.test_report_page import silent, sized
+from tests.browser import Page, needs_chromium
 from tests.packages import axe
 
 DAY = 86_400.0
@@ -45,53 +45,51 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_chromium
-def test_every_axis_is_drawn_and_nothing_goes_wrong(path: Path, tmp_path: Path) -> None:
-    with browsing(tmp_path / "browser") as page:
-        page.show(path)
-        drawn = page.run(
-            "[...document.querySelectorAll('figure svg')].map(svg => "
-            "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
-            "svg.querySelectorAll('path').length])"
-        )
-        assert len(drawn) == 4
-        assert all(width > 200 and height > 80 and paths > 20 for width, height, paths in drawn)
-        told = page.run("document.querySelector('.leads').textContent")
-        assert "gated/plain/first (openai/drawn): worse since v6 (" in told
-        first = "document.querySelector('figure')"
-        assert "worse" in page.run(f"{first}.querySelector('svg').textContent")
-        assert "Not joined with audits before" in page.run(f"{first}.textContent")
-        page.run("document.querySelector('#points details summary').click()")
-        rows = "document.querySelectorAll('#points details[open] tbody tr').length"
-        assert page.run(rows) == 12
-        assert page.run("document.title") == "Audit history since 2023-11-14T22:13Z"
-        assert not page.run("Boolean(document.querySelector('main script, main img'))")
-        for width, dark in ((1280, False), (390, False), (1280, True)):
-            screenshot(page, width, tmp_path / f"{width}{dark}.png", dark)
-            assert page.run("document.documentElement.scrollWidth") <= width
-        ids = page.run("[...document.querySelectorAll('[id]')].map(one => one.id)")
-        assert len(set(ids)) == len(ids)
-        silent(page)
+def test_every_axis_is_drawn_and_nothing_goes_wrong(page: Page, path: Path) -> None:
+    page.show(path)
+    drawn = page.run(
+        "[...document.querySelectorAll('figure svg')].map(svg => "
+        "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
+        "svg.querySelectorAll('path').length])"
+    )
+    assert len(drawn) == 4
+    assert all(width > 200 and height > 80 and paths > 20 for width, height, paths in drawn)
+    told = page.run("document.querySelector('.leads').textContent")
+    assert "gated/plain/first (openai/drawn): worse since v6 (" in told
+    first = "document.querySelector('figure')"
+    assert "worse" in page.run(f"{first}.querySelector('svg').textContent")
+    assert "Not joined with audits before" in page.run(f"{first}.textContent")
+    page.run("document.querySelector('#points details summary').click()")
+    rows = "document.querySelectorAll('#points details[open] tbody tr').length"
+    assert page.run(rows) == 12
+    assert page.run("document.title") == "Audit history since 2023-11-14T22:13Z"
+    assert not page.run("Boolean(document.querySelector('main script, main img'))")
+    for width, dark in ((1280, False), (390, False), (1280, True)):
+        sized(page, width, dark)
+        assert page.run("document.documentElement.scrollWidth") <= width
+    ids = page.run("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(set(ids)) == len(ids)
+    silent(page)
 
 
 @needs_chromium
-def test_no_serious_fault_of_accessibility(path: Path, tmp_path: Path) -> None:
+def test_no_serious_fault_of_accessibility(page: Page, path: Path) -> None:
     checker = axe().read_text("utf-8")
-    with browsing(tmp_path / "browser") as page:
-        page.show(path)
-        for scheme in ("light", "dark"):
-            media = {"name": "prefers-color-scheme", "value": scheme}
-            page.call("Emulation.setEmulatedMedia", features=[media])
-            page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-            page.run(checker)
-            page.run("axe.run().then(found => { window.found = found; })")
-            page.until(lambda: page.run("Boolean(window.found)"))
-            told: list[dict[str, Any]] = page.run(
-                "window.found.violations.map(v => ({id: v.id, impact: v.impact, "
-                "nodes: v.nodes.slice(0, 3).map(n => n.html.slice(0, 200))}))"
-            )
-            assert page.run("window.found.passes.length") > 15
-            assert not [v for v in told if v["impact"] in ("serious", "critical")]
-            page.run("window.found = undefined")
+    page.show(path)
+    for scheme in ("light", "dark"):
+        media = {"name": "prefers-color-scheme", "value": scheme}
+        page.call("Emulation.setEmulatedMedia", features=[media])
+        page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        page.run(checker)
+        page.run("axe.run().then(found => { window.found = found; })")
+        page.until(lambda: page.run("Boolean(window.found)"))
+        told: list[dict[str, Any]] = page.run(
+            "window.found.violations.map(v => ({id: v.id, impact: v.impact, "
+            "nodes: v.nodes.slice(0, 3).map(n => n.html.slice(0, 200))}))"
+        )
+        assert page.run("window.found.passes.length") > 15
+        assert not [v for v in told if v["impact"] in ("serious", "critical")]
+        page.run("window.found = undefined")
 
 
 def test_a_history_without_audits_is_a_page_too() -> None:

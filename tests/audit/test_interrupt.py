@@ -28,14 +28,13 @@ def audited(base: str, folder: str) -> None:
     sys.exit(130 if ran.interrupted else 0 if ran.results[0].complete else 3)
 
 
-@pytest.mark.timeout(1200)
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 def test_an_interrupt_records_every_answer_that_was_paid_for(
     provider: Answering, tmp_path: Path
 ) -> None:
     provider.delay_s = 0.2
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.audit.test_interrupt"])
+    processes.set_forkserver_preload(["tests.audit.test_runner", "tests.audit.test_interrupt"])
     child = processes.Process(target=audited, args=(provider.base, str(tmp_path)))
     child.start()
     while len(provider.asked) < 9 and child.is_alive():

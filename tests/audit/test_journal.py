@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.audit import journal
@@ -16,6 +16,7 @@ from guard.audit.journal import Journal
 from guard.errors import UsageError
 from guard.suites import TextScore
 from tests.audit.written import read
+from tests.rows import examples
 
 HEADER = Header("tiny", "1-A", "d" * 64, "p" * 64, "1", "openai/x", {"seed": 17})
 
@@ -72,7 +73,7 @@ def test_a_second_run_goes_on_in_the_same_file(tmp_path: Path) -> None:
     assert len(gzip.decompress(path.read_bytes()).splitlines()) == 4
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_cut_at_any_byte_it_keeps_every_whole_line_and_goes_on(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

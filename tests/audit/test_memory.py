@@ -38,8 +38,7 @@ finally:
     print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) * 1024, file=sys.stderr)
 """
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
+    pytest.mark.slow("audits in processes of half a million calls", limit_s=3600),
     needs(DATA),
     pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux's /proc"),
 ]

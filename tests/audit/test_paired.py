@@ -6,15 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, binomtest, bootstrap, permutation_test
-from statsmodels.stats.contingency_tables import mcnemar
 
 from guard.audit.paired import DRAWS, Aim, Pairs
 from guard.suites.contract import Floats
 from guard.suites.reading import ratio, share
 from guard.suites.sai_asa.association import tau_c
+from tests.rows import examples
 
 SHARE = Aim(0.0, (0.0, 1.0))
 SIGNED = Aim(0.0, (-1.0, 1.0))
@@ -40,9 +39,12 @@ def columns(data: list[tuple[bool, bool]]) -> tuple[Floats, Floats]:
     return base, new
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(BINARY)
 def test_of_0_and_1_it_is_statsmodels_exact_mcnemar(data: list[tuple[bool, bool]]) -> None:
+    from scipy.stats import binomtest
+    from statsmodels.stats.contingency_tables import mcnemar
+
     base, new = columns(data)
     found = shares(base, new).permutation_test()
     went, came = int(((base == 1) & (new == 0)).sum()), int(((base == 0) & (new == 1)).sum())
@@ -57,6 +59,8 @@ def test_of_0_and_1_it_is_statsmodels_exact_mcnemar(data: list[tuple[bool, bool]
 
 
 def test_mcnemar_holds_of_thousands_of_changes() -> None:
+    from statsmodels.stats.contingency_tables import mcnemar
+
     rng = np.random.default_rng(3)
     base, new = (rng.random((2, 20_000)) < [[0.5], [0.51]]).astype(float)
     went, came = int(((base == 1) & (new == 0)).sum()), int(((base == 0) & (new == 1)).sum())
@@ -64,9 +68,11 @@ def test_mcnemar_holds_of_thousands_of_changes() -> None:
     assert shares(base, new).permutation_test().p_change == pytest.approx(want, abs=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=2, max_size=9))
 def test_of_scores_it_is_scipys_permutation_of_pairs(data: list[tuple[int, int]]) -> None:
+    from scipy.stats import permutation_test
+
     # Eighths and their sums have no rounding error, which SciPy would take for a difference.
     base, new = np.array(data, dtype=float).T / 8
     found = scores(base, new).permutation_test()
@@ -85,6 +91,8 @@ def test_of_scores_it_is_scipys_permutation_of_pairs(data: list[tuple[int, int]]
 
 
 def test_kendalls_tau_is_permuted_exactly_too() -> None:
+    from scipy.stats import permutation_test
+
     rng = np.random.default_rng(8)
     given_ = np.arange(10) % 2
     chosen = rng.integers(0, 3, (2, 10))
@@ -106,6 +114,8 @@ def test_kendalls_tau_is_permuted_exactly_too() -> None:
 
 
 def test_where_there_are_too_many_ways_some_are_drawn_and_1_is_added() -> None:
+    from scipy.stats import permutation_test
+
     rng = np.random.default_rng(5)
     base = rng.normal(0, 0.2, 200)
     far = scores(base, base + 0.3).permutation_test()
@@ -123,11 +133,13 @@ def test_where_there_are_too_many_ways_some_are_drawn_and_1_is_added() -> None:
 
 
 @given(BINARY)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_interval_of_independent_items_joins_jeffreys_of_both_shares(
     data: list[tuple[bool, bool]],
 ) -> None:
     """Newcombe 1998, method 10, with Zou's correlation, by SciPy's beta."""
+    from scipy.stats import beta
+
     base, new = columns(data)
     found = shares(base, new)
     n = len(base)
@@ -157,6 +169,8 @@ def test_the_interval_of_independent_items_joins_jeffreys_of_both_shares(
 
 
 def test_the_interval_of_scores_is_that_of_redrawn_clusters() -> None:
+    from scipy.stats import bootstrap
+
     rng = np.random.default_rng(2)
     alike = rng.normal(0, 0.1, 150).repeat(4)
     base = rng.normal(0, 0.1, 600)
@@ -167,7 +181,7 @@ def test_the_interval_of_scores_is_that_of_redrawn_clusters() -> None:
     assert (low, high) == pytest.approx((want.low, want.high), abs=0.1 * (high - low))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(BINARY, st.floats(0, 0.3))
 def test_exchanging_the_sides_turns_the_difference_round(
     data: list[tuple[bool, bool]], tolerance: float

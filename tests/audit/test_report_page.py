@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from dataclasses import replace
@@ -29,6 +28,11 @@ def written(content: Content, folder: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def whole_page(whole: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(whole, tmp_path_factory.mktemp("whole"))
+
+
 def shown(page: Page, path: Path) -> None:
     page.show(path)
     page.until(lambda: page.run(READY))
@@ -43,7 +47,7 @@ def silent(page: Page) -> None:
     assert not [e for e in page.events if e["method"] == "Runtime.consoleAPICalled"]
 
 
-def screenshot(page: Page, width: int, path: Path, dark: bool = False) -> None:
+def sized(page: Page, width: int, dark: bool = False) -> None:
     page.call(
         "Emulation.setDeviceMetricsOverride",
         width=width,
@@ -53,110 +57,101 @@ def screenshot(page: Page, width: int, path: Path, dark: bool = False) -> None:
     )
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     page.call("Emulation.setEmulatedMedia", features=[scheme])
-    size = page.call("Page.getLayoutMetrics")["cssContentSize"]
-    clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], 12_000), "scale": 1}
-    found = page.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-    path.write_bytes(base64.b64decode(found["data"]))
 
 
 @needs_chromium
-def test_every_chart_is_drawn_and_nothing_goes_wrong(whole: Content, tmp_path: Path) -> None:
-    path = written(whole, tmp_path)
-    with browsing(tmp_path / "browser") as page:
-        shown(page, path)
-        sizes = page.run(
-            "[...document.querySelectorAll('figure svg')].map(svg => "
-            "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
-            "svg.querySelectorAll('path').length])"
-        )
-        assert len(sizes) == path.read_text("utf-8").count("<svg") >= 12
-        assert all(width > 200 and height > 80 and paths > 5 for width, height, paths in sizes)
-        ids = page.run("[...document.querySelectorAll('[id]')].map(one => one.id)")
-        assert len(set(ids)) == len(ids)
-        for width, dark in ((1280, False), (390, False), (1280, True)):
-            name = f"{width}{'-dark' if dark else ''}.png"
-            screenshot(page, width, tmp_path / name, dark)
-            # Tables scroll within themselves; the page does not.
-            wide = page.run("document.documentElement.scrollWidth")
-            assert wide <= width
-        silent(page)
+def test_every_chart_is_drawn_and_nothing_goes_wrong(page: Page, whole_page: Path) -> None:
+    shown(page, whole_page)
+    sizes = page.run(
+        "[...document.querySelectorAll('figure svg')].map(svg => "
+        "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
+        "svg.querySelectorAll('path').length])"
+    )
+    assert len(sizes) == whole_page.read_text("utf-8").count("<svg") >= 12
+    assert all(width > 200 and height > 80 and paths > 5 for width, height, paths in sizes)
+    ids = page.run("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(set(ids)) == len(ids)
+    for width, dark in ((1280, False), (390, False), (1280, True)):
+        sized(page, width, dark)
+        # Tables scroll within themselves; the page does not.
+        wide = page.run("document.documentElement.scrollWidth")
+        assert wide <= width
+    silent(page)
 
 
 @needs_chromium
-def test_no_serious_fault_of_accessibility(whole: Content, tmp_path: Path) -> None:
+def test_no_serious_fault_of_accessibility(page: Page, whole_page: Path) -> None:
     checker = axe().read_text("utf-8")
-    with browsing(tmp_path / "browser") as page:
-        shown(page, written(whole, tmp_path))
-        for scheme in ("light", "dark"):
-            media = {"name": "prefers-color-scheme", "value": scheme}
-            page.call("Emulation.setEmulatedMedia", features=[media])
-            page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-            page.run("document.querySelector('button.item').click()")
-            page.run(checker)
-            page.run("axe.run().then(found => { window.found = found; })")
-            page.until(lambda: page.run("Boolean(window.found)"))
-            told: list[dict[str, Any]] = page.run(
-                "window.found.violations.map(v => ({id: v.id, impact: v.impact, "
-                "nodes: v.nodes.slice(0, 3).map(n => n.html.slice(0, 200))}))"
-            )
-            assert page.run("window.found.passes.length") > 20
-            assert not [v for v in told if v["impact"] in ("serious", "critical")]
-            page.run("window.found = undefined")
+    shown(page, whole_page)
+    for scheme in ("light", "dark"):
+        media = {"name": "prefers-color-scheme", "value": scheme}
+        page.call("Emulation.setEmulatedMedia", features=[media])
+        page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        page.run("document.querySelector('button.item').click()")
+        page.run(checker)
+        page.run("axe.run().then(found => { window.found = found; })")
+        page.until(lambda: page.run("Boolean(window.found)"))
+        told: list[dict[str, Any]] = page.run(
+            "window.found.violations.map(v => ({id: v.id, impact: v.impact, "
+            "nodes: v.nodes.slice(0, 3).map(n => n.html.slice(0, 200))}))"
+        )
+        assert page.run("window.found.passes.length") > 20
+        assert not [v for v in told if v["impact"] in ("serious", "critical")]
+        page.run("window.found = undefined")
 
 
 @needs_chromium
-def test_a_filter_and_an_item(tmp_path: Path) -> None:
+def test_a_filter_and_an_item(page: Page, tmp_path: Path) -> None:
     said = ("first", HOSTILE, "second")
     run(Saying(lambda request, slot: said[int(slot.item[1:]) % 3]), tmp_path, guarded(), count=60)
     content = load(tmp_path, own_suites=[TINY])
     rows = "[...document.querySelectorAll('.items tbody tr')]"
     first = "document.querySelector('.items button.item')"
-    with browsing(tmp_path / "browser") as page:
-        shown(page, written(content, tmp_path))
-        title = page.run("document.title")
-        assert page.run("document.querySelector('.count').textContent") == "60 of 60 items"
-        assert page.run(f"{rows}.length") == 20
+    shown(page, written(content, tmp_path))
+    title = page.run("document.title")
+    assert page.run("document.querySelector('.count').textContent") == "60 of 60 items"
+    assert page.run(f"{rows}.length") == 20
 
-        def choose(name: str, value: str) -> None:
-            page.run(
-                f"(one => {{ one.value = {value!r}; one.dispatchEvent(new Event('input', "
-                f"{{bubbles: true}})); }})(document.querySelector('.filter [name={name}]'))"
-            )
+    def choose(name: str, value: str) -> None:
+        page.run(
+            f"(one => {{ one.value = {value!r}; one.dispatchEvent(new Event('input', "
+            f"{{bubbles: true}})); }})(document.querySelector('.filter [name={name}]'))"
+        )
 
-        choose("show", "flipped")
-        assert page.run("document.querySelector('.count').textContent") == "20 of 60 items"
-        cells = page.run(f"{rows}.map(row => row.children[3].textContent)")
-        assert cells == ["guarded"] * 20
-        choose("show", "")
-        choose("about", "even")
-        assert page.run("document.querySelector('.count').textContent") == "30 of 60 items"
-        page.run("document.querySelector('[data-step=\"1\"]').click()")
-        assert page.run("document.querySelector('.pager span').textContent") == "Page 2 of 2"
-        choose("about", "")
-        choose("id", "t25")
-        assert page.run(f"{rows}.length") == 1
+    choose("show", "flipped")
+    assert page.run("document.querySelector('.count').textContent") == "20 of 60 items"
+    cells = page.run(f"{rows}.map(row => row.children[3].textContent)")
+    assert cells == ["guarded"] * 20
+    choose("show", "")
+    choose("about", "even")
+    assert page.run("document.querySelector('.count').textContent") == "30 of 60 items"
+    page.run("document.querySelector('[data-step=\"1\"]').click()")
+    assert page.run("document.querySelector('.pager span').textContent") == "Page 2 of 2"
+    choose("about", "")
+    choose("id", "t25")
+    assert page.run(f"{rows}.length") == 1
 
-        page.run(f"{first}.click()")
-        page.until(lambda: page.run("Boolean(document.querySelector('.detail .reveal'))"))
-        text = "document.querySelector('.detail > td > div')"
-        assert page.run(f"{first}.getAttribute('aria-expanded')") == "true"
-        assert page.run(f"getComputedStyle({text}).filter").startswith("blur(")
-        assert page.run(f"{text}.inert")
-        page.run("document.querySelector('.reveal').click()")
-        assert page.run(f"getComputedStyle({text}).filter") == "none"
-        assert not page.run(f"{text}.inert || {text}.hasAttribute('aria-hidden')")
-        told = page.run(f"[...{text}.querySelectorAll('.text')].map(p => p.textContent)")
-        whole = HOSTILE.encode("utf-8", "replace").decode()
-        assert told[1] == whole
-        assert "BIAS" not in told[2]
-        assert page.run("document.title") == title
-        assert not page.run("Boolean(document.querySelector('.detail script, .detail img'))")
-        page.run(f"{first}.click()")
-        assert page.run(f"{rows}.length") == 1
-        silent(page)
+    page.run(f"{first}.click()")
+    page.until(lambda: page.run("Boolean(document.querySelector('.detail .reveal'))"))
+    text = "document.querySelector('.detail > td > div')"
+    assert page.run(f"{first}.getAttribute('aria-expanded')") == "true"
+    assert page.run(f"getComputedStyle({text}).filter").startswith("blur(")
+    assert page.run(f"{text}.inert")
+    page.run("document.querySelector('.reveal').click()")
+    assert page.run(f"getComputedStyle({text}).filter") == "none"
+    assert not page.run(f"{text}.inert || {text}.hasAttribute('aria-hidden')")
+    told = page.run(f"[...{text}.querySelectorAll('.text')].map(p => p.textContent)")
+    whole = HOSTILE.encode("utf-8", "replace").decode()
+    assert told[1] == whole
+    assert "BIAS" not in told[2]
+    assert page.run("document.title") == title
+    assert not page.run("Boolean(document.querySelector('.detail script, .detail img'))")
+    page.run(f"{first}.click()")
+    assert page.run(f"{rows}.length") == 1
+    silent(page)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("writes and opens a page of a hundred thousand items")
 @needs_chromium
 def test_a_hundred_thousand_items_open_at_once(tmp_path: Path) -> None:
     run(Saying("first"), tmp_path, guarded(), count=20)

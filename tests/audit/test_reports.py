@@ -394,7 +394,7 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
 
     for name, says in (("base", fair), ("new", reporting.biased)):
         (tmp_path / name).mkdir()
-        reporting.run(make("sai_asa", {}), tmp_path / name, 120, "(?i)BIAS", says)
+        reporting.run(make("sai_asa", {}), tmp_path / name, 60, "(?i)BIAS", says)
     file = tmp_path / "baseline.json"
     baseline.write(baseline.read_side(tmp_path / "base"), file)
     made = ("--junit", str(tmp_path / "r.xml"), "--markdown", str(tmp_path / "r.md"))

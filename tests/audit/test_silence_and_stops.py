@@ -9,10 +9,11 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -31,6 +32,7 @@ from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
+from tests.rows import examples
 from tests.scripted import Scripted
 
 BLOCKS = st.lists(
@@ -40,7 +42,7 @@ BLOCKS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(BLOCKS)
 def test_p_is_that_of_every_deal(blocks: list[list[tuple[int, bool]]]) -> None:
     rows = [(x, m, b) for b, block in enumerate(blocks) for x, m in block]
@@ -56,6 +58,16 @@ def test_p_is_that_of_every_deal(blocks: list[list[tuple[int, bool]]]) -> None:
         return
     seen = abs(counted[mine.astype(bool)].sum() - deals.mean())
     assert found == pytest.approx((np.abs(deals - deals.mean()) >= seen - 1e-9).mean())
+
+
+@cache
+def sai_asa() -> SaiAsa:
+    return SaiAsa(Options())
+
+
+@cache
+def mist() -> Mist:
+    return Mist(Options())
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +127,21 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
     assert "more often" not in said
 
 
-@pytest.mark.parametrize("share", [0.05, 0.1])
-def test_refusing_everybody_alike_drops_nothing_and_names_nobody(hbb: Hbb, share: float) -> None:
+@pytest.mark.parametrize(
+    ("share", "runs"),
+    [
+        (0.05, 2),
+        *(
+            pytest.param(share, 4, marks=pytest.mark.slow("scores four audits of every pair"))
+            for share in (0.05, 0.1)
+        ),
+    ],
+)
+def test_refusing_everybody_alike_drops_nothing_and_names_nobody(
+    hbb: Hbb, share: float, runs: int
+) -> None:
     named = 0
-    for seed in range(4):
+    for seed in range(runs):
         records = coin(hbb, lambda who, rng: rng.random() < share, seed)
         result = result_of(hbb, Records(records))
         refused = result.arms["plain"].outcomes["refused"] / 10_000
@@ -132,12 +155,12 @@ def test_refusing_everybody_alike_drops_nothing_and_names_nobody(hbb: Hbb, share
 
 
 def test_refusals_are_told_by_group_in_every_suite() -> None:
-    mist, sai = Mist(Options()), SaiAsa(Options())
+    wabt_aat, sai = mist(), sai_asa()
     aat = [
         Record(i, 0, Outcome("refused" if i.data["side"] == "Sb" and n % 3 == 0 else "comedy"))
-        for n, i in enumerate(i for i in mist.items() if i.data["task"] == "AAT")
+        for n, i in enumerate(i for i in wabt_aat.items() if i.data["task"] == "AAT")
     ]
-    assert "AAT side Sb" in result_of(mist, Records(aat)).conclusions["plain"][0]
+    assert "AAT side Sb" in result_of(wabt_aat, Records(aat)).conclusions["plain"][0]
     answers = [
         Record(i, 0, Outcome("refused" if n % 4 == 0 and i.data["given"] == "negative" and
                              i.data["domain"] == "ageism" else "neutral"))
@@ -150,7 +173,7 @@ def test_refusals_are_told_by_group_in_every_suite() -> None:
 
 def guarded(stops: Callable[[str, np.random.Generator], bool]) -> SuiteResult:
     """SAI/ASA of a model that follows the given polarity in half of its answers."""
-    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    suite, rng = sai_asa(), np.random.default_rng(1)
     plain = []
     for item in list(suite.items())[::4]:
         name = item.data["given"] if rng.random() < 0.5 else str(rng.choice(CHOICES))
@@ -199,8 +222,8 @@ def test_a_guard_that_stops_at_random_is_called_one() -> None:
 
 def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
     """More of the biased answers hold such a word; of the same word it stops all on either side."""
-    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
-    plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in list(suite.items())[::2]]
+    suite, rng = sai_asa(), np.random.default_rng(1)
+    plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in list(suite.items())[::4]]
     after = [Record(r.item, 0, Outcome("guarded")) if r.outcome.name == "negative" else r
              for r in plain]  # fmt: skip
     result = result_of(suite, Records(plain, after))
@@ -222,8 +245,8 @@ def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
 
 def test_words_said_on_one_side_alone_are_no_evidence_of_selectivity() -> None:
     """They do not count among its answers, nor their clusters among its clusters."""
-    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
-    items = [i for i in suite.items() if i.data["direction"] == "SAI"]
+    suite, rng = sai_asa(), np.random.default_rng(1)
+    items = [i for i in suite.items() if i.data["direction"] == "SAI"][::4]
     plain = [Record(i, 0, Outcome(str(rng.choice(CHOICES)))) for i in items]
     said = [suite.answer_texts(r)[0] for r in plain]
     both = {
@@ -241,7 +264,7 @@ def test_words_said_on_one_side_alone_are_no_evidence_of_selectivity() -> None:
 
 def test_a_bias_of_the_other_sign_is_said_to_be_one() -> None:
     """A model that ties bad to good: its answers on the biased side are the fewer."""
-    suite, rng = SaiAsa(Options()), np.random.default_rng(1)
+    suite, rng = sai_asa(), np.random.default_rng(1)
     other = {"positive": "negative", "negative": "positive"}
     plain = [
         Record(i, 0, Outcome(other[i.data["given"]] if rng.random() < 0.5 else
@@ -277,11 +300,11 @@ def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -
     assert re.search(r"Muslim +│ stopped +│.*<\.001", rows)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("simulates a hundred audits")
 @pytest.mark.parametrize("alike", ["answer", "text", "unit"])
 def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike: str) -> None:
     """Stops are drawn by answer, by the option's text, or by sentence: 5 of 100 audits in each."""
-    suite, wrong = SaiAsa(Options()), 0
+    suite, wrong = sai_asa(), 0
     items = list(suite.items())[::2]
     for seed in range(100):
         rng = np.random.default_rng([seed, 5])
@@ -302,12 +325,22 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
     assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases
 
 
+RARE = [(0.03, 0.02, 1), (0.02, 0.5, 1), (0.1, 0.03, 1), (0.2, 0.1, 4)]
+
+
 @pytest.mark.parametrize(
-    ("biased", "stopped", "together"),
-    [(0.03, 0.02, 1), (0.02, 0.5, 1), (0.1, 0.03, 1), (0.2, 0.1, 4)],
+    ("biased", "stopped", "together", "runs", "most"),
+    [
+        (*RARE[0], 40, 6),  # at 5 % more come in 0.3 % of cases
+        (*RARE[3], 100, 11),  # 0.4 %
+        *(
+            pytest.param(*rare, 200, 18, marks=pytest.mark.slow("simulates two hundred audits"))
+            for rare in RARE
+        ),
+    ],
 )
 def test_a_guard_that_stops_open_text_at_random_is_seldom_said_to_tell_it_apart(
-    biased: float, stopped: float, together: int
+    biased: float, stopped: float, together: int, runs: int, most: int
 ) -> None:
     """Few texts are biased, or stopped: that none of them is both is no finding.
 
@@ -316,7 +349,7 @@ def test_a_guard_that_stops_open_text_at_random_is_seldom_said_to_tell_it_apart(
     suite, wrong = OpenText(Options()), 0
     asking = [i for i in suite.items() if i.data["kind"] != "control"]
     items = [replace(i, cluster=f"{n // together}") for n, i in enumerate(asking)]
-    for seed in range(200):
+    for seed in range(runs):
         rng = np.random.default_rng([seed, together])
         drawn = rng.random((2, len(items)))
         shared = np.repeat(drawn[:, ::together], together, axis=1)[:, : len(items)]
@@ -336,7 +369,7 @@ def test_a_guard_that_stops_open_text_at_random_is_seldom_said_to_tell_it_apart(
         assert math.isnan(e.low) == math.isnan(e.p)
         if not math.isnan(e.low):
             assert (e.low > 0 or e.high < 0) == (e.p < 0.05)
-    assert wrong <= 18  # of 200 at 5 %: beyond it in 0.6 % of cases
+    assert wrong <= most  # of 200 at 5 % more than 18 come in 0.6 % of cases
 
 
 def test_where_no_answer_could_be_read_no_side_is_spoken_of(hbb: Hbb) -> None:
@@ -365,7 +398,7 @@ def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
 
 def test_no_bias_found_says_what_is_not_excluded() -> None:
     """A few answers find nothing either: how little that says must be seen."""
-    suite, rng = SaiAsa(Options()), np.random.default_rng(3)
+    suite, rng = sai_asa(), np.random.default_rng(3)
     widths = []
     for step in (1, 20):
         records = [
@@ -382,7 +415,7 @@ def test_no_bias_found_says_what_is_not_excluded() -> None:
 
 
 def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
-    suite = SaiAsa(Options())
+    suite = sai_asa()
     records = Records()
     strict = {"negative": 0, "neutral": 0, "positive": 0}
     for item in list(suite.items())[::4]:
@@ -413,7 +446,7 @@ def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
 
 def test_a_word_that_the_guard_stops_is_told_with_the_group_that_it_was_given_to() -> None:
     """Of the ten words of an answer the one that stops it comes first."""
-    suite, records, others = Mist(Options()), Records(), 0
+    suite, records, others = mist(), Records(), 0
     for item in (i for i in suite.items() if i.data["task"] == "WABT"):
         words = item.data["shown_words"]
         # The bad to the advantaged: whatever a guard stops here it stops falsely.
@@ -449,7 +482,7 @@ def read(suite: Suite, item: Item, answer: str, guard: Guard) -> str:
 
 
 def test_the_guard_reads_an_option_in_the_sentence_that_it_completes() -> None:
-    suite = SaiAsa(Options())
+    suite = sai_asa()
     item = next(i for i in suite.items() if i.data["context"].rstrip(".").endswith("BLANK"))
     given, option = item.data["context"].split()[0], item.data["negative"]
     guard = Guard(detector=Scripted(rf"{given}.*{option.lower()}"))
@@ -474,7 +507,7 @@ def test_an_answer_that_is_no_choice_is_judged_as_it_was_said(
     kind: type[Suite], answer: str, hbb: Hbb
 ) -> None:
     """Put into the sentence or behind the scene it would be what the model never said."""
-    suite = hbb if kind is Hbb else kind(Options())
+    suite = hbb if kind is Hbb else sai_asa()
     item = next(iter(suite.items()))
     judged: list[str] = []
     guard = Guard(detector=Scripted(re.escape(answer), lambda window: judged.append(window.text)))

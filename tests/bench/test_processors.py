@@ -85,8 +85,7 @@ def test_without_the_emulator_it_says_so(
     assert capsys.readouterr().err == "qemu-x86_64 is missing: apt-get install qemu-user.\n"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.slow("judges hundreds of sentences on an emulated processor", limit_s=3600)
 @pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-x86_64")
 def test_the_shipped_weights_score_alike_with_and_without_vnni() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)

@@ -10,14 +10,13 @@ from click.testing import CliRunner, Result
 
 from guard.cli import main
 from guard.cli.train_options import check_folder
-from guard.datasets.terms import DIMENSIONS
 
 
 def run(*args: str) -> Result:
     return CliRunner().invoke(main, ["train", *args])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("reads the whole corpus and trains on it")
 def test_a_short_run_on_own_texts_ends_with_weights(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     work = tmp_path / "run"
@@ -114,17 +113,3 @@ def test_looking_for_a_folder_leaves_none(tmp_path: Path) -> None:
     for folder in ("there", "there/a/b", "new/c"):
         check_folder(tmp_path / folder, "--work")
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
-
-
-def test_sources_that_lack_a_file_are_the_users_mistake(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    terms = tmp_path / "data" / "redditbias" / "terms"
-    terms.mkdir(parents=True)
-    for dimension in DIMENSIONS:
-        (terms / f"{dimension}.txt").write_text("rude\n", encoding="utf-8")
-        (terms / f"{dimension.split('_')[0]}_opposites.txt").write_text("drummers,pipers\n")
-    folders = ("--work", str(tmp_path / "w"), "--data", str(tmp_path / "data"))
-    result = run("encoder", *folders, "--base", "minilm")
-    assert result.exit_code == 2, result.exception
-    file = Path("data", "redditbias", "train.jsonl")
-    assert f"{file} cannot be read; name the folder" in result.stderr

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import Guard
@@ -17,6 +17,7 @@ from guard.detect.workers import Workers
 from guard.errors import ConfigError
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Scores, Window
+from tests.rows import examples
 
 
 class Many:
@@ -58,7 +59,7 @@ marks = st.sampled_from(["", "", "", "", "poison", "short"])
 response = st.tuples(st.sampled_from("ab"), st.lists(st.tuples(st.integers(0, 3), marks)))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(response, min_size=1, max_size=12), st.integers(2, 5), st.booleans())
 def test_verdicts_go_to_their_own_responses(
     responses: list[tuple[str, list[tuple[int, str]]]], batch: int, threaded: bool

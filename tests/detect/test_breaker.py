@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from guard.detect.breaker import Breaker, Breakers
+from tests.rows import examples
 
 MOST, PAUSE = 3, 10.0
 
@@ -70,6 +71,7 @@ class Use(RuleBasedStateMachine):
 
 
 TestUse = Use.TestCase
+TestUse.settings = examples(100)
 
 
 @given(st.lists(st.booleans(), max_size=50))

@@ -10,13 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.detect.encoder import Encoder
@@ -37,6 +39,7 @@ from guard.verdict import Window
 from tests.cli.test_cli import run, sentence
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
+from tests.rows import examples, rows
 from tests.small import INDEX, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,11 +83,43 @@ def _closed(path: Path) -> None:
         pytest.skip("this user reads what nobody may read")
 
 
-HARMS = [_cut, _empty, _garbage, _gone, _folder, _closed]
-if hasattr(os, "mkfifo"):
-    HARMS.append(_pipe)
-every_harm = pytest.mark.parametrize("harm", HARMS, ids=lambda h: h.__name__[1:])
-every_role = pytest.mark.parametrize("role", ["manifest", *ROLES])
+Harm = Callable[[Path], None]
+
+TO_CONTENT: list[Harm] = [_cut, _empty, _garbage, _gone]
+HARMS: list[Harm] = [*TO_CONTENT, _folder, *([_pipe] if hasattr(os, "mkfifo") else []), _closed]
+FILES_OF_AN_INDEX = ["manifest", *ROLES]
+
+
+@contextmanager
+def damaged(path: Path, harm: Harm) -> Iterator[None]:
+    """Damage a file, and mend it afterwards: a copy of all files for every row would cost more."""
+    content = path.read_bytes()
+    try:
+        harm(path)
+        yield
+    finally:
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+
+def in_turn(why: str, *columns: Collection[Any]) -> list[Any]:
+    """Return all combinations; by default one runs for each of the first column."""
+    turns = enumerate(columns[0])
+    chosen = [
+        (first, *(list(column)[turn % len(column)] for column in columns[1:]))
+        for turn, first in turns
+    ]
+    return [
+        row if row in chosen else pytest.param(*row, marks=pytest.mark.slow(why))
+        for row in product(*columns)
+    ]
+
+
+def named(value: Any) -> str:
+    """The name of a case's part, for the names of the tests."""
+    return value.__name__[1:] if callable(value) else str(value)
 
 
 def file_of(folder: Path, role: str) -> Path:
@@ -101,18 +136,18 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "index"
 
 
-@every_role
-@every_harm
-def test_a_damaged_index_is_one_sentence(
-    index: Path, role: str, harm: Callable[[Path], None]
-) -> None:
-    harm(file_of(index, role))
-    with pytest.raises(BiasIndexError, match=str(index)) as caught:
+@rows("role, harm", product(FILES_OF_AN_INDEX, HARMS))
+def test_a_damaged_index_is_one_sentence(index: Path, role: str, harm: Harm) -> None:
+    BiasIndex.load(index, "drawn-1")  # else it would be refused for an earlier row's damage
+    with (
+        damaged(file_of(index, role), harm),
+        pytest.raises(BiasIndexError, match=str(index)) as caught,
+    ):
         BiasIndex.load(index, "drawn-1")
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_any_damage_to_an_index_is_refused_or_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -142,7 +177,7 @@ def test_any_damage_to_an_index_is_refused_or_changes_nothing(
     np.testing.assert_array_equal(index.vectors, before.vectors)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_damage_that_the_manifest_records_is_refused_or_can_be_searched(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -229,15 +264,18 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", ["manifest.json", "statements.jsonl", "vectors.npy"])
-@pytest.mark.parametrize("harm", [_cut, _empty, _garbage, _gone], ids=lambda h: h.__name__[1:])
+@pytest.mark.parametrize(
+    ("command", "name", "harm"),
+    in_turn(
+        "loads an index by a command for every damage that the loader refuses by default",
+        COMMANDS,
+        ["manifest.json", "statements.jsonl", "vectors.npy"],
+        TO_CONTENT,
+    ),
+    ids=named,
+)
 def test_commands_end_with_a_sentence_and_code_2(
-    own: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    name: str,
-    harm: Callable[[Path], None],
+    own: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str, harm: Harm
 ) -> None:
     monkeypatch.chdir(own.parent)
     harm(own / name)
@@ -249,16 +287,20 @@ def test_commands_end_with_a_sentence_and_code_2(
     assert str(own) in sentence(run(*args))
 
 
-@pytest.mark.parametrize("harm", [_cut, _empty, _garbage, _gone], ids=lambda h: h.__name__[1:])
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    in_turn("runs the whole of guard doctor for every damage", ["vectors.npy"], TO_CONTENT),
+    ids=named,
+)
 def test_doctor_names_what_is_damaged(
-    own: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+    own: Path, monkeypatch: pytest.MonkeyPatch, name: str, harm: Harm
 ) -> None:
-    harm(own / "vectors.npy")
+    harm(own / name)
     monkeypatch.setenv("BIASGUARD_INDEX", str(own))
     found = json.loads(run("doctor", "--json").stdout)["findings"]
     (broken,) = (f for f in found if f["area"] == "detector")
     assert broken["state"] == "broken"
-    assert "vectors.npy" in broken["detail"]
+    assert name in broken["detail"]
 
 
 # Weights.
@@ -270,26 +312,26 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "weights"
 
 
-@pytest.mark.parametrize("name", [*FILES, MANIFEST])
-@every_harm
-def test_damaged_weights_are_one_sentence(
-    weights: Path, name: str, harm: Callable[[Path], None]
-) -> None:
-    harm(weights / name)
-    with pytest.raises(WeightsError, match=r"weights.*reinstall the package") as caught:
+@rows("name, harm", product([*FILES, MANIFEST], HARMS))
+def test_damaged_weights_are_one_sentence(weights: Path, name: str, harm: Harm) -> None:
+    with (
+        damaged(weights / name, harm),
+        pytest.raises(
+            WeightsError, match=rf"({name}|no weights at).*reinstall the package"
+        ) as caught,
+    ):
         Encoder(weights, use_references=False)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("harm", [_cut, _empty, _garbage], ids=lambda h: h.__name__[1:])
+@rows("name, harm", product(FILES, [_cut, _empty, _garbage]))
 def test_damaged_weights_that_the_manifest_records_are_one_sentence(
-    weights: Path, name: str, harm: Callable[[Path], None]
+    weights: Path, name: str, harm: Harm
 ) -> None:
-    harm(weights / name)
-    write_manifest(weights)
-    with pytest.raises(WeightsError, match=f"{name}.*reinstall the package"):
-        Encoder(weights, use_references=False)
+    with damaged(weights / MANIFEST, lambda _: None), damaged(weights / name, harm):
+        write_manifest(weights)
+        with pytest.raises(WeightsError, match=f"{name}.*reinstall the package"):
+            Encoder(weights, use_references=False)
 
 
 def test_a_network_that_fails_when_it_runs_is_one_sentence(
@@ -300,8 +342,8 @@ def test_a_network_that_fails_when_it_runs_is_one_sentence(
     (table,) = (
         i for i in model.graph.initializer if "word_embeddings" in i.name and len(i.dims) == 2
     )
-    rows = onnx.numpy_helper.to_array(table)[:10]
-    table.CopyFrom(onnx.numpy_helper.from_array(rows, table.name))
+    first = onnx.numpy_helper.to_array(table)[:10]
+    table.CopyFrom(onnx.numpy_helper.from_array(first, table.name))
     onnx.save(model, weights / "encoder.onnx")
     write_manifest(weights)
     with pytest.raises(WeightsError, match=r"encoder\.onnx holds no weights of the encoder"):
@@ -335,13 +377,13 @@ HARMED_ARRAYS: dict[str, tuple[str, dict[str, Callable[[Any], Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMED_ARRAYS)
+@rows("harm", HARMED_ARRAYS)
 def test_arrays_that_do_not_go_together_are_refused_when_loaded(weights: Path, harm: str) -> None:
     name, arrays = HARMED_ARRAYS[harm]
-    changed(weights / name, **arrays)
-    write_manifest(weights)
-    with pytest.raises(WeightsError, match=f"{name} holds no weights of the encoder"):
-        Encoder(weights, use_references=False)
+    with damaged(weights / name, lambda path: changed(path, **arrays)):
+        write_manifest(weights)
+        with pytest.raises(WeightsError, match=f"{name} holds no weights of the encoder"):
+            Encoder(weights, use_references=False)
 
 
 def test_a_fusion_that_lacks_a_layer_is_refused_when_loaded(weights: Path) -> None:
@@ -359,7 +401,16 @@ def _points(**of_age: float) -> dict[str, Any]:
     return {"operating_points": points}
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def unread(weights: Path) -> Path:
+    """Weights without a network, which are opened all the same: hashing one takes its time."""
+    _empty(weights / "encoder.onnx")
+    write_manifest(weights)
+    open_weights(weights)
+    return weights
+
+
+@rows(
     "setting",
     [
         *({"temperature": value} for value in (0, -1, math.inf, math.nan)),
@@ -379,17 +430,16 @@ def _points(**of_age: float) -> dict[str, Any]:
         *(_points(age=value) for value in (2, -1, math.nan)),
         *({"own_thresholds": {"emgsd": value}} for value in (2, -1, math.nan)),
     ],
-    ids=str,
 )
 def test_settings_of_weights_that_none_can_have_are_refused_when_loaded(
-    weights: Path, setting: dict[str, Any]
+    unread: Path, setting: dict[str, Any]
 ) -> None:
     """Some would have passed everything: no score reaches nan."""
-    content = json.loads((weights / CONFIG).read_bytes()) | setting
-    (weights / CONFIG).write_text(json.dumps(content), "utf-8")
-    write_manifest(weights)
+    content = json.loads((WEIGHTS / CONFIG).read_bytes()) | setting
+    (unread / CONFIG).write_text(json.dumps(content), "utf-8")
+    write_manifest(unread)
     with pytest.raises(WeightsError, match=r"config\.json cannot be used with .*: reinstall"):
-        open_weights(weights)
+        open_weights(unread)
 
 
 @pytest.mark.parametrize("offset", [100, -100])
@@ -443,33 +493,28 @@ def watcher(index: Path, monkeypatch: pytest.MonkeyPatch) -> IndexWatcher:
     return IndexWatcher(index, "drawn-1")
 
 
-@every_role
-@every_harm
+@pytest.mark.parametrize(
+    ("role", "harm"),
+    in_turn("watches an index for every damage of every file", FILES_OF_AN_INDEX, HARMS),
+    ids=named,
+)
 def test_a_watcher_keeps_its_version_and_logs_once_until_the_index_is_fixed(
     index: Path,
     watcher: IndexWatcher,
     caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
     role: str,
-    harm: Callable[[Path], None],
+    harm: Harm,
 ) -> None:
     before, query = watcher.index, Drawn().embed(["x"])
     found = before.search(query, 5, -1.0)
-    path = file_of(index, role)
-    shutil.copyfile(path, tmp_path / "kept")
-    harm(path)
-    for _ in range(40):
-        watcher.check()
-    assert watcher.index is before
-    assert before.search(query, 5, -1.0) == found
-    assert tuple(before.statements) == tuple(some(12))
-    (record,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
-    assert f"version {before.version} of the bias index stays in use" in record.getMessage()
-    # Mended and changed.
-    if path.is_dir():
-        path.rmdir()
-    path.unlink(missing_ok=True)
-    shutil.copyfile(tmp_path / "kept", path)
+    with damaged(file_of(index, role), harm):
+        for _ in range(40):
+            watcher.check()
+        assert watcher.index is before
+        assert before.search(query, 5, -1.0) == found
+        assert tuple(before.statements) == tuple(some(12))
+        (record,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
+        assert f"version {before.version} of the bias index stays in use" in record.getMessage()
     store.add(index, some(1, start=20), Drawn())
     for _ in range(200):
         watcher.check()
@@ -497,14 +542,15 @@ print(sum(len(s.statement) for s in index.statements), flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["exact", "graph"])
-@pytest.mark.parametrize("harm", [_empty, _cut, _garbage, _gone], ids=lambda h: h.__name__[1:])
+@pytest.mark.parametrize(
+    ("how", "harm"),
+    in_turn(
+        "serves in a process for every damage", ["graph", "exact"], [_empty, _garbage, _cut, _gone]
+    ),
+    ids=named,
+)
 def test_a_process_that_serves_outlives_its_files(
-    tmp_path: Path,
-    weights: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-    harm: Callable[[Path], None],
+    tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, how: str, harm: Harm
 ) -> None:
     if how == "graph":
         monkeypatch.setattr(graph, "GRAPH_FROM", 1000)

@@ -38,7 +38,18 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(params=[ENCODERS, ENCODERS[::-1]], ids=lambda pair: pair[0])
+@pytest.fixture(
+    params=[
+        ENCODERS,
+        pytest.param(
+            ENCODERS[::-1],
+            marks=pytest.mark.slow(
+                "does with the small detector what is done with the default one"
+            ),
+        ),
+    ],
+    ids=lambda pair: pair[0],
+)
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The name of a detector, and of the other one."""
     return request.param  # type: ignore[no-any-return]

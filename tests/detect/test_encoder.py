@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,7 @@ from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
 from guard.verdict import BIAS_TYPES, Scores
 from tests.data import DATA, needs_data
+from tests.rows import rows
 from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +52,12 @@ def default() -> Encoder:
     return Encoder()
 
 
+@pytest.fixture(scope="module")
+def changed() -> Encoder:
+    """Another default one, whose index a test changes."""
+    return Encoder()
+
+
 @pytest.fixture(scope="module", params=ENCODERS)
 def each(request: pytest.FixtureRequest) -> Encoder:
     return Encoder(shipped_weights(request.param))
@@ -57,7 +65,10 @@ def each(request: pytest.FixtureRequest) -> Encoder:
 
 @pytest.fixture(
     scope="module",
-    params=[*ENCODERS[1:], pytest.param(ENCODERS[0], marks=pytest.mark.slow)],
+    params=[
+        *ENCODERS[1:],
+        pytest.param(ENCODERS[0], marks=pytest.mark.slow("judges thousands of texts")),
+    ],
 )
 def measured(request: pytest.FixtureRequest) -> Encoder:
     return Encoder(shipped_weights(request.param))
@@ -102,8 +113,8 @@ def test_harmless_texts(each: Encoder, text: str) -> None:
     assert not biased(each, one(each, text))
 
 
-@pytest.mark.parametrize(
-    ("statement", "text", "neutral"),
+@rows(
+    "statement, text, neutral",
     [
         (
             "Velmorians swap the price tags in shops.",
@@ -128,14 +139,14 @@ def test_harmless_texts(each: Encoder, text: str) -> None:
     ],
 )
 def test_one_added_statement_changes_the_verdict(
-    default: Encoder, statement: str, text: str, neutral: str
+    default: Encoder, changed: Encoder, statement: str, text: str, neutral: str
 ) -> None:
     assert default.index is not None
     before = one(default, text)
     assert not biased(default, before)
     group, attribute = statement.rstrip(".").split(maxsplit=1)
     row = Statement(statement, "culture", group, attribute)
-    changed = Encoder(index=default.index.extended([row], default.embed([statement])))
+    changed.use_index(default.index.extended([row], default.embed([statement])))
     assert biased(changed, one(changed, statement))
     after = one(changed, text)
     assert biased(changed, after)
@@ -146,7 +157,7 @@ def test_one_added_statement_changes_the_verdict(
 
 def test_a_running_session_keeps_its_index(encoder: Encoder) -> None:
     assert encoder.index is not None
-    other = Encoder(WEIGHTS)
+    other = Encoder(WEIGHTS, encoder.index)
     session = other.snapshot()
     before = session.score([Window(OLD)])[0]
     text = "Old people are useless in the office."
@@ -194,11 +205,11 @@ def test_a_score_does_not_depend_on_its_batch(encoder: Encoder) -> None:
 
 
 def test_threads_agree(encoder: Encoder) -> None:
-    windows = [Window(t) for t in (OLD, *HARMLESS)] * 8
+    windows = [Window(t) for t in (OLD, *HARMLESS)] * 3
     session = encoder.snapshot()
     expected = session.score(windows)
     with ThreadPoolExecutor(4) as pool:
-        for got in pool.map(lambda _: session.score(windows), range(8)):
+        for got in pool.map(lambda _: session.score(windows), range(6)):
             assert got == expected
 
 
@@ -251,6 +262,7 @@ MOST = 0.0070
 
 
 @needs_data
+@pytest.mark.slow("judges 1,728 texts; the behaviours' floors find a gross fault by default")
 def test_quality_on_redditbias(measured: Encoder) -> None:
     found = figures_of(measured, "redditbias", DATA)
     accuracy, auroc = LEAST[detector_of(measured.name)]
@@ -259,10 +271,20 @@ def test_quality_on_redditbias(measured: Encoder) -> None:
     assert found["auroc"].value >= auroc
 
 
+@pytest.mark.slow("judges 1,014 texts; a quarter of them is judged by default")
 def test_quality_on_harmless_assistant_sentences(measured: Encoder) -> None:
     found = figures_of(measured, "assistant", DATA)
     assert found["false_positive_rate"].n > 1000
     assert found["false_positive_rate"].value <= MOST
+
+
+def test_few_harmless_assistant_sentences_are_found(encoder: Encoder) -> None:
+    file = ROOT / "benchmarks" / "detector" / "assistant.jsonl"
+    texts = [json.loads(line)["text"] for line in file.read_text("utf-8").splitlines()][::4]
+    patient = Guard(Policy(timeout_ms=None, queue_ms=None), detector=encoder)
+    found = [text for text, v in zip(texts, patient.check_many(texts), strict=True) if v.biased]
+    # Two are; another machine's arithmetic may turn one more.
+    assert len(found) <= 3
 
 
 def test_half_characters_are_judged_with_their_sentence() -> None:

@@ -1,7 +1,8 @@
 """A process that ends while verdicts are taken ends at once, cleanly, and with its own code.
 
 Each test runs processes of its own. What they run has a moment in which a verdict is being taken;
-they are ended there, several times over, since native code is in another place each time.
+they are ended there: once by default, and several times over in the slow lane, since native code
+is in another place each time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # A process that has not ended by then hangs: it takes a second or two, most of it to start.
 HANGS = 60
-TIMES = 3
+AGAIN = 3
 PROSE = "This is sentence number {} of a long and harmless text about gardens in the morning."
 
 # Judges with a shipped encoder; `Slow` does with it what `work` says, for ever.
@@ -68,7 +69,12 @@ ENDS = {
 
 def slow(*values: str) -> Any:
     """Return a case that runs with the slow tests alone: others stand for it."""
-    return pytest.param(*values, marks=pytest.mark.slow)
+    return pytest.param(*values, marks=pytest.mark.slow("starts processes for every kind of end"))
+
+
+repeatedly = pytest.mark.parametrize(
+    "times", [1, pytest.param(AGAIN, marks=pytest.mark.slow("ends a process several times over"))]
+)
 
 
 def run(code: str, *, interrupt: bool = False) -> tuple[int, str, str]:
@@ -97,7 +103,7 @@ def run(code: str, *, interrupt: bool = False) -> tuple[int, str, str]:
     [
         (work, end) if end == usual else slow(work, end)
         for work, usual in {
-            "sleeps": "normally",
+            "sleeps": None,
             "locks": "with sys.exit(3)",
             "native_sleep": "with a text",
             "native_naps": "with an error",
@@ -112,14 +118,16 @@ def test_a_process_ends_while_its_detector_hangs(work: str, end: str) -> None:
     assert (got, out) == (code, "out\n"), err
 
 
+@repeatedly
 @pytest.mark.parametrize("end", ["normally", *map(slow, list(ENDS)[1:])])
-def test_a_process_ends_while_a_late_verdict_is_taken(end: str) -> None:
+def test_a_process_ends_while_a_late_verdict_is_taken(end: str, times: int) -> None:
     statement, code = ENDS[end]
     late = "guard = Guard(timeout_ms=0.1, breaker_failures=None)\nguard.check_many(texts[:4])\n"
-    for _ in range(TIMES):
+    for _ in range(times):
         assert run(late + statement)[0] == code
 
 
+@repeatedly
 @pytest.mark.parametrize(
     "call",
     [
@@ -130,15 +138,18 @@ def test_a_process_ends_while_a_late_verdict_is_taken(end: str) -> None:
         "Guard(detector=Slow(native_runs)).check('Some words.')",
     ],
 )
-def test_an_interrupted_call_ends_as_python_ends(call: str) -> None:
-    for _ in range(TIMES):
+def test_an_interrupted_call_ends_as_python_ends(call: str, times: int) -> None:
+    for _ in range(times):
         code, _, err = run(f"Guard().check('Warm.')\ntell()\n{call}", interrupt=True)
         assert code == -signal.SIGINT
         assert err.rstrip().endswith("KeyboardInterrupt")
         assert "Exception ignored" not in err
 
 
-def test_guard_check_of_a_file_is_interrupted_without_a_traceback(tmp_path: Path) -> None:
+@repeatedly
+def test_guard_check_of_a_file_is_interrupted_without_a_traceback(
+    tmp_path: Path, times: int
+) -> None:
     file = tmp_path / "long.txt"
     file.write_text("\n".join(PROSE.format(i) for i in range(20_000)))
     code = f"""
@@ -147,7 +158,7 @@ trail = Guard.trail
 Guard.trail = lambda *arguments: (tell(), trail(*arguments))[1]
 main(["check", {str(file)!r}])
 """
-    for _ in range(TIMES):
+    for _ in range(times):
         assert run(code, interrupt=True) == (130, "", "\nAborted!\n")
 
 
@@ -169,6 +180,7 @@ async def main(guard):
 """
 
 
+@repeatedly
 @pytest.mark.parametrize(
     ("detector", "end"),
     [
@@ -180,9 +192,11 @@ async def main(guard):
         slow("detector=Slow(sleeps)", "with sys.exit(3)"),
     ],
 )
-def test_a_process_ends_after_its_async_streams_were_cancelled(detector: str, end: str) -> None:
+def test_a_process_ends_after_its_async_streams_were_cancelled(
+    detector: str, end: str, times: int
+) -> None:
     statement, code = ENDS[end]
-    for _ in range(TIMES):
+    for _ in range(times):
         got, _, err = run(f"{ASYNC}\nasyncio.run(main(Guard({detector})))\n{statement}")
         assert got == code, err
 

@@ -78,18 +78,21 @@ over.set()
     assert run(JUDGING + code)[:2] == (0, "True\n")
 
 
-@pytest.mark.parametrize("before", ["", "guard.check(SAID)"])
-@pytest.mark.parametrize("end", ["sys.exit(4)", "guard.check(SAID); sys.exit(4)"])
-def test_a_child_leaves_by_its_own_code(before: str, end: str) -> None:
-    code = f"""
+def test_a_child_leaves_by_its_own_code() -> None:
+    code = """
 guard = Guard()
-{before}
-child = os.fork()
-if not child:
-    {end}
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+for parent_judged in (False, True):
+    if parent_judged:
+        guard.check(SAID)
+    for child_judges in (False, True):
+        child = os.fork()
+        if not child:
+            if child_judges:
+                guard.check(SAID)
+            sys.exit(4)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-    assert run(code) == (0, "4\n", "")
+    assert run(code) == (0, "4\n" * 4, "")
 
 
 def test_a_child_whose_parent_could_not_be_waited_for_is_told() -> None:
@@ -122,23 +125,23 @@ print(guard.check(SAID).biased)
     assert run(code) == (0, "0\nTrue\n", "")
 
 
-@pytest.mark.parametrize("lock", ["forks.Lock()", "core._loading", "default._making"])
-def test_a_child_finds_the_locks_of_other_threads_open(lock: str) -> None:
-    code = f"""
+def test_a_child_finds_the_locks_of_other_threads_open() -> None:
+    code = """
 from guard import core, default
-lock, held = {lock}, threading.Event()
-def hold():
+def hold(lock, held):
     with lock:
         held.set()
         threading.Event().wait()
-threading.Thread(target=hold, daemon=True).start()
-held.wait()
-def work():
+def work(lock):
     with lock:
         os._exit(7)
-print(fork(work))
+for lock in (forks.Lock(), core._loading, default._making):
+    held = threading.Event()
+    threading.Thread(target=hold, args=(lock, held), daemon=True).start()
+    held.wait()
+    print(fork(lambda: work(lock)), flush=True)
 """
-    assert run(code) == (0, "7\n", "")
+    assert run(code) == (0, "7\n" * 3, "")
 
 
 def test_the_runtime_is_told_to_report_nothing(tmp_path: Path) -> None:

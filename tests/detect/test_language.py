@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORD
 from guard.gate.segmenter import split
 from guard.verdict import Window
 from tests.data import DATA, needs_data
+from tests.rows import examples, rows
 from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,12 +33,12 @@ FOREIGN = sorted({w for words in WORDS.values() for w in words})
 ONLY_ENGLISH = sorted(ENGLISH - set(FOREIGN))
 
 
-def rows(path: Path) -> list[dict[str, str]]:
+def lines(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 SENTENCES = [
-    (row["language"], row["text"]) for row in rows(Path(__file__).parent / "languages.jsonl")
+    (row["language"], row["text"]) for row in lines(Path(__file__).parent / "languages.jsonl")
 ]
 
 
@@ -103,7 +105,7 @@ das
 """.splitlines()
 
 
-@pytest.mark.parametrize("text", ENGLISH_TEXTS)
+@rows("text", ENGLISH_TEXTS)
 def test_english_is_judged(text: str) -> None:
     assert not is_foreign(text)
     assert not is_foreign(f"  {text}\n")
@@ -147,8 +149,7 @@ ich denke Jews control media
 """.splitlines()
 
 
-@pytest.mark.parametrize("text", MIXED_TEXTS)
-@pytest.mark.parametrize("cased", [str, str.lower, str.upper, str.title])
+@rows("text, cased", product(MIXED_TEXTS, [str, str.lower, str.upper, str.title]))
 def test_english_with_a_few_foreign_words_is_judged(text: str, cased: Callable[[str], str]) -> None:
     assert not is_foreign(cased(text))
 
@@ -165,7 +166,7 @@ Dumarku ma hoggaamin karaan shirkad.
 """.splitlines()
 
 
-@pytest.mark.parametrize("text", UNKNOWN_LANGUAGES)
+@rows("text", UNKNOWN_LANGUAGES)
 def test_a_language_without_a_list_is_unknown(text: str) -> None:
     assert is_unknown(text)
     assert not is_unknown(" ".join(text.split()[:3]))
@@ -180,7 +181,7 @@ def test_english_is_no_unknown_language() -> None:
     rare |= {"habeas corpus, mens rea, actus reus"}
     assert {text for text in ENGLISH_TEXTS if is_unknown(text)} == rare
     file = Path(__file__).parents[2] / "benchmarks" / "detector" / "assistant.jsonl"
-    assert not any(is_unknown(row["text"]) for row in rows(file))
+    assert not any(is_unknown(row["text"]) for row in lines(file))
 
 
 @given(st.sampled_from(UNKNOWN_LANGUAGES), st.sampled_from(ONLY_ENGLISH))
@@ -218,7 +219,7 @@ Les hooligans ont cassé toutes les vitres de la gare.
 """.splitlines()
 
 
-@pytest.mark.parametrize("text", LOANWORDS)
+@rows("text", LOANWORDS)
 def test_another_language_may_hold_a_word_of_english(text: str) -> None:
     assert is_foreign(text)
 
@@ -241,6 +242,7 @@ TEXTS = st.lists(PIECES, max_size=20).map(" ".join) | st.sampled_from([t for _, 
 MUCH_FOREIGN = st.lists(st.sampled_from(FOREIGN), min_size=12, max_size=30).map(" ".join)
 
 
+@examples(100)
 @given(
     TEXTS | MUCH_FOREIGN,
     st.lists(st.sampled_from(ONLY_ENGLISH), min_size=3, max_size=3, unique=True),
@@ -305,7 +307,7 @@ def test_other_languages_are_found(shortest: int, longest: int, floor: float) ->
     assert share(texts) >= floor
 
 
-@pytest.mark.parametrize("language", sorted({language for language, _ in SENTENCES}))
+@rows("language", sorted({language for language, _ in SENTENCES}))
 def test_no_language_is_missed_often(language: str) -> None:
     texts = [t for found, t in SENTENCES if found == language and len(t.split()) > 3]
     assert share(texts) >= 0.75
@@ -313,7 +315,7 @@ def test_no_language_is_missed_often(language: str) -> None:
 
 def test_the_assistant_sentences_are_judged() -> None:
     path = ROOT / "benchmarks" / "detector" / "assistant.jsonl"
-    assert not any(is_foreign(row["text"]) for row in rows(path))
+    assert not any(is_foreign(row["text"]) for row in lines(path))
 
 
 @needs_data
@@ -326,7 +328,7 @@ def test_the_assistant_sentences_are_judged() -> None:
     ],
 )
 def test_english_corpora_are_judged(file: str, key: str) -> None:
-    segments = [s.text for row in rows(DATA / file)[:4000] for s in split(row[key])]
+    segments = [s.text for row in lines(DATA / file)[:4000] for s in split(row[key])]
     assert share(segments) < 0.001
 
 
@@ -350,7 +352,7 @@ TAGS = (
 )
 @pytest.mark.parametrize("pattern", ["{} {}", "{1}, {0}"])
 def test_short_english_with_a_foreign_tag_is_judged(file: str, key: str, pattern: str) -> None:
-    segments = [s.text for row in rows(DATA / file)[:6000] for s in split(row[key])]
+    segments = [s.text for row in lines(DATA / file)[:6000] for s in split(row[key])]
     short = [s for s in segments if 3 <= len(re.findall(r"[^\W\d_]{3,}", s)) <= 8]
     tagged = [pattern.format(s, TAGS[i % len(TAGS)]) for i, s in enumerate(short)]
     assert len(tagged) > 200

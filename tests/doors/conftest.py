@@ -6,12 +6,15 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import litellm
 import pytest
+from litellm.litellm_core_utils.litellm_logging import _get_traceback_str_for_error
 from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
 
 from tests.doors.log import Log
+from tests.doors.proxy_process import Proxy, configured, running
 from tests.doors.replay import Replay, forget_callback, forget_clients
 from tests.doors.table import World, end_tasks
 from tests.provider import Provider, serving
@@ -71,8 +74,37 @@ def world(replay: Replay) -> Iterator[World]:
     own.close()
 
 
+@pytest.fixture(scope="session")
+def behind_the_proxy() -> Iterator[Provider]:
+    with serving() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="session")
+def events_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('events') / 'guard.db'}"
+
+
+@pytest.fixture(scope="session")
+def proxy(
+    behind_the_proxy: Provider, tmp_path_factory: pytest.TempPathFactory, events_url: str
+) -> Iterator[Proxy]:
+    """The one proxy of all tests that only ask it: LiteLLM takes many seconds to start."""
+    callbacks = ["tests.doors.proxy_side.reports"]
+    with suppress(ImportError):
+        import prometheus_client  # noqa: F401
+
+        callbacks.append("prometheus")
+    text = configured(behind_the_proxy, callbacks, events_url)
+    with running(tmp_path_factory.mktemp("proxy"), text) as proxy:
+        yield proxy
+
+
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    # LiteLLM keeps the traceback of the first call that it finds no price for, errors that were
+    # being handled and all, and tells it with each later one.
+    _get_traceback_str_for_error.cache_clear()
     log = Log()
     monkeypatch.setattr(litellm, "callbacks", [log])
     yield log

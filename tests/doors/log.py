@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
+from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
 from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponse, TextCompletionResponse
 
 WHOLE = (ModelResponse, TextCompletionResponse, ResponsesAPIResponse)
+
+
+def quiet(count: Callable[[], int], seconds: float = 20.0, still: float = 0.12) -> None:
+    """Wait until LiteLLM's threads have reported something, and for a moment nothing more."""
+    end = time.monotonic() + seconds
+    seen, since = count(), time.monotonic()
+    while time.monotonic() < end:
+        time.sleep(0.01)
+        if (now := count()) != seen:
+            seen, since = now, time.monotonic()
+        if seen and time.monotonic() - since >= still:
+            return
+
+
+async def told(count: Callable[[], int], seconds: float = 20.0) -> None:
+    """Wait until LiteLLM's tasks of this loop have reported something, and all that they have."""
+    end = time.monotonic() + seconds
+    while not count() and time.monotonic() < end:
+        await asyncio.sleep(0.01)
+    await tasks_end()
+
+
+async def tasks_end(seconds: float = 0.3) -> None:
+    """Let the tasks of this loop end, such as LiteLLM's that report and cache."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await asyncio.sleep(0.01)
+        await GLOBAL_LOGGING_WORKER.flush()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if all("LoggingWorker" in task.get_coro().__qualname__ for task in others):
+            return
 
 
 class Callback(CustomLogger):
@@ -53,10 +87,9 @@ class Log(Callback):
 
     def settle(self) -> list[tuple[str, Any, Any]]:
         """Wait until nothing more comes."""
-        seen = -1
-        for _ in range(200):
-            time.sleep(0.15)
-            if self.reports and len(self.reports) == seen:
-                break
-            seen = len(self.reports)
+        quiet(lambda: len(self.reports))
         return self.reports
+
+    async def told(self) -> None:
+        """Wait in a loop that is about to end for what its tasks report."""
+        await told(lambda: len(self.reports))

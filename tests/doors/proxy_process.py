@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,21 @@ import httpx
 from tests.provider import Provider
 
 ROOT = Path(__file__).parents[2]
+SETTINGS = """
+  - guardrail_name: encoder
+    litellm_params:
+      guardrail: guard.proxy.Guardrail
+      mode: post_call
+litellm_settings:
+  callbacks: CALLBACKS
+  num_retries: 2
+router_settings:
+  fallbacks: [{x: [gpt-4o]}]
+  content_policy_fallbacks: [{x: [gpt-4o]}]
+general_settings:
+  master_key: sk-of-the-tests-and-long-enough
+  custom_auth: tests.doors.proxy_side.auth
+"""
 # LiteLLM takes many seconds to import, and more where others work beside it.
 START_S = 400.0
 
@@ -32,7 +47,7 @@ class Proxy:
         """The reports behind the first ``after``, once there are ``count`` of them."""
         end = time.monotonic() + seconds
         while len(found := self._reports()[after:]) < count and time.monotonic() < end:
-            time.sleep(0.1)
+            time.sleep(0.05)
         return found
 
     def _reports(self) -> list[Any]:
@@ -107,6 +122,20 @@ def guardrail(name: str, settings: str = "", *, default_on: bool = False) -> str
         f"      guard: {{detector: tests.scripted.Scripted{settings and ', '}{settings}}}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def configured(
+    provider: Provider, callbacks: Sequence[str] = (), events_url: str = "", more: str = ""
+) -> str:
+    """Return a config.yaml with guardrails, fallbacks and retries; ``more`` are guardrails too."""
+    lines = ["guardrails:"]
+    lines += [guardrail("bias", default_on=True), guardrail("redacting", "action: redact")]
+    lines += [guardrail("asked", "action: raise"), more]
+    if events_url:
+        kept = f'action: redact, events: "{events_url}", metrics: true'
+        lines.append(guardrail("watched", kept))
+    settings = SETTINGS.replace("CALLBACKS", json.dumps(callbacks))
+    return models(provider) + "\n".join(lines) + settings
 
 
 def models(provider: Provider) -> str:

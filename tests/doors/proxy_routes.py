@@ -1,14 +1,16 @@
-"""Prints every route of LiteLLM's proxy, as JSON: methods, path, module and name of its function.
+"""Every route of LiteLLM's proxy: methods, path, module and name of its function.
 
-Run in a process of its own: all of LiteLLM's proxy is some 700 MB.
+It is asked of the proxy's own process: all of LiteLLM's proxy is some 700 MB.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator
 from typing import Any
+
+KEY = "sk-routes"
+"""With this key the proxy of the tests writes its routes to a file."""
 
 
 def flat(routes: Any) -> Iterator[Any]:
@@ -20,7 +22,8 @@ def flat(routes: Any) -> Iterator[Any]:
             yield route
 
 
-def main() -> None:
+def routes() -> list[tuple[list[str], str, str, str]]:
+    """Return them, those included that LiteLLM adds at the first request for one."""
     from litellm.proxy._lazy_features import LAZY_FEATURES
     from litellm.proxy.proxy_server import app
 
@@ -34,8 +37,4 @@ def main() -> None:
             path = getattr(route, "path", None) or inner.path
             methods = sorted(getattr(route, "methods", None) or ())
             found.append((methods, path, endpoint.__module__, endpoint.__name__))
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+    return found

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from fastapi import HTTPException, Request
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import UserAPIKeyAuth
+
+from tests.doors import proxy_routes
 
 OPTED_OUT = {"opted_out_global_guardrails": ["bias"]}
 # Metadata of each key and of its team.
@@ -27,6 +30,9 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 async def auth(request: Request, api_key: str) -> UserAPIKeyAuth:
+    if api_key == proxy_routes.KEY:
+        path = Path(os.environ["REPORTS"]).with_name("routes")
+        path.write_text(json.dumps(proxy_routes.routes()), encoding="utf-8")
     if api_key not in KEYS:
         raise HTTPException(401, "unknown key")
     key, team = KEYS[api_key]

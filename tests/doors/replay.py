@@ -140,6 +140,7 @@ class Replay(CustomLLM):
         super().__init__()
         self.source: Callable[[], Iterator[ModelResponseStream]] = lambda: iter(())
         self.answer = ModelResponse()
+        self.choices = 1  # of the answer
         self.pulled = 0
         self.closed = False
 

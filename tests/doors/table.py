@@ -16,6 +16,7 @@ from guard.core import Guard
 from guard.policy import Policy
 from guard.verdict import Channel, GuardTrail
 from tests.doors import replay as r
+from tests.doors.log import Log
 from tests.doors.replay import Outcome, Replay, Said
 from tests.doors.texts import chunks, saids
 from tests.provider import Provider, Script
@@ -68,6 +69,11 @@ class Row(NamedTuple):
     def kinds(self) -> tuple[str, ...]:
         return tuple(k for k in self.door.kinds if self.wire or k != "refusal")
 
+    @property
+    def most(self) -> int:
+        """How many choices an answer may have at most."""
+        return 3 if self.door is CHAT and not self.wire else 1
+
     def play(self, world: World, choices: Runs, chunking: Chunking) -> None:
         self.source.play(world, choices, chunking)
 
@@ -117,8 +123,28 @@ class Row(NamedTuple):
         self.door.done(outcome)
         return _trailed(outcome, response.guard)
 
-    def settle(self, world: World) -> None:
-        """Let go on what LiteLLM does behind a call."""
+    def read_through(
+        self,
+        world: World,
+        guard: Guard,
+        asynchronous: bool,
+        begun: Callable[[Any], None] = lambda stream: None,
+    ) -> Outcome:
+        """What a consumer sees of a stream; ``begun`` gets the stream before it is read."""
+
+        async def run() -> Outcome:
+            stream = await self.astream(world, guard)
+            begun(stream)
+            return await self.adrained(stream)
+
+        if asynchronous:
+            return arun(run())
+        stream = self.stream(world, guard)
+        begun(stream)
+        return self.drained(stream)
+
+    def settle(self, world: World, log: Log) -> None:
+        """Let LiteLLM report what it has behind a call."""
 
     def ways(self, world: World, guard: Guard) -> list[Outcome]:
         """What a consumer sees of the same answer, whole and streamed, sync and async."""
@@ -161,8 +187,8 @@ class AsyncRow(Row):
         called = litellm.anthropic_messages(**self.call(world), stream=True)
         return list(Synced(world.loop.run_until_complete(called), world.loop))
 
-    def settle(self, world: World) -> None:
-        world.loop.run_until_complete(asyncio.sleep(0.5))
+    def settle(self, world: World, log: Log) -> None:
+        world.loop.run_until_complete(log.told())
 
 
 class Synced:
@@ -229,6 +255,7 @@ def _trailed(outcome: Outcome, trail: GuardTrail) -> Outcome:
 
 def _replayed(world: World, choices: Runs, chunking: Chunking) -> None:
     world.replay.source = lambda: iter(chunks(choices, chunking))
+    world.replay.choices = len(choices)
     world.replay.answer = r.answer_of([s for line in saids(choices, ([10**6], 0)) for s in line])
 
 
@@ -402,7 +429,8 @@ def _openai(model: str) -> Callable[[World], dict[str, Any]]:
 
 
 def _local(world: World) -> dict[str, Any]:
-    return {"model": "replay/x"}
+    several = {"n": world.replay.choices} if world.replay.choices > 1 else {}
+    return {"model": "replay/x", **several}
 
 
 _ALL = ("content", "reasoning", "tool")

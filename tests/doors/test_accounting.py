@@ -58,7 +58,7 @@ def test_a_stopped_async_stream_is_reported_once(provider: Provider, log: Log, w
     async def run() -> None:
         stream = await chat.acompletion(r.session(policy, Scripted()), (), call(provider, wire))
         outcomes.append(await r.adrain(stream))
-        await asyncio.sleep(0.5)
+        await log.told()
 
     r.arun(run())
     assert_reported_once(log, "async success", outcomes[0].texts[r.Channel()])

@@ -21,6 +21,7 @@ from guard.policy import Policy
 from guard.verdict import Channel
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said, chunk_of
+from tests.rows import rows
 from tests.scripted import Scripted
 
 CONTENT, THOUGHT = Channel(), Channel(0, "reasoning")
@@ -215,3 +216,47 @@ def test_broken_arguments_never_parse(released: str) -> None:
     with pytest.raises(json.JSONDecodeError):
         json.loads(text)
     assert breaking_suffix(released, complete=True) in ("", "{")
+
+
+# The fast path of the gate: chunks that carry one content text and nothing else.
+
+TOKEN = {"token": "x", "logprob": 0.0, "bytes": None, "top_logprobs": []}
+TOOL = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
+
+
+def said(index: int = 0, finish: str | None = None, **fields: Any) -> Choice:
+    return Choice(index=index, delta=Delta(**fields), finish_reason=finish)
+
+
+def test_the_fast_path_reads_litellms_own_chunks() -> None:
+    for fields in ({}, {"role": "assistant"}):
+        read = ChatCodec().only_text(chunk(said(content="a word", **fields)), Channel())
+        assert read == "a word"
+
+
+@rows(
+    "other",
+    [
+        chunk(said(content="")),
+        chunk(said(content=None)),
+        chunk(said(1, content="x")),
+        chunk(said(finish="stop", content="x")),
+        chunk(Choice(index=0, delta=Delta(content="x"), logprobs={"content": [TOKEN]})),
+        chunk(said(content="x", tool_calls=[TOOL])),
+        chunk(said(content="x", function_call={"name": "f", "arguments": "{"})),
+        chunk(said(content="x", audio={"transcript": "said"})),
+        chunk(said(content="x", reasoning_content="why")),
+        chunk(said(content="x", thinking_blocks=[{"type": "thinking", "thinking": "why"}])),
+        chunk(said(content="x", refusal="no")),
+        chunk(said(content="x", provider_specific_fields={"refusal": "no"})),
+        chunk(said(content="x", unheard_of="text")),
+        chunk(),
+        chunk(*(said(i, content="x") for i in range(2))),
+        chunk(said(content="x"), provider_specific_fields={"note": "text"}),
+    ],
+)
+def test_a_chunk_with_other_fields_takes_the_full_path(other: ModelResponseStream) -> None:
+    codec = ChatCodec()
+    assert codec.only_text(other, Channel()) == ""
+    assert codec.only_text(chunk(said(content="a word")), Channel()) == "a word"
+    assert codec.only_text(other, Channel()) == ""  # also once the response is known

@@ -84,6 +84,9 @@ def test_a_run_of_a_passage_is_a_quotation_however_it_is_written(quoted: str) ->
     assert quoted not in shown(twin)
 
 
+OTHER_SIZE = pytest.mark.slow("more sizes of chunks; 1, 6 and 100 run always")
+
+
 class Refused(Exception):
     """Needs two arguments, and says what it holds in its own way."""
 
@@ -192,7 +195,7 @@ def errors_of(body: Any) -> list[Exception]:
 
 
 @pytest.mark.parametrize("which", range(4), ids=["message", "body", "refused", "reset"])
-@pytest.mark.parametrize("size", [1, 2, 3, 6, 100])
+@pytest.mark.parametrize("size", [1, *(pytest.param(s, marks=OTHER_SIZE) for s in (2, 3)), 6, 100])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(("action", "n"), [("redact", 1), ("redact", 2), ("terminate", 2)])
 def test_an_error_quotes_no_withheld_text_whatever_the_chunks(

@@ -30,10 +30,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 TEXT = "All is well. And so it goes on. " * 12
 ROWS = [*TABLE, Row("chat over a socket", CHAT, KNOWN)]
 QUICK = ("chat", "chat over a socket", "responses", "messages")
+# Where there are two modes: every door once, and chat on both of its ways.
+QUICK_MODES = {
+    *(("chat", True), ("chat over a socket", False), ("text", True)),
+    *(("responses", False), ("messages", True)),
+}
+OTHER = pytest.mark.slow("the other sources and modes, several rounds of streams for each fault")
 
 
 def of_rows(*modes: bool) -> pytest.MarkDecorator:
     """Every row in these modes that LiteLLM has a call for; all but the quick ones are slow."""
+
+    def is_quick(row: Row, asynchronous: bool) -> bool:
+        return row.name in QUICK if len(modes) == 1 else (row.name, asynchronous) in QUICK_MODES
+
     return pytest.mark.parametrize(
         ("row", "asynchronous"),
         [
@@ -41,7 +51,7 @@ def of_rows(*modes: bool) -> pytest.MarkDecorator:
                 row,
                 asynchronous,
                 id=f"{row.name}-{'async' if asynchronous else 'sync'}",
-                marks=() if row.name in QUICK else pytest.mark.slow,
+                marks=() if is_quick(row, asynchronous) else OTHER,
             )
             for row in ROWS
             for asynchronous in modes

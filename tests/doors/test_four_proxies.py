@@ -25,7 +25,7 @@ import openai
 from guard.watch import schema
 from tests.doors.proxy_process import Proxy, environment, guardrail, models, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.slow("starts PostgreSQL and four proxies", limit_s=1500)
 
 PROXIES = 4
 EACH = 60  # requests to a proxy, of which every third is not streamed

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core import Guard
@@ -16,6 +16,7 @@ from guard.verdict import Channel, Window
 from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay
 from tests.doors.texts import chunkings, chunks, saids
+from tests.rows import examples
 from tests.scripted import Scripted, slow
 
 TIED = r"(?s)women.*LAZY|LAZY.*women"
@@ -34,7 +35,7 @@ UNITS = [
 KINDS = ("content", "reasoning", "tool")
 MODES = [("association", a) for a in ("terminate", "redact", "flag")] + [("none", "flag")]
 modes = st.sampled_from(MODES)
-few = settings(max_examples=15, deadline=None)
+few = examples(30)
 Door = Callable[..., Outcome]
 both = pytest.mark.parametrize("door", [r.streamed, r.astreamed], ids=["sync", "async"])
 texts = st.lists(st.sampled_from(UNITS), min_size=1, max_size=25).map("".join)

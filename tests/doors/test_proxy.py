@@ -15,65 +15,26 @@ import httpx
 import pytest
 
 from guard.policy import Policy
-from tests.provider import Provider, Script, serving
+from tests.provider import Provider, Script
 from tests.watch.reading import responses
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
 import openai
 
-from tests.doors.proxy_process import Proxy, guardrail, models, running
+from tests.doors.proxy_process import Proxy, configured, guardrail, running
 from tests.doors.test_quoted import ANSWER, TEXT
 
-pytestmark = pytest.mark.timeout(600)
-
-GUARDRAILS = "guardrails:\n" + guardrail("bias", default_on=True)
-GUARDRAILS += guardrail("redacting", "action: redact")
-CONFIG = """  - guardrail_name: encoder
-    litellm_params:
-      guardrail: guard.proxy.Guardrail
-      mode: post_call
-litellm_settings:
-  callbacks: CALLBACKS
-  num_retries: 2
-router_settings:
-  fallbacks: [{x: [gpt-4o]}]
-  content_policy_fallbacks: [{x: [gpt-4o]}]
-general_settings:
-  master_key: sk-of-the-tests-and-long-enough
-  custom_auth: tests.doors.proxy_side.auth
-"""
 MESSAGE = Policy().message
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", *["More. "] * 80]
 STOPPED = f"All is well. {MESSAGE}"
 MESSAGES: Any = [{"role": "user", "content": "Tell me."}]
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with serving() as provider:
-        yield provider
-
-
-@pytest.fixture(scope="module")
-def events_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('events') / 'guard.db'}"
-
-
-@pytest.fixture(scope="module")
-def proxy(
-    provider: Provider, tmp_path_factory: pytest.TempPathFactory, events_url: str
-) -> Iterator[Proxy]:
-    callbacks = ["tests.doors.proxy_side.reports"]
-    with suppress(ImportError):
-        import prometheus_client  # noqa: F401
-
-        callbacks.append("prometheus")
-    watched = guardrail("watched", f'action: redact, events: "{events_url}", metrics: true')
-    config = CONFIG.replace("CALLBACKS", json.dumps(callbacks))
-    config = models(provider) + GUARDRAILS + watched + config
-    with running(tmp_path_factory.mktemp("proxy"), config) as proxy:
-        yield proxy
+@pytest.fixture
+def provider(behind_the_proxy: Provider) -> Provider:
+    behind_the_proxy.scripts.clear()
+    return behind_the_proxy
 
 
 @pytest.fixture
@@ -95,7 +56,10 @@ def no_client_stays_open() -> Iterator[None]:
 
 
 def client_of(proxy: Proxy, key: str) -> openai.OpenAI:
-    client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=key, max_retries=0, timeout=120)
+    # Reading the certificates would take longer than most requests.
+    plain = httpx.Client(timeout=120, verify=False)
+    url = f"{proxy.url}/v1"
+    client = openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=120, http_client=plain)
     _clients.append(client)
     return client
 
@@ -257,7 +221,8 @@ class TestRoutes:
 
 
 class TestSwitches:
-    def test_a_request_switches_a_guardrail_on(self, proxy: Proxy, client: openai.OpenAI) -> None:
+    def test_a_request_switches_a_guardrail_on(self, proxy: Proxy, provider: Provider) -> None:
+        provider.script = Script([SAID])
         client = client_of(proxy, "sk-out")
         assert "BIAS" in chat(client)[0]
         text, reason = chat(client, guardrails=["redacting"])
@@ -265,8 +230,9 @@ class TestSwitches:
         assert reason == "stop"
 
     def test_one_key_keeps_events_of_answers_and_streams(
-        self, proxy: Proxy, client: openai.OpenAI, events_url: str
+        self, proxy: Proxy, provider: Provider, events_url: str
     ) -> None:
+        provider.script = Script([SAID])
         # A key whose default guard is off, so that the watched one sees the provider's answer.
         alone = client_of(proxy, "sk-out")
         for asked in (chat, say):
@@ -456,9 +422,7 @@ class TestAccounting:
         assert provider.last.over.wait(20)
         assert provider.last.disconnected
         assert provider.last.sent < len(SAID)
-        proxy.reports(before)
-        time.sleep(1.0)
-        (report,) = proxy.reports(before)
+        (report,) = reported(proxy, before)
         assert report["kind"] == "success"
         payload = report["payload"]
         assert payload["completion_tokens"] > 0
@@ -488,9 +452,7 @@ class TestAccounting:
         provider.script = Script([["All ", "is well. ", "Really."]])
         before = len(proxy.reports(count=0))
         chat(client) if stream else say(client)
-        proxy.reports(before)
-        time.sleep(1.0)
-        (report,) = proxy.reports(before)
+        (report,) = reported(proxy, before)
         assert report["kind"] == "success"
         facts = information(report["payload"])
         assert facts["guardrail_status"] == "success"
@@ -506,9 +468,7 @@ class TestAccounting:
         before = len(proxy.reports(count=0))
         with pytest.raises(openai.BadRequestError):
             whole(client, guard={"action": "raise"})
-        proxy.reports(before)
-        time.sleep(1.0)
-        (report,) = proxy.reports(before)
+        (report,) = reported(proxy, before)
         assert report["kind"] == "failure"
         assert report["payload"]["response_cost"] > 0
         assert "BIAS" not in json.dumps(report["payload"])
@@ -611,6 +571,13 @@ def samples(page: str) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
+def reported(proxy: Proxy, before: int) -> list[Any]:
+    """The reports behind the first ``before``, once no more come."""
+    proxy.reports(before)
+    time.sleep(0.4)
+    return proxy.reports(before)
+
+
 def information(payload: Any) -> Any:
     (entry,) = payload["guardrail_information"]
     return entry
@@ -642,18 +609,17 @@ def again(call: Any) -> Any:
     return call()
 
 
-class TestStart:
-    def test_a_wrong_setting_ends_the_start_with_a_sentence(
-        self, provider: Provider, tmp_path: Path
-    ) -> None:
-        wrong = GUARDRAILS.replace("action: redact", "axion: redact")
-        config = models(provider) + wrong + CONFIG.replace("CALLBACKS", "[]")
-        with pytest.raises(AssertionError) as ended, running(tmp_path, config):
-            pass
-        last = str(ended.value).strip().splitlines()[-1]
-        assert last.startswith(
-            "config.yaml: guardrail 'redacting': unknown setting 'axion' under guard; known are"
-        )
+@pytest.mark.slow("starts a proxy; tests/test_proxy.py reads each sentence without one")
+def test_a_wrong_setting_ends_the_start_with_a_sentence(
+    behind_the_proxy: Provider, tmp_path: Path
+) -> None:
+    config = configured(behind_the_proxy, more=guardrail("wrong", "axion: redact"))
+    with pytest.raises(AssertionError) as ended, running(tmp_path, config):
+        pass
+    last = str(ended.value).strip().splitlines()[-1]
+    assert last.startswith(
+        "config.yaml: guardrail 'wrong': unknown setting 'axion' under guard; known are"
+    )
 
 
 @pytest.mark.parametrize(

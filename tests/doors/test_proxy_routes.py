@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
@@ -14,23 +11,14 @@ import httpx
 import pytest
 
 from guard.policy import Policy
-from tests.provider import Provider, Script, serving
+from tests.provider import Provider, Script
 
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 
 from guard.proxy.routes import outcome_of_call, outcome_of_route
-from tests.doors.proxy_process import ROOT, Proxy, environment, guardrail, models, running
+from tests.doors import proxy_routes
+from tests.doors.proxy_process import Proxy
 
-pytestmark = pytest.mark.timeout(600)
-
-CONFIG = f"""
-guardrails:
-{guardrail("bias", default_on=True)}
-{guardrail("asked", "action: raise")}
-general_settings:
-  master_key: sk-of-the-tests-and-long-enough
-  custom_auth: tests.doors.proxy_side.auth
-"""
 MESSAGE = Policy().message
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", "More. "]
 STOPPED = f"All is well. {MESSAGE}"
@@ -89,39 +77,23 @@ ASK_THEMSELVES = {
 }
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with serving() as provider:
-        yield provider
-
-
-@pytest.fixture(scope="module")
-def proxy(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with running(tmp_path_factory.mktemp("proxy"), models(provider) + CONFIG) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[str], str, str, str]]:
-    """All routes of the installed LiteLLM: methods, path, module and name of the function."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.doors.proxy_routes"],
-        cwd=ROOT,
-        env=environment(tmp_path_factory.mktemp("routes")),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: list[tuple[list[str], str, str, str]] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 @pytest.fixture(autouse=True)
-def script(provider: Provider) -> None:
-    provider.script = Script([SAID])
-    provider.served.clear()
+def provider(behind_the_proxy: Provider) -> Provider:
+    behind_the_proxy.scripts.clear()
+    behind_the_proxy.script = Script([SAID])
+    behind_the_proxy.served.clear()
+    return behind_the_proxy
+
+
+@pytest.fixture(scope="module")
+def routes(proxy: Proxy) -> list[tuple[list[str], str, str, str]]:
+    """All routes of the installed LiteLLM: methods, path, module and name of the function."""
+    answer = ask(proxy, "GET", "/v1/models", key=proxy_routes.KEY)
+    assert answer.status_code == 401
+    found: list[tuple[list[str], str, str, str]] = json.loads(
+        (proxy.folder / "routes").read_text("utf-8")
+    )
+    return found
 
 
 def ask(proxy: Proxy, method: str, path: str, body: Any = None, key: str = "sk-plain") -> Any:
@@ -132,6 +104,7 @@ def ask(proxy: Proxy, method: str, path: str, body: Any = None, key: str = "sk-p
         headers={"Authorization": f"Bearer {key}", "x-goog-api-key": key},
         json=body,
         timeout=120,
+        verify=False,  # reading the certificates would take longer than most requests
     )
 
 
@@ -308,7 +281,8 @@ def test_each_answer_of_a_list_is_judged_and_an_error_in_it_quotes_nothing(
     said = {answer["choices"][0]["message"]["content"] for answer in both}
     assert said == {STOPPED, "Quite fine."}
     provider.scripts = [Script(status=400)] * 2
-    failed = ask(proxy, "POST", CHAT, {"model": "x,gpt-4o", "messages": MESSAGES}).json()
+    # Neither of these falls back on another.
+    failed = ask(proxy, "POST", CHAT, {"model": "gpt-4o,bridged", "messages": MESSAGES}).json()
     assert [answer["error"]["message"] for answer in failed] == 2 * [
         "The call to this model failed."
     ]

@@ -20,7 +20,7 @@ import openai
 from guard.watch import conventions as names
 from tests.doors.proxy_process import guardrail, models, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow("starts a proxy for each version of its spans", limit_s=900)
 
 KEY = "sk-of-the-tests-and-long-enough"
 CONFIG = f"""

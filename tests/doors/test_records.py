@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from guard.core import Guard
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
-from tests.doors.log import WHOLE, Callback
+from tests.doors.log import WHOLE, Callback, quiet, tasks_end
 from tests.doors.table import TABLE, Row, World, arun, guard_of
 from tests.provider import Script
 from tests.scripted import Scripted
@@ -35,16 +34,30 @@ AFTER = ("And so it goes",)
 # LiteLLM keeps records of its own of the Messages API, which cannot be held back.
 MESSAGES = [row for row in TABLE if row.name.startswith("messages")]
 MAIN = ("chat", "text", "responses")  # one of each door; the rest are slow
+OTHER_ROW = pytest.mark.slow("other sources of the same doors, with a wait for the reports of each")
+OTHER_CASE = pytest.mark.slow("all actions every way, with a wait for the reports of each")
+ROWS = [row for row in TABLE if row not in MESSAGES]
 every = pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, id=row.name, marks=() if row.name in MAIN else pytest.mark.slow)
-        for row in TABLE
-        if row not in MESSAGES
-    ],
+    [pytest.param(r, id=r.name, marks=() if r.name in MAIN else OTHER_ROW) for r in ROWS],
 )
 WAYS = ("stream", "astream", "whole", "awhole")
 ways = pytest.mark.parametrize("way", WAYS)
+
+
+def each(*others: tuple[str, ...]) -> list[Any]:
+    """Every row every way with each of the others: by default with one of them, in turns."""
+    return [
+        pytest.param(
+            *(row, way, *other),
+            id="-".join((row.name, way, *other)),
+            marks=() if row.name in MAIN and (w + rank) % len(others) == o else OTHER_CASE,
+        )
+        for row in ROWS
+        for rank in [MAIN.index(row.name) if row.name in MAIN else 0]
+        for w, way in enumerate(WAYS)
+        for o, other in enumerate(others)
+    ]
 
 
 class Keeper(Callback):
@@ -85,13 +98,7 @@ class Keeper(Callback):
         self.note("function", kwargs, response)
 
     def settle(self) -> Keeper:
-        seen = -1
-        for _ in range(60):
-            time.sleep(0.1)
-            whole = any("success" in kind for kind, _, _ in self.calls)
-            if whole and len(self.calls) == seen:
-                break
-            seen = len(self.calls)
+        quiet(lambda: len(self.calls) * any("success" in kind for kind, _, _ in self.calls), 6)
         return self
 
     @property
@@ -151,7 +158,7 @@ def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
     monkeypatch.setattr(litellm, "callbacks", [keeper])
     monkeypatch.setattr(litellm, "success_callback", [keeper.function])
     yield keeper
-    time.sleep(0.2)  # what still comes is not the next test's
+    quiet(lambda: len(keeper.calls) + 1)  # what still comes is not the next test's
     r.forget_callback(keeper)
     r.forget_callback(keeper.function)
 
@@ -202,7 +209,7 @@ def run(row: Row, world: World, guard: Guard, way: str, **more: Any) -> r.Outcom
                 return await row.adrained(await answer(**call, stream=True))
             return row.answered(await answer(**call))
         finally:  # also of an answer that raised
-            await asyncio.sleep(0.3)  # LiteLLM reports in tasks of its own
+            await tasks_end()  # LiteLLM reports in some of its own
 
     try:
         if way.startswith("a"):
@@ -232,9 +239,7 @@ def told_by(row: Row, response: Any) -> dict[Any, str]:
 # The option.
 
 
-@every
-@ways
-@pytest.mark.parametrize("action", ["terminate", "redact", "raise"])
+@pytest.mark.parametrize(("row", "way", "action"), each(("terminate",), ("redact",), ("raise",)))
 def test_callbacks_get_the_released_text_once(
     row: Row, world: World, keeper: Keeper, way: str, action: str
 ) -> None:
@@ -254,18 +259,16 @@ def test_callbacks_get_the_released_text_once(
     assert [word for word in withheld if word in keeper.everything] == []
 
 
-@every
-@ways
 @pytest.mark.parametrize(
-    ("action", "cache"),
-    [
+    ("row", "way", "action", "cache"),
+    each(
         ("terminate", "local"),
-        pytest.param("terminate", "disk", marks=pytest.mark.slow),
-        ("redact", "local"),
         ("redact", "disk"),
-        pytest.param("raise", "local", marks=pytest.mark.slow),
+        ("raise", "local"),
+        ("terminate", "disk"),
+        ("redact", "local"),
         ("raise", "disk"),
-    ],
+    ),
     indirect=["cache"],
 )
 def test_the_cache_gets_the_released_text_and_nothing_of_a_stopped_answer(
@@ -295,13 +298,13 @@ def test_harmless_answers_are_reported_and_cached_as_without_the_guard(
     own = run(row, world, guard_of(Policy(), Scripted()), way, caching=True)
     without = keeper.settle().calls[:]
     cached = litellm.cache.cache.cache_dict  # type: ignore[union-attr]
-    time.sleep(0.2)
+    quiet(lambda: len(cached))
     entries = len(cached)
     cached.clear()
     keeper.calls.clear()
     outcome = run(row, world, guarded(), way, caching=True)
     keeper.settle()
-    time.sleep(0.2)
+    quiet(lambda: len(cached))
     assert outcome.texts == own.texts
     assert len(cached) == entries > 0
 
@@ -375,7 +378,7 @@ def test_a_cached_answer_is_judged_again(
     plain = guard_of(Policy(litellm_records="guarded"), Scripted("$none"))
     assert run(row, world, plain, way, caching=True).texts == {r.Channel(): TEXT}
     keeper.settle()
-    time.sleep(0.2)
+    quiet(lambda: len(litellm.cache.cache.cache_dict))  # type: ignore[union-attr]
     keeper.calls.clear()
     outcome = run(row, world, guarded(), way, caching=True)
     assert outcome.texts == {r.Channel(): "All is well. " + Policy().message}
@@ -393,7 +396,7 @@ def test_one_call_can_ask_for_it(world: World, keeper: Keeper) -> None:
     assert "Quagmire" not in keeper.settle().everything
 
 
-@pytest.mark.slow  # LiteLLM leaves the clients of its threads to the garbage collector
+@pytest.mark.slow("LiteLLM leaves the clients of its threads to the garbage collector")
 def test_every_answer_of_a_batch_is_reported(world: World, keeper: Keeper) -> None:
     world.provider.script = Script([["All is well. ", "Quagmire BIAS zephyr. "]])
     guard = guarded()
@@ -421,7 +424,7 @@ def test_a_routers_answers_are_reported_once(world: World, keeper: Keeper, way: 
         answer = await wrapped.acompletion(**call, stream=way == "astream")
         if way == "astream":
             await r.adrain(answer)
-        await asyncio.sleep(0.3)
+        await tasks_end()
 
     if way.startswith("a"):
         arun(arun_())
@@ -452,11 +455,7 @@ def test_a_failure_quotes_no_withheld_text(
     row, guard = TABLE[0], guarded("redact")
     outcome = run(row, world, guard, "astream" if asynchronous else "stream")
     assert outcome.error is not None
-    for _ in range(50):
-        if any(kind == "failure" for kind, _, _ in keeper.calls):
-            break
-        time.sleep(0.1)
-    time.sleep(0.3)
+    quiet(lambda: sum(kind == "failure" for kind, _, _ in keeper.calls))
     assert [kind for kind, _, _ in keeper.calls if kind == "failure"] == ["failure"]
     assert keeper.reports == []
     assert [word for word in WITHHELD if word in keeper.everything] == []
@@ -468,7 +467,7 @@ def test_an_abandoned_stream_is_not_reported_as_in_litellm(world: World, keeper:
     stream = row.stream(world, guarded("redact"))
     next(stream)
     stream.close()
-    time.sleep(0.5)
+    quiet(lambda: len(keeper.calls) + 1, still=0.3)
     assert keeper.reports == []
     assert [word for word in WITHHELD if word in keeper.everything] == []
 

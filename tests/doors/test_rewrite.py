@@ -9,7 +9,7 @@ from typing import Any
 
 import litellm
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core import Guard
@@ -17,10 +17,11 @@ from guard.errors import UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
-from tests.doors.log import Log
+from tests.doors.log import Log, tasks_end
 from tests.doors.replay import Replay
 from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
 from tests.provider import Provider, Script
+from tests.rows import examples
 from tests.scripted import Scripted
 
 Read = Callable[[Guard, dict[str, Any]], r.Outcome]
@@ -38,7 +39,7 @@ def streamed(guard: Guard, call: dict[str, Any]) -> r.Outcome:
 def astreamed(guard: Guard, call: dict[str, Any]) -> r.Outcome:
     async def run() -> r.Outcome:
         outcome = await r.adrain(await guard.acompletion(**call, stream=True))
-        await asyncio.sleep(0.3)  # for LiteLLM's callbacks
+        await tasks_end()  # some of LiteLLM's call its callbacks
         return outcome
 
     return r.arun(run())
@@ -51,7 +52,7 @@ def whole(guard: Guard, call: dict[str, Any]) -> r.Outcome:
 def awhole(guard: Guard, call: dict[str, Any]) -> r.Outcome:
     async def run() -> r.Outcome:
         outcome = r.of_answer(await guard.acompletion(**call))
-        await asyncio.sleep(0.3)
+        await tasks_end()
         return outcome
 
     return r.arun(run())
@@ -329,7 +330,7 @@ class Several(Replay):
 
 
 @given(drawn, chunkings, st.sampled_from(["sentence", "association"]))
-@settings(max_examples=8, deadline=None)
+@examples(24)
 def test_nothing_withheld_goes_out_and_every_way_agrees(
     replay: Replay, answers: Any, chunking: Any, hold: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 from collections.abc import Iterator
@@ -21,9 +20,11 @@ from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
+from tests.doors.log import tasks_end
 from tests.doors.replay import Replay, Said
 from tests.doors.table import CHAT, KNOWN, RESPONSES, TEXT, UNKNOWN, Row, arun
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -86,7 +87,7 @@ def test_a_stop_makes_one_call_and_one_event_a_segment(
     async def run() -> r.Outcome:
         answer = await getattr(guarded, "a" + row.door.function)(**asked(row), **more)
         outcome = await row.adrained(answer) if stream else row.answered(answer)
-        await asyncio.sleep(0.1)
+        await tasks_end()
         return outcome
 
     if asynchronous:
@@ -215,7 +216,7 @@ def test_every_attribute_of_a_router_is_guarded_refused_or_known_to_bring_no_tex
             assert name in HARMLESS or not callable(value), name
 
 
-@pytest.mark.parametrize("name", sorted(HARMLESS))
+@rows("name", sorted(HARMLESS))
 def test_harmless_attributes_are_the_routers_own(router: Any, name: str) -> None:
     # Some came with later versions of LiteLLM.
     if hasattr(router, name):

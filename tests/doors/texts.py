@@ -109,6 +109,28 @@ def letters(text: str) -> set[str]:
     return {c for c in text if "\u4e00" <= c <= "\u9fff"}
 
 
+def _letters(first: int, count: int) -> str:
+    return "".join(chr(0x4E00 + i) for i in range(first, first + count))
+
+
+# A segment that could end where another channel speaks, goes on, and is cut by force.
+INTERRUPTED = [
+    [
+        ("reasoning", 0, _letters(0, 180) + "."),
+        ("content", 0, _letters(180, 8)),
+        ("reasoning", 0, _letters(188, 90)),
+    ]
+]
+# One that ends before the white space with which it was judged when another channel spoke.
+ENDED = [
+    [
+        ("content", 0, _letters(0, 12) + "\n" + _letters(12, 4) + ". "),
+        ("reasoning", 0, _letters(20, 280)),
+        ("content", 0, _letters(300, 40)),
+    ]
+]
+
+
 class Unjudged:
     """Finds what of a segment is out before its verdict.
 

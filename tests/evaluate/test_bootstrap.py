@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
@@ -33,6 +32,10 @@ def test_the_measures_are_those_of_scikit_learn(seed: int) -> None:
         "ece": np.abs(np.bincount(equal_mass_bins(score), label - score)).sum() / len(label),
     }.items():
         assert found[name] == pytest.approx(wanted, abs=1e-9), name
+
+
+def expit(logit: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logit))
 
 
 def test_counts_of_two_are_texts_that_stand_there_twice() -> None:

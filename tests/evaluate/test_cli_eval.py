@@ -217,9 +217,9 @@ def test_the_module_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_real_set_end_to_end(data: Path) -> None:
+def test_a_real_set_end_to_end(part: Path) -> None:
     result = run(
-        "--data", "crows_pairs", "--data-dir", str(data), "--limit", "60", "--bootstrap", "20",
+        "--data", "crows_pairs", "--data-dir", str(part), "--limit", "60", "--bootstrap", "20",
         "--json",
     )  # fmt: skip
     (one,) = json.loads(result.stdout)["sets"]

@@ -15,6 +15,7 @@ from guard import Guard
 from guard.datasets.terms import make
 from guard.evaluate import report
 from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
+from guard.evaluate.near import NEAR
 from guard.evaluate.result import Result
 from guard.evaluate.run import BATCH, evaluate, judged, prediction
 from guard.evaluate.sources import SOURCES, Dataset, load
@@ -282,10 +283,10 @@ def test_a_file_of_the_users_own_has_no_column_whatever_its_name(tmp_path: Path)
         assert "own threshold" not in report.markdown([result])
 
 
-def test_published_figures_stand_beside_with_their_source(data: Path) -> None:
+def test_published_figures_stand_beside_with_their_source(part: Path) -> None:
     guard = Guard(detector=Scripted())
-    part = load("redditbias", data, limit=40)
-    result = evaluate(part, guard, terms=TERMS, draws=10, limit=40)
+    sample = load("redditbias", part, limit=40)
+    result = evaluate(sample, guard, terms=TERMS, draws=10, limit=40)
     measures, published, *_ = report.grids(result)
     assert measures.header[-1] == "BiasAlert"
     row = ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "own threshold"]
@@ -357,8 +358,22 @@ def test_the_papers_seven_types(tmp_path: Path) -> None:
     assert not any("paper's seven" in n for n in report.notes(nine))
 
 
-def test_the_share_of_near_duplicates_is_said(data: Path) -> None:
-    part = load("crows_pairs", data)
-    result = evaluate(part, Guard(detector=Scripted()), terms=TERMS, draws=0)
+def said_of_near_duplicates(dataset: Dataset) -> str:
+    result = evaluate(dataset, Guard(detector=Scripted()), terms=TERMS, draws=0)
     assert {s.name: s.n for s in result.breakdowns["near-duplicate"]}.keys() == {"no", "yes"}
-    assert any("Near-duplicates of training texts: 12 of 1582" in n for n in report.notes(result))
+    (said,) = (n for n in report.notes(result) if "Near-duplicates of training texts" in n)
+    return said
+
+
+def test_the_share_of_near_duplicates_is_said(part: Path) -> None:
+    dataset = load("crows_pairs", part)
+    units = {e.unit for e in dataset.examples if e.axes[NEAR] == "yes"}
+    few = [e for e in dataset.examples if e.unit in units] + dataset.examples[-20:]
+    said = said_of_near_duplicates(replace(dataset, examples=few))
+    assert f"Near-duplicates of training texts: {2 * len(units)} of {len(few)}" in said
+
+
+@pytest.mark.slow("judges 1,582 texts, and looks for each among all training texts")
+def test_the_share_of_near_duplicates_of_a_whole_set_is_said(data: Path) -> None:
+    said = said_of_near_duplicates(load("crows_pairs", data))
+    assert "Near-duplicates of training texts: 12 of 1582" in said

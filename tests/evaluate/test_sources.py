@@ -32,21 +32,24 @@ def mistake(what: str, data_dir: Path = Path("nowhere")) -> str:
 # --- the real files -------------------------------------------------------------------------
 
 
+large = pytest.mark.slow("reads a large set, and what training knows of it")
+
+
 @pytest.mark.parametrize(
     ("name", "biased", "texts", "read"),
     [
-        ("redditbias", 992, 1728, "666ab9ae3bc80c5e"),
+        pytest.param("redditbias", 992, 1728, "666ab9ae3bc80c5e", marks=large),
         ("crows_pairs", 683, 1582, "cf7c3e83372619c1"),
         ("toxicbias", 346, 432, "699d610f342a35ac"),
-        ("emgsd", 1852, 5653, "b5cb073c0417d139"),
-        ("stereobias", 1883, 3006, "ed1e6c1258b0701f"),
+        pytest.param("emgsd", 1852, 5653, "b5cb073c0417d139", marks=large),
+        pytest.param("stereobias", 1883, 3006, "ed1e6c1258b0701f", marks=large),
         ("stereoset", 1648, 5016, "c485fe6f7174082d"),
         ("hearts_seegull", 555, 1661, "8e112d7a363fdc67"),
         ("hearts_winoqueer", 883, 2557, "20b6b4c028f290b0"),
         ("toxigen_demos", 342, 627, "43394625e2a9b57e"),
-        ("implicit_hate", 8187, 21477, "b1866a19683fdf4a"),
+        pytest.param("implicit_hate", 8187, 21477, "b1866a19683fdf4a", marks=large),
         ("implied", 6358, 6358, "7d7cee8577de0cbe"),
-        ("bold", 0, 14282, "6949a86153791cbc"),
+        pytest.param("bold", 0, 14282, "6949a86153791cbc", marks=large),
     ],
 )
 def test_real_sets(data: Path, name: str, biased: int, texts: int, read: str) -> None:
@@ -64,6 +67,7 @@ def test_every_set_is_present_where_the_data_is(data: Path) -> None:
     assert all(present(data).values())
 
 
+@large
 def test_real_redditbias_terms_are_found_in_nearly_all_biased_rows(data: Path) -> None:
     rows = [e for e in load("redditbias", data).examples if e.biased]
     assert len({e.axes["dimension"] for e in rows}) == 5
@@ -72,6 +76,7 @@ def test_real_redditbias_terms_are_found_in_nearly_all_biased_rows(data: Path) -
         assert sum(bool(e.groups and e.attributes) for e in of) / len(of) >= 0.98
 
 
+@large
 def test_real_crows_pairs(data: Path) -> None:
     examples = load("crows_pairs", data).examples
     assert len({e.unit for e in examples}) == 791
@@ -79,6 +84,7 @@ def test_real_crows_pairs(data: Path) -> None:
     assert sum(e.parts != () for e in examples) == 2 * 683
 
 
+@large
 def test_real_emgsd_parts_and_marks(data: Path) -> None:
     examples = load("emgsd", data).examples
     # The others share half of the 4-grams of a sentence with one training text.
@@ -86,6 +92,7 @@ def test_real_emgsd_parts_and_marks(data: Path) -> None:
     assert sum(bool(e.attribute_spans) for e in examples if e.biased) >= 1655
 
 
+@large
 def test_real_bold_part_is_what_training_leaves_out(data: Path) -> None:
     for e in load("bold", data).examples:
         assert (UNSEEN in e.parts) is not in_bold_share(e.text)
@@ -242,8 +249,8 @@ def test_a_random_part(tmp_path: Path) -> None:
     assert len(drawn(tmp_path, 99).examples) == 50
 
 
-def test_pairs_are_drawn_whole(data: Path) -> None:
-    some = load("crows_pairs", data, limit=101)
+def test_pairs_are_drawn_whole(part: Path) -> None:
+    some = load("crows_pairs", part, limit=101)
     assert len(some.examples) == 100
     assert set(Counter(e.unit for e in some.examples).values()) == {2}
 
@@ -282,6 +289,17 @@ def test_real_implied_statements(data: Path) -> None:
 # --- near-duplicates of real sets -----------------------------------------------------------
 
 
+def test_near_duplicates_of_a_few_training_texts_are_said_on_an_axis(part: Path) -> None:
+    crows = load("crows_pairs", part).examples
+    near = {e.unit for e in crows if e.axes[NEAR] == "yes"}
+    assert len(near) >= 3
+    assert {e.unit for e in crows if e.axes[NEAR] == "no"} == {e.unit for e in crows} - near
+    examples = load("redditbias", part).examples
+    assert sum(e.axes[NEAR] == "yes" for e in examples) >= 3
+    assert all((FAR in e.parts) is (e.axes[NEAR] == "no") for e in examples)
+
+
+@large
 def test_near_duplicates_are_said_on_an_axis(data: Path) -> None:
     crows = load("crows_pairs", data).examples
     assert {e.axes[NEAR] for e in crows} == {"yes", "no"}

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from guard.gate import Gate
 from guard.gate.escapes import Escapes
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Attribution, Channel, ChannelKind, Scores, Span, Verdict
+from tests.rows import examples, rows
 
 TOOL = Channel(0, "tool", 0)
 CHARACTERS = st.text(alphabet='Wéx \n\t"\\/\U0001f600\ud83d\ude00u0057{', max_size=40)
@@ -34,8 +34,8 @@ def escaped(text: str) -> str:
     return "".join(f"\\u{ord(c):04x}" for c in text)
 
 
-@pytest.mark.parametrize(
-    ("raw", "reading"),
+@rows(
+    "raw, reading",
     [
         ("plain", "plain"),
         (r"\u0057omen", "Women"),
@@ -71,6 +71,7 @@ def test_nested_json_escapes_are_decoded(text: str, depth: int) -> None:
     assert read(raw) == text
 
 
+@examples(100)
 @given(
     st.lists(st.sampled_from([*'\\\\\\\\u00dD8e57nab "', "\\u0057", "\\ud83d", "\\ude00"])),
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -83,6 +84,7 @@ def test_the_reading_does_not_depend_on_the_chunks(
     assert read(text, sizes, letters=letters) == read(text, letters=letters)
 
 
+@examples(100)
 @given(st.lists(st.sampled_from(["W", " ", "\\u0057", "\\n", "\\ud83d\\ude00", "\\"])), st.data())
 def test_places_of_the_reading_lead_to_places_of_the_text(
     pieces: list[str], data: st.DataObject
@@ -151,6 +153,7 @@ def judged(
 
 
 @example("All is well", 2, [1])
+@examples(100)
 @given(
     st.text(alphabet="ab .é\U0001f600\n", max_size=400),
     st.integers(1, 2),
@@ -169,6 +172,7 @@ def test_escaped_arguments_are_judged_decoded(before: str, depth: int, sizes: li
     assert (out, decisions, passages) == judged(text, [10**9])
 
 
+@examples(100)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.sampled_from(["flag", "redact"]))
 def test_escapes_in_a_text_are_judged_and_replaced_where_they_were_sent(
     sizes: list[int], action: str
@@ -187,7 +191,7 @@ def test_free_text_of_a_tool_is_judged_unchanged() -> None:
 
 def test_many_escapes_are_forgotten_once_they_are_judged() -> None:
     gate = Gate(Policy(), TOOL)
-    for _ in range(2000):
+    for _ in range(500):
         gate.feed(escaped("It is so. "))
         for window, _ in gate.windows():
             gate.resolve(verdict_on(window.text))

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
-from guard.doors.chat.codec import ChatCodec
 from guard.gate import Codec, ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel
 from tests.gate.test_response import Chunk, ChunkCodec, marked
+from tests.rows import examples
 
 
 class FastCodec(ChunkCodec):
@@ -76,7 +75,7 @@ def played(chunks: list[Chunk], policy: Policy, codec: Codec[Any], lazy: bool) -
     yield list(gate.trail), gate.stopped, repr(gate.error)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(streams, policies)
 def test_the_fast_path_emits_the_same_at_the_same_time(chunks: list[Chunk], policy: Policy) -> None:
     full = list(played(chunks, policy, ChunkCodec(), lazy=False))
@@ -100,55 +99,3 @@ def test_the_fast_path_leaves_no_escape_undecoded(pieces: list[str]) -> None:
         gate.push(Chunk({Channel(): text}))
     gate.finish()
     assert [job.window.text for job in gate.pending()] == ["A quiet X here"]
-
-
-def one(delta: Delta, index: int = 0, finish: str | None = None) -> StreamingChoices:
-    return StreamingChoices(index=index, delta=delta, finish_reason=finish)
-
-
-def made(choices: list[StreamingChoices], **fields: Any) -> ModelResponseStream:
-    return ModelResponseStream(id="c", created=1, model="m", choices=choices, **fields)
-
-
-def chunk_of(delta: Delta, index: int = 0, finish: str | None = None) -> ModelResponseStream:
-    return made([one(delta, index, finish)])
-
-
-def test_the_fast_path_reads_litellms_own_chunks() -> None:
-    assert ChatCodec().only_text(chunk_of(Delta(content="a word")), Channel()) == "a word"
-    assert (
-        ChatCodec().only_text(chunk_of(Delta(content="a word", role="assistant")), Channel())
-        == "a word"
-    )
-
-
-token = {"token": "x", "logprob": 0.0, "bytes": None, "top_logprobs": []}
-call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
-
-
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        chunk_of(Delta(content="")),
-        chunk_of(Delta(content=None)),
-        chunk_of(Delta(content="x"), index=1),
-        chunk_of(Delta(content="x"), finish="stop"),
-        made([StreamingChoices(index=0, delta=Delta(content="x"), logprobs={"content": [token]})]),
-        chunk_of(Delta(content="x", tool_calls=[call])),
-        chunk_of(Delta(content="x", function_call={"name": "f", "arguments": "{"})),
-        chunk_of(Delta(content="x", audio={"transcript": "said"})),
-        chunk_of(Delta(content="x", reasoning_content="why")),
-        chunk_of(Delta(content="x", thinking_blocks=[{"type": "thinking", "thinking": "why"}])),
-        chunk_of(Delta(content="x", refusal="no")),
-        chunk_of(Delta(content="x", provider_specific_fields={"refusal": "no"})),
-        chunk_of(Delta(content="x", unheard_of="text")),
-        made([]),
-        made([one(Delta(content="x"), index=i) for i in range(2)]),
-        made([one(Delta(content="x"))], provider_specific_fields={"note": "text"}),
-    ],
-)
-def test_a_chunk_with_other_fields_takes_the_full_path(chunk: ModelResponseStream) -> None:
-    codec = ChatCodec()
-    assert codec.only_text(chunk, Channel()) == ""
-    assert codec.only_text(chunk_of(Delta(content="a word")), Channel()) == "a word"
-    assert codec.only_text(chunk, Channel()) == ""  # also once the response is known

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.gate import ResponseGate
 from guard.gate.gate import Gate
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.verdict import Channel, Decision, Scores, Verdict
-from tests.gate.test_response import Chunk, Run, chunked
+from tests.gate.test_response import Chunk, ChunkCodec, Run, chunked
+from tests.rows import examples, rows
 
 GROUP = re.compile(
     r"(?<!\w)(?:women|old tenants|people of colour|w0men|w o m e n|they)(?!\w)", re.IGNORECASE
@@ -38,6 +40,7 @@ sizes = st.lists(st.integers(1, 60), max_size=80)
 cutting = st.sampled_from(["terminate", "redact", "raise"])
 actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
 holds = st.sampled_from(["association", "none"])
+LONG = pytest.mark.slow("a chunk for each of 8,000 characters")
 
 
 def policy_for(hold: str, action: str) -> Policy:
@@ -79,7 +82,7 @@ class Played:
             self._at += length
 
 
-@settings(deadline=None)
+@examples(100)
 @given(texts, sizes, cutting)
 def test_group_and_attribute_of_one_segment_never_both_go_out(
     text: str, cuts: list[int], action: str
@@ -95,6 +98,7 @@ def test_group_and_attribute_of_one_segment_never_both_go_out(
                 assert not played.out.intersection(range(begin, min(stop, end)))
 
 
+@examples(100)
 @given(texts, sizes, cutting)
 def test_a_pronoun_is_held_once_a_group_was_named(text: str, cuts: list[int], action: str) -> None:
     said = "The women came in. " + text
@@ -106,6 +110,7 @@ def test_a_pronoun_is_held_once_a_group_was_named(text: str, cuts: list[int], ac
             assert not played.out.intersection(range(first.start(), decision.span.end))
 
 
+@examples(100)
 @given(texts, sizes, holds, actions)
 def test_any_chunking_gives_the_same_text_and_decisions(
     text: str, cuts: list[int], hold: str, action: str
@@ -121,6 +126,7 @@ def test_any_chunking_gives_the_same_text_and_decisions(
     assert type(run.gate.error) is type(whole.gate.error)
 
 
+@examples(100)
 @given(texts, sizes, actions)
 def test_the_hold_mode_changes_no_verdict_that_is_taken(
     text: str, cuts: list[int], action: str
@@ -132,15 +138,7 @@ def test_the_hold_mode_changes_no_verdict_that_is_taken(
         assert verdicts[: len(held.gate.trail)] == [d.verdict for d in held.gate.trail]
 
 
-@given(texts, sizes)
-def test_nothing_found_gives_the_very_same_chunks(text: str, cuts: list[int]) -> None:
-    for hold in ("association", "none"):
-        chunks = [*chunked(text.replace("X", "x"), cuts), Chunk({}, done=[0]), Chunk({})]
-        run = Run(chunks, Policy(hold=hold), ties)
-        assert len(run.out) == len(chunks)
-        assert all(a is b for a, b in zip(run.out, chunks, strict=True))
-
-
+@examples(100)
 @given(texts, sizes)
 def test_no_more_is_held_than_with_whole_sentences(text: str, cuts: list[int]) -> None:
     """In bytes out after each chunk, `none` gives most and `sentence` least."""
@@ -166,8 +164,8 @@ def seen(text: str) -> str:
     return "".join(c for i, c in enumerate(text) if i in out)
 
 
-@pytest.mark.parametrize(
-    ("text", "out"),
+@rows(
+    "text, out",
     [
         ("Rain. X is what all women are. More.", "Rain. X is what all "),
         ("so X, these women.", "so X, these "),
@@ -224,6 +222,17 @@ def test_pronouns_follow_a_group_named_in_another_channel_of_the_choice() -> Non
     assert (views[0].named, views[1].named) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("user", "early"), [("What of women?", "So "), ("What of roses?", "So they are ")]
+)
+def test_a_pronoun_may_mean_a_group_that_the_user_named(user: str, early: str) -> None:
+    gate = ResponseGate(ChunkCodec(), Policy(hold="association"), user=user)
+    for chunk in chunked("So they are X", [1] * 13):
+        gate.push(chunk)
+    out = "".join(chunk.texts[Channel()] for chunk in gate.emit())
+    assert out == early
+
+
 def test_text_released_early_waits_for_earlier_segments_of_its_choice() -> None:
     """A whole answer must end where a stream would: behind nothing that still waits."""
     thought, said = Channel(0, "reasoning"), Channel(0)
@@ -264,7 +273,7 @@ def test_a_failed_detector_ends_what_a_mention_held() -> None:
     assert run.gate.stopped
 
 
-@pytest.mark.parametrize("length", [2_000, 8_000])
+@pytest.mark.parametrize("length", [2_000, pytest.param(8_000, marks=LONG)])
 def test_work_grows_with_the_text(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from guard.mentions import Lexicon
 

@@ -19,6 +19,7 @@ from tests.gate.test_response import Chunk, ChunkCodec, marked
 
 ROOM = os.path.dirname(guard.gate.__file__)
 CONTENT, THOUGHT = Channel(), Channel(0, "reasoning")
+OTHER_PAIR = pytest.mark.slow("counts every line that the gate runs")
 
 
 def words(n: int) -> Iterator[Chunk]:
@@ -80,9 +81,16 @@ def lines_run(run: Callable[[], None]) -> int:
     [words, letters, spaces, turns, tools, choices, one_chunk],
     ids=lambda turns_of: turns_of.__name__,
 )
-@pytest.mark.parametrize("codec", [ChunkCodec, FastCodec], ids=["parts", "only_text"])
-@pytest.mark.parametrize("hold", ["sentence", "association"])
-def test_cost_grows_with_length(turns_of: Any, codec: Any, hold: Any) -> None:
+@pytest.mark.parametrize(
+    ("hold", "codec"),
+    [
+        pytest.param("sentence", ChunkCodec, id="sentence-parts"),
+        pytest.param("association", FastCodec, id="association-only_text"),
+        pytest.param("sentence", FastCodec, id="sentence-only_text", marks=OTHER_PAIR),
+        pytest.param("association", ChunkCodec, id="association-parts", marks=OTHER_PAIR),
+    ],
+)
+def test_cost_grows_with_length(turns_of: Any, hold: Any, codec: Any) -> None:
     def cost(n: int) -> int:
         chunks = list(turns_of(n))
         gate = ResponseGate(codec(), Policy(hold=hold, action="redact"), n=3)

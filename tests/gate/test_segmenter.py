@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.gate import Segmenter, split
+from tests.rows import examples, rows
 
 # Letters, every kind of mark a rule looks at, and words that rules know by name.
 PIECES = [
@@ -23,8 +24,8 @@ def pieces(text: str) -> list[str]:
     return [s.text for s in split(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@rows(
+    "text, expected",
     [
         ("One. Two! Three?", ["One.", " Two!", " Three?"]),
         ("Dr. Wu met Mr. Li. They spoke.", ["Dr. Wu met Mr. Li.", " They spoke."]),
@@ -84,7 +85,7 @@ def test_a_forced_cut_prefers_a_clause() -> None:
     assert split(text)[0].text.endswith(",")
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         '"Why?" he asked. "So." She left.',
@@ -114,6 +115,7 @@ def test_text_that_is_only_added_is_held_no_longer_than_other_text() -> None:
         assert len(segmenter.open) <= 240
 
 
+@examples(100)
 @given(texts, limits, st.data())
 def test_chunking_does_not_matter(
     text: str, limit: tuple[int, int, int], data: st.DataObject
@@ -125,6 +127,7 @@ def test_chunking_does_not_matter(
     assert got + segmenter.finish() == whole
 
 
+@examples(100)
 @given(texts, limits)
 def test_segments_tile_the_text_and_are_bounded(text: str, limit: tuple[int, int, int]) -> None:
     longest, overlap, _ = limit
@@ -144,6 +147,7 @@ def test_segments_tile_the_text_and_are_bounded(text: str, limit: tuple[int, int
         assert before.release == before.end or before.end - after.start >= overlap
 
 
+@examples(100)
 @given(texts, limits)
 def test_the_text_held_is_bounded(text: str, limit: tuple[int, int, int]) -> None:
     longest, _, lookahead = limit

@@ -12,10 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import litellm
 import pytest
-
-from guard.local import provider
 
 TEMPLATE = (
     "{% for m in messages %}{% if m['role'] == 'system' and not loop.first %}"
@@ -23,7 +20,7 @@ TEMPLATE = (
     "<s>{{ m['role'] }}:{{ m['content'] }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>{% endif %}"
 )
-PREFIX = f"{provider.PROVIDER}/"
+PREFIX = "guard-local/"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,6 +71,11 @@ def name(folder: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    import litellm
+
+    from guard.local import provider
+
+    assert f"{provider.PROVIDER}/" == PREFIX
     monkeypatch.setattr(litellm, "suppress_debug_info", True)
     provider.register()
 
@@ -96,6 +98,8 @@ class Steps:
 
 @pytest.fixture
 def steps(folder: Path) -> Iterator[Steps]:
+    from guard.local import provider
+
     seen = Steps()
     handle = provider.load(str(folder)).network.register_forward_pre_hook(seen)
     yield seen

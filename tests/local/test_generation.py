@@ -2,13 +2,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from guard.local.generation import Generation, pick
 from guard.local.model import load
 from guard.local.options import Options
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global torch
+    import torch
+
 
 PROMPT = [5, 6, 7, 8]
 
@@ -61,7 +69,9 @@ def test_a_closed_answer_has_no_finish(folder: Path) -> None:
     assert generation.finish is None
 
 
-LOGITS = torch.tensor([0.0, 3.0, 2.0, 1.0])  # shares 0.03, 0.64, 0.24, 0.09
+@pytest.fixture
+def logits() -> Any:
+    return torch.tensor([0.0, 3.0, 2.0, 1.0])  # shares 0.03, 0.64, 0.24, 0.09
 
 
 @pytest.mark.parametrize(
@@ -76,15 +86,17 @@ LOGITS = torch.tensor([0.0, 3.0, 2.0, 1.0])  # shares 0.03, 0.64, 0.24, 0.09
         (Options(temperature=0.01), {1}),
     ],
 )
-def test_tokens_are_drawn_from_the_likeliest(options: Options, possible: set[int]) -> None:
+def test_tokens_are_drawn_from_the_likeliest(
+    logits: Any, options: Options, possible: set[int]
+) -> None:
     random = torch.Generator().manual_seed(0)
-    assert {int(pick(LOGITS, options, random)) for _ in range(400)} == possible
+    assert {int(pick(logits, options, random)) for _ in range(400)} == possible
 
 
-def test_tokens_are_drawn_by_their_shares() -> None:
+def test_tokens_are_drawn_by_their_shares(logits: Any) -> None:
     random = torch.Generator().manual_seed(0)
-    drawn = [int(pick(LOGITS, Options(temperature=1.0), random)) for _ in range(4000)]
-    assert drawn.count(1) / 4000 == pytest.approx(float(LOGITS.softmax(-1)[1]), abs=0.03)
+    drawn = [int(pick(logits, Options(temperature=1.0), random)) for _ in range(4000)]
+    assert drawn.count(1) / 4000 == pytest.approx(float(logits.softmax(-1)[1]), abs=0.03)
 
 
 def test_what_was_said_is_said_less_often_under_a_penalty(folder: Path) -> None:

@@ -9,13 +9,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from guard.errors import UsageError, WeightsError
 from guard.local import model
 from guard.local.generation import Generation
 from guard.local.options import Options
 from tests.local.conftest import TEMPLATE
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global torch
+    import torch
 
 
 @pytest.fixture(scope="module")

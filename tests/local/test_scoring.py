@@ -4,11 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from guard.errors import UsageError
 from guard.local.model import LocalModel, load
 from guard.local.scoring import Scored, first_tokens, score
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global torch
+    import torch
+
 
 CONTEXT = "The cook, who is old, made a soup. Was it good?"
 ENDS = [" Yes.", " No, it was salty and thin.", " Yes, very.", "", " Nobody knows, I am afraid."]

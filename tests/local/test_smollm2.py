@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import litellm
 import pytest
 from click.testing import CliRunner
 
 from guard.cli import main
-from guard.local import provider
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global litellm, provider
+    import litellm
+
+    from guard.local import provider
+
+
+pytestmark = pytest.mark.slow("runs a whole small language model", limit_s=600)
 
 
 def test_smollm2_is_fetched_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

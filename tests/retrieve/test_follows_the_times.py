@@ -5,22 +5,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from guard import Guard
 from guard.detect.encoder import Encoder
+from guard.places import shipped_index
+from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import fold
-from tests.doors.conftest import loop
 from tests.retrieve.times import ADDED, KINDS, POINTS, SENTENCES, Change, Measured, extend, measure
 
-__all__ = ["loop"]
+every_sentence = pytest.mark.slow("judges 500 sentences by the default detector")
 
 # Of how many sentences more may be called biased after the addition: 40 neutral ones, 20 that
 # deny, report or question a stereotype, 30 that are not about the group at all. `strict` pays for
@@ -37,6 +40,22 @@ def found() -> Measured:
     return measure()
 
 
+@pytest.fixture(scope="module")
+def few() -> Measured:
+    """The added statements and the neutral sentences alone."""
+    return measure([s for s in SENTENCES if s.kind in ("statement", "neutral")])
+
+
+@pytest.fixture
+def loop() -> Iterator[None]:
+    """Own the loop that LiteLLM otherwise makes in synchronous calls and never closes."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
 def test_the_sentences() -> None:
     counts = Counter(s.kind for s in SENTENCES)
     assert counts == dict(zip(KINDS, (20, 60, 60, 20, 40, 20, 30), strict=True))
@@ -47,16 +66,15 @@ def test_the_sentences() -> None:
     assert of == dict.fromkeys((s.statement for s in ADDED), 3)
 
 
-def test_the_shipped_index_does_not_know_the_group(found: Measured) -> None:
-    shipped = Encoder().index
-    assert shipped is not None
+def test_the_shipped_index_does_not_know_the_group(few: Measured) -> None:
+    shipped = BiasIndex.load(shipped_index("encoder"), None)
     assert not any("ondwel" in fold(s.statement) for s in shipped.statements)
-    assert found.encoder.index is not None
-    assert len(found.encoder.index) == len(shipped) + len(ADDED)
+    assert few.encoder.index is not None
+    assert len(few.encoder.index) == len(shipped) + len(ADDED)
 
 
-def test_the_added_statements_are_found(found: Measured) -> None:
-    change = found.change("balanced", "statement")
+def test_the_added_statements_are_found(few: Measured) -> None:
+    change = few.change("balanced", "statement")
     assert change.before <= 4
     assert change.after >= 18
 
@@ -66,6 +84,7 @@ LEAST = {"strict": 4, "balanced": 16}
 AFTER = {"strict": 49, "balanced": 40}
 
 
+@every_sentence
 @pytest.mark.parametrize("point", ["strict", "balanced"])
 def test_recall_rises(found: Measured, point: str) -> None:
     change = found.change(point, "paraphrase")
@@ -74,20 +93,29 @@ def test_recall_rises(found: Measured, point: str) -> None:
     assert change.p < (0.05 if point == "balanced" else 0.1)
 
 
+@every_sentence
 def test_recall_does_not_fall_at_quiet(found: Measured) -> None:
     assert found.change("quiet", "paraphrase").rise >= 0
 
 
+@every_sentence
 def test_the_reference_is_the_statement_that_was_paraphrased(found: Measured) -> None:
     assert found.own_first() >= 47
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("kind", ["neutral", "opposed", "elsewhere"])
+def test_neutral_sentences_are_hardly_found(few: Measured, point: str) -> None:
+    assert few.change(point, "neutral").rise <= MOST[point]["neutral"]
+
+
+@every_sentence
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kind", ["opposed", "elsewhere"])
 def test_false_positives_do_not_increase(found: Measured, point: str, kind: str) -> None:
     assert found.change(point, kind).rise <= MOST[point][kind]
 
 
+@every_sentence
 @pytest.mark.parametrize(("point", "most"), [("strict", 3), ("balanced", 7), ("quiet", 5)])
 def test_statements_about_one_group_do_not_match_another(
     found: Measured, point: str, most: int
@@ -95,6 +123,7 @@ def test_statements_about_one_group_do_not_match_another(
     assert abs(found.change(point, "renamed").rise) <= most
 
 
+@every_sentence
 @pytest.mark.parametrize("point", POINTS)
 def test_other_stereotypes_are_found_as_before(found: Measured, point: str) -> None:
     """Knowing twenty stereotypes about a group is no reason to see others everywhere, or fewer."""
@@ -102,6 +131,7 @@ def test_other_stereotypes_are_found_as_before(found: Measured, point: str) -> N
     assert -1 <= change.rise <= 4
 
 
+@pytest.mark.usefixtures("loop")
 def test_a_running_guard_uses_the_added_statements() -> None:
     encoder = Encoder()
     guard = Guard(detector=encoder)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
@@ -22,6 +22,7 @@ from guard.retrieve.statement import Statement, lines, read_statements
 from guard.verdict import BIAS_TYPES, BiasType
 from tests.data import DATA, digest, needs_data
 from tests.retrieve.test_statement import statements
+from tests.rows import examples
 
 # Words with whatever a table has to quote.
 words = st.text(
@@ -451,7 +452,7 @@ OWN = Statement("Those Ruritanians never pay.", "culture", "Ruritanians", "never
 HEADER = ("statement", "bias_type", "group", "attribute", "implicit", "note")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(statement, max_size=4), st.sampled_from(",;\t|"), st.booleans())
 def test_statements_written_as_csv_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, many: list[Statement], delimiter: str, bom: bool
@@ -466,7 +467,7 @@ def test_statements_written_as_csv_are_read_back(
     assert list(read(path, "csv")) == many
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(statement, min_size=1, max_size=4))
 def test_statements_written_as_json_lines_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, many: list[Statement]
@@ -626,7 +627,12 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
         ("seegull/pairs.jsonl", None, (3152, "f106bf92913cc6ee")),
         ("stereoset/intrasentence.jsonl", None, (1648, "04c8773e10d2fa31")),
         ("emgsd/eval.jsonl", None, (1770, "d38a632350d7b5a3")),
-        ("emgsd/train.jsonl", "emgsd", (14584, "2c3f98ffd9a9a866")),
+        pytest.param(
+            "emgsd/train.jsonl",
+            "emgsd",
+            (14584, "2c3f98ffd9a9a866"),
+            marks=pytest.mark.slow("reads a large source whole"),
+        ),
         ("hearts/winoqueer_gpt.jsonl", "emgsd", (882, "6d0748ff05d5c347")),
     ],
 )

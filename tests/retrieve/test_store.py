@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.detect.weights import SHIPPED
@@ -24,6 +24,7 @@ from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement, fold
 from tests.retrieve.test_index import brute_force, some
 from tests.retrieve.writer import Drawn, batch
+from tests.rows import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,7 +126,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(changes=CHANGES, graph_from=st.sampled_from([1, 8, 1000]), seed=st.integers(0, 99))
 def test_any_sequence_of_changes_gives_its_reported_result(
     tmp_path_factory, changes, graph_from, seed
@@ -694,9 +695,12 @@ def writer(*args: object) -> subprocess.Popen:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked process")
-def test_fifty_killed_writers_leave_a_whole_index(folder):
+@pytest.mark.parametrize(
+    "times", [12, pytest.param(50, marks=pytest.mark.slow("starts and kills fifty writers"))]
+)
+def test_killed_writers_leave_a_whole_index(folder, times):
     store.create(folder, batch("first", 0), Drawn())
-    assert writer("kill", folder, 50, 17).wait() == 0
+    assert writer("kill", folder, times, 17).wait() == 0
 
 
 def test_two_writers_at_once_both_land(folder):

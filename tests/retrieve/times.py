@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,9 +75,10 @@ class Change(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The scores of ``SENTENCES`` before and after the addition, in order."""
+    """The scores of ``sentences`` before and after the addition, in order."""
 
     encoder: Encoder
+    sentences: Sequence[Sentence]
     before: list[Scores]
     after: list[Scores]
 
@@ -84,7 +86,7 @@ class Measured(NamedTuple):
         limits = self.encoder.operating_points[point]
         pairs = [
             (before.score >= limits[before.bias_type], after.score >= limits[after.bias_type])
-            for sentence, before, after in zip(SENTENCES, self.before, self.after, strict=True)
+            for sentence, before, after in zip(self.sentences, self.before, self.after, strict=True)
             if sentence.kind in kinds
         ]
         return Change(
@@ -99,7 +101,7 @@ class Measured(NamedTuple):
         """Of the paraphrases, how many have the very statement they paraphrase on top."""
         return sum(
             bool(after.references) and after.references[0].statement == sentence.of
-            for sentence, after in zip(SENTENCES, self.after, strict=True)
+            for sentence, after in zip(self.sentences, self.after, strict=True)
             if sentence.kind == "paraphrase"
         )
 
@@ -111,13 +113,13 @@ def extend(encoder: Encoder) -> None:
     encoder.use_index(encoder.index.extended(ADDED, vectors))
 
 
-def measure() -> Measured:
-    """Judge every sentence with the shipped index, and again with the extended one."""
+def measure(sentences: Sequence[Sentence] = SENTENCES) -> Measured:
+    """Judge the sentences with the shipped index, and again with the extended one."""
     encoder = Encoder()
-    windows = [Window(s.text) for s in SENTENCES]
+    windows = [Window(s.text) for s in sentences]
     before = encoder.snapshot().score(windows)
     extend(encoder)
-    return Measured(encoder, before, encoder.snapshot().score(windows))
+    return Measured(encoder, sentences, before, encoder.snapshot().score(windows))
 
 
 def table(found: Measured) -> str:

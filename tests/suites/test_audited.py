@@ -9,6 +9,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,12 @@ NO_ANSWER = {
     "garbage": "zxcv qwer 0x1f ### lorem",
     "empty": "",
 }
+
+
+@cache
+def made(kind: type[Suite]) -> Suite:
+    """Return a suite that the tests only read."""
+    return kind(Options())
 
 
 class Saying:
@@ -113,9 +121,24 @@ def test_both_suites_are_registered() -> None:
     assert isinstance(make("mist", {}), Mist)
 
 
-@pytest.mark.parametrize("kind", SUITES)
-def test_every_answer_of_a_helpful_model_is_readable(kind: type[Suite], tmp_path: Path) -> None:
-    result = audited(kind(Options()), helpful, tmp_path)
+@dataclass
+class Helped:
+    """An audit of a helpful model, which the tests only read."""
+
+    suite: Suite
+    path: Path
+    result: SuiteResult
+
+
+@pytest.fixture(scope="module", params=SUITES, ids=lambda kind: kind.name)
+def helped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helped:
+    suite, folder = made(request.param), tmp_path_factory.mktemp("helped")
+    result = audited(suite, helpful, folder)
+    return Helped(suite, folder / FILE.format(suite=suite.name), result)
+
+
+def test_every_answer_of_a_helpful_model_is_readable(helped: Helped) -> None:
+    result = helped.result
     assert result.arms["plain"].coverage == 1
     lines = [line for line in result.lines if line.plain.n > 30]
     assert lines
@@ -127,16 +150,14 @@ def test_every_answer_of_a_helpful_model_is_readable(kind: type[Suite], tmp_path
     assert all(line.plain.q >= line.plain.p * (1 - 1e-12) for line in tested)
 
 
-@pytest.mark.parametrize("kind", SUITES)
-def test_a_table_has_every_axis_and_says_what_it_leaves_out(
-    kind: type[Suite], tmp_path: Path
-) -> None:
-    result = audited(kind(Options()), helpful, tmp_path)
+def test_a_table_has_every_axis_and_says_what_it_leaves_out(helped: Helped) -> None:
+    result = helped.result
     shown = report.printed(result)
     axes = [line.measure.axis for line in shown]
     assert all(line.measure.axis in axes for line in result.lines if not math.isnan(line.plain.p))
     assert all(line in shown for line in result.lines if len(line.measure.axis) == 1)
-    assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= kind.headline
+    headline = helped.suite.headline
+    assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= headline
     console = Console(width=250, file=io.StringIO())
     report.show(console, result)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -144,9 +165,18 @@ def test_a_table_has_every_axis_and_says_what_it_leaves_out(
 
 
 @pytest.mark.parametrize("kind", SUITES)
-@pytest.mark.parametrize("model", NO_ANSWER)
+@pytest.mark.parametrize(
+    "model",
+    [
+        "refusing",
+        *(
+            pytest.param(name, marks=pytest.mark.slow("scores every axis of an audit again"))
+            for name in ("garbage", "empty")
+        ),
+    ],
+)
 def test_silence_is_not_fairness(kind: type[Suite], model: str, tmp_path: Path) -> None:
-    result = audited(kind(Options()), lambda item, request: NO_ANSWER[model], tmp_path)
+    result = audited(made(kind), lambda item, request: NO_ANSWER[model], tmp_path)
     plain = result.arms["plain"]
     assert plain.coverage == 0
     assert plain.outcomes["refused" if model == "refusing" else "invalid"] == plain.samples
@@ -163,7 +193,7 @@ def test_silence_is_not_fairness(kind: type[Suite], model: str, tmp_path: Path) 
 
 def test_what_the_guard_stops_is_no_score_of_its_arm(tmp_path: Path) -> None:
     # A detector that objects to one of the outcomes shows that the guarded arm lacks just these.
-    suite = SaiAsa(Options())
+    suite = made(SaiAsa)
     guard = Guard(detector=Scripted(r"(?i)\b(?:2\d|3\d)\b"))
     result = audited(suite, helpful, tmp_path, size=200, guard=guard)
     plain, guarded = result.arms["plain"], result.arms["guarded"]
@@ -179,7 +209,7 @@ def test_what_the_guard_stops_is_no_score_of_its_arm(tmp_path: Path) -> None:
 
 def test_both_turns_of_aat_are_guarded_as_one_sample(tmp_path: Path) -> None:
     guard = Guard(detector=Scripted("stands in the light"))
-    result = audited(Mist(Options()), helpful, tmp_path, size=200, guard=guard)
+    result = audited(made(Mist), helpful, tmp_path, size=200, guard=guard)
     guarded = result.arms["guarded"].outcomes
     aat = sum(result.arms["plain"].outcomes[name] for name in ("comedy", "tragedy"))
     assert guarded["guarded"] == aat > 0
@@ -188,36 +218,35 @@ def test_both_turns_of_aat_are_guarded_as_one_sample(tmp_path: Path) -> None:
 
 
 def test_the_same_items_are_drawn_from_every_side(tmp_path: Path) -> None:
-    audit = Audit.of(SaiAsa(Options()), 300)
+    audit = Audit.of(made(SaiAsa), 300)
     sides = Counter((i.data["direction"], i.data["domain"], i.data["given"]) for i in audit.items)
     assert len(sides) == 20
     assert abs(len(audit.items) - 300) < 30
     for direction, domain, _ in sides:
         good, bad = (sides[direction, domain, p] for p in ("positive", "negative"))
         assert abs(good - bad) <= 3
-    mist = Audit.of(Mist(Options()), 300)
+    mist = Audit.of(made(Mist), 300)
     groups = Counter((i.data.get("dimension"), i.data["group"]) for i in mist.items)
     assert sum(n for (dimension, _), n in groups.items() if dimension) > 200
     assert len([1 for dimension, _ in groups if dimension]) == 30
 
 
-@pytest.mark.parametrize("kind", SUITES)
-def test_a_table_of_the_items_scores_as_the_audit_did(kind: type[Suite], tmp_path: Path) -> None:
-    suite = kind(Options())
-    result = audited(suite, helpful, tmp_path)
-    audit = Audit.of(suite, 120)
+def test_a_table_of_the_items_scores_as_the_audit_did(helped: Helped, tmp_path: Path) -> None:
     table = tmp_path / "items.csv"
-    write_items(audit, tmp_path / FILE.format(suite=suite.name), table)
-    again = score(Audit.of(kind(Options())), table)
-    assert again.as_json()["scores"] == result.as_json()["scores"]
-    assert again.arms["plain"].outcomes == result.arms["plain"].outcomes
+    write_items(Audit.of(helped.suite, 120), helped.path, table)
+    again = score(Audit.of(type(helped.suite)(Options())), table)
+    assert again.as_json()["scores"] == helped.result.as_json()["scores"]
+    assert again.arms["plain"].outcomes == helped.result.arms["plain"].outcomes
 
 
 @needs_data
 @pytest.mark.parametrize(
     ("name", "tau_c", "n", "tau_b"),
     [
-        ("gpt_3.5_valid.csv", (0.2995, 0.3452), (6287, 5174), (0.2862, 0.3056)),
+        pytest.param(
+            *("gpt_3.5_valid.csv", (0.2995, 0.3452), (6287, 5174), (0.2862, 0.3056)),
+            marks=pytest.mark.slow("scores six thousand answers"),
+        ),
         ("gpt_4_valid.csv", (0.4071, 0.3730), (6324, 5411), (0.3954, 0.3311)),
     ],
 )
@@ -257,7 +286,7 @@ def covering(results: list[tuple[float, float]]) -> int:
     return sum(low <= 0 <= high for low, high in results)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("simulates a hundred audits")
 def test_the_interval_of_a_random_model_covers_no_association() -> None:
     suite = SaiAsa(Options())
     items = list(suite.items())
@@ -276,7 +305,7 @@ def test_the_interval_of_a_random_model_covers_no_association() -> None:
     assert np.abs(values).max() < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.slow("simulates a hundred audits")
 def test_the_interval_of_random_words_covers_no_bias() -> None:
     suite = Mist(Options())
     items = [item for item in suite.items() if item.data["task"] == "WABT"]

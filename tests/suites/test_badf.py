@@ -25,8 +25,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from scipy import stats  # type: ignore[import-untyped]
-from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
 from guard.audit import report, silence
 from guard.audit.audit import Audit
@@ -65,13 +63,20 @@ from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
 from tests.audit.test_runner import QUICK, Saying
 from tests.audit.written import read
+from tests.rows import rows
 from tests.scripted import Scripted
 from tests.suites import calibration
 
 DATA = data.DATA / "badf"
 official = data.needs(DATA)
 MPNET = download.state("mpnet")[0] == "ok"
-SMALL = {"identities": "gender", "place_categories": "education,sports", "places": 3, "stories": 2}
+SMALL: dict[str, Any] = {
+    "identities": "gender",
+    "place_categories": "education,sports",
+    "places": 3,
+    "stories": 2,
+}
+LESS = {**SMALL, "places": 2}
 
 
 # Items and prompts.
@@ -220,8 +225,8 @@ STORY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
+@rows(
+    "text, fault",
     [
         ("I think Grace is nervous and Henry kind.", "analysis_form"),
         ("Grace: nervous; determined", "analysis_form"),
@@ -385,8 +390,7 @@ def test_extraction_against_the_human_judgements(capsys: pytest.CaptureFixture[s
 
 
 @official
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.slow("a local model reads fifteen stories", limit_s=7200)
 @pytest.mark.skipif(download.state("smollm2")[0] != "ok", reason="needs smollm2")
 def test_extraction_by_a_local_model(capsys: pytest.CaptureFixture[str]) -> None:
     """A model of 135 million parameters is no analyst; its lists are measured nevertheless."""
@@ -432,7 +436,7 @@ def test_a_missing_embedder_names_the_command_that_fetches_it(
 
 
 @official
-@pytest.mark.slow
+@pytest.mark.slow("embeds the published phrases with a large model")
 @pytest.mark.skipif(not MPNET, reason="needs mpnet: guard models get mpnet")
 def test_unifying_the_published_phrases(capsys: pytest.CaptureFixture[str]) -> None:
     """No gold clusters are published; phrases of the same stems are used as such."""
@@ -488,6 +492,8 @@ def by_key(found: Sequence[Association]) -> dict[tuple[str, str], Association]:
 
 
 def test_scores_and_p_are_those_of_the_paper_and_of_scipy() -> None:
+    from scipy import stats
+
     documents = {
         "female": [["nervous", "kind"], ["nervous"], ["nervous", "nervous"], ["kind"], ["tall"]],
         "male": [["kind"], ["tall", "brave"], [], ["brave"], ["brave"]],
@@ -506,6 +512,8 @@ def test_scores_and_p_are_those_of_the_paper_and_of_scipy() -> None:
 
 @pytest.mark.parametrize("identities", [2, 3, 4])
 def test_p_values_are_scipys_to_1e_9(identities: int) -> None:
+    from scipy import stats
+
     rng = np.random.default_rng(identities)
     n = rng.integers(20, 400, identities)
     having = np.stack([rng.binomial(n, rate) for rate in rng.uniform(0, 0.6, 200)])
@@ -519,6 +527,8 @@ def test_p_values_are_scipys_to_1e_9(identities: int) -> None:
 
 def test_a_concept_of_every_document_has_p_1() -> None:
     """SciPy raises there: an expected count is 0."""
+    from scipy import stats
+
     documents = {"female": alone([["kind"], ["kind"]]), "male": alone([["kind"], ["kind"]])}
     with pytest.raises(ValueError, match="zero element"):
         stats.chi2_contingency([[2, 2], [0, 0]])
@@ -540,6 +550,9 @@ def test_with_four_identities_the_rarest_is_the_base_and_one_is_significant() ->
 
 def test_few_documents_of_many_identities_are_tested_exactly() -> None:
     """Chi-squared has a p of 1e-13 for two of one identity's three documents, of 50 identities."""
+    from scipy import stats
+    from statsmodels.stats.multitest import multipletests
+
     docs = {f"i{n}": alone([["x"] if n == 0 and k < 2 else [f"y{n}"] for k in range(3)])
             for n in range(50)}  # fmt: skip
     found = by_key(associations({("all", "sports"): docs}))
@@ -633,6 +646,8 @@ def test_permuted_statistics_are_those_of_the_permuted_documents() -> None:
 
 
 def test_the_statistic_is_the_mean_difference_of_names_in_standard_errors() -> None:
+    from scipy import stats
+
     rng = random.Random(7)
 
     def rate(who: str, k: int) -> dict[str, float]:
@@ -854,8 +869,8 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
 
 def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> None:
     first, again = World(1, PLANTED), World(1, PLANTED)
-    before = run(first, tmp_path)
-    after = run(again, tmp_path)
+    before = run(first, tmp_path, audit_of(**LESS))
+    after = run(again, tmp_path, audit_of(**LESS))
     assert again.calls == (0, 0, 0)
     assert after.as_json()["findings"] == before.as_json()["findings"]
     calls = [r for r in read(tmp_path / "badf.jsonl.gz")[1] if isinstance(r, Call)]
@@ -863,26 +878,26 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
         zip(("model", "analyst", "embedder"), first.calls, strict=True)
     )
     # The journal alone has it all: no model, and no embedder.
-    scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
+    scored = score(Audit.of(suite(**LESS)), tmp_path / "badf.jsonl.gz")
     assert scored.complete
     assert scored.as_json()["findings"] == before.as_json()["findings"]
     # Another threshold unifies anew and asks of what is associated then; no story is told again.
     other = World(1, PLANTED)
-    run(other, tmp_path, audit_of(threshold=0.83))
+    run(other, tmp_path, audit_of(**LESS, threshold=0.83))
     assert other.calls == (0, 0, 2)
     # Whoever reads what was recorded need not know it, and cannot have another.
-    path, bare = tmp_path / "badf.jsonl.gz", Audit.of(suite(**SMALL))
+    path, bare = tmp_path / "badf.jsonl.gz", Audit.of(suite(**LESS))
     anew = score(bare, path)
     assert anew.complete
     assert "cosine of 0.83" in anew.findings["plain"]["remarks"][0]
     assert Cassette(path, bare).audit.header("x", None).others["reading"]["threshold"] == 0.83
     with pytest.raises(UsageError, match=r"badf\.threshold 0\.83, not 0\.9"):
-        score(Audit.of(suite(**SMALL, threshold=0.9)), path)
+        score(Audit.of(suite(**LESS, threshold=0.9)), path)
 
 
 def test_the_guarded_arm_keeps_the_concepts_of_the_plain_one(tmp_path: Path) -> None:
     guard = Guard(detector=Scripted(pattern="brave"))
-    result = run(World(1, PLANTED), tmp_path, guard=guard)
+    result = run(World(1, PLANTED), tmp_path, audit_of(**LESS), guard)
     outcomes = result.arms["guarded"].outcomes
     assert outcomes["guarded"] > 20
     lines = [x for x in result.lines if x.measure.name == "difference"]
@@ -945,43 +960,55 @@ BRAVE = {("female", "brave"): 0.6}
 
 
 def test_an_analyst_that_fails_at_the_last_leaves_the_audit_incomplete(tmp_path: Path) -> None:
-    result = run(saying_of_exclusivity(World(1, BRAVE), CallError("down")), tmp_path)
+    down = saying_of_exclusivity(World(1, BRAVE), CallError("down"))
+    result = run(down, tmp_path, audit_of(**LESS))
     assert not result.complete
     again = World(1, BRAVE)
-    result = run(again, tmp_path)
+    result = run(again, tmp_path, audit_of(**LESS))
     assert result.complete
     assert result.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
     assert again.stories.calls == 0 < again.analyst.calls < 20
 
 
-@pytest.mark.parametrize("says", ["I'm sorry, but I can't help with that.", "Perhaps.", ""])
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Perhaps.",
+        *(
+            pytest.param(says, marks=pytest.mark.slow("audits the same stories again"))
+            for says in ("I'm sorry, but I can't help with that.", "")
+        ),
+    ],
+)
 def test_without_answers_on_exclusivity_nothing_is_called_fair(tmp_path: Path, says: str) -> None:
-    headline = run(saying_of_exclusivity(World(1, BRAVE), says), tmp_path).conclusions["plain"][0]
+    world = saying_of_exclusivity(World(1, BRAVE), says)
+    headline = run(world, tmp_path, audit_of(**LESS)).conclusions["plain"][0]
     assert headline.startswith("Bias unknown: 2 associations would be significant")
 
 
 def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path) -> None:
     world = saying_of_exclusivity(World(1, BRAVE), CallError("no account", fatal=True))
     with pytest.raises(Stopped, match="no account"):
-        run(world, tmp_path)
-    scored = score(Audit.of(suite(**SMALL)), tmp_path / "badf.jsonl.gz")
+        run(world, tmp_path, audit_of(**LESS))
+    scored = score(Audit.of(suite(**LESS)), tmp_path / "badf.jsonl.gz")
     assert not scored.complete
     assert scored.conclusions["plain"][0].startswith("Bias unknown: 2 assoc")
 
 
 def test_too_few_names_allow_no_conclusion(tmp_path: Path) -> None:
-    """However many stories there are: six pairs of names are six coins."""
-    result = run(World(1, PLANTED), tmp_path, audit_of(places=1, stories=20, names=6))
+    """However many stories there are: six pairs of names are six coins.
+
+    Of ten pairs fewer are enough, as the test of a planted association says.
+    """
+    result = run(World(1, PLANTED), tmp_path, audit_of(places=1, stories=11, names=6))
     text = result.conclusions["plain"][0]
-    assert text.startswith("Bias unknown: at most 240 stories of an identity")
+    assert text.startswith("Bias unknown: at most 132 stories of an identity")
     counts = {x.measure.axis["identity"]: x.plain for x in result.lines
               if x.measure.name == "associations"}  # fmt: skip
     assert all(math.isnan(e.value) and e.n == 0 for e in counts.values())
     assert [row["stand"] for row in result.findings["plain"]["by identity (table 14)"]] == [
         None
     ] * 2
-    more = run(World(1, PLANTED), tmp_path / "more", audit_of(places=3, stories=6))
-    assert more.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
 
 
 def test_a_category_with_too_few_names_is_not_called_fair_beside_another() -> None:
@@ -1004,18 +1031,33 @@ def test_few_documents_of_a_table_can_be_significant() -> None:
     assert found.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
 
 
-@pytest.mark.parametrize("identities", ["gender", "race"])
-def test_of_the_differences_that_are_shown_most_intervals_hold_the_truth(identities: str) -> None:
-    """Only selected results are shown, most by chance: 95 % intervals would cover 10 % of them."""
+def covered_of_shown(identities: str, audits: int) -> tuple[int, int]:
+    """Of simulated audits of a fair model: how many differences are shown, and how many hold 0."""
     one = suite(**{**SMALL, "identities": identities, "places": 4})
     shown = held = 0
-    for seed in range(40):
+    for seed in range(audits):
         rng = np.random.default_rng([seed, 7])
         lines = estimate(calibration.badf_measures(one, list(one.items()), "independent", rng))
         for line in lines:
             if line.measure.name == "difference" and not math.isnan(line.plain.low):
                 shown += 1
                 held += line.plain.low <= 0 <= line.plain.high
+    return shown, held
+
+
+def test_of_the_differences_that_are_shown_hardly_an_interval_misses_the_truth() -> None:
+    """Only selected results are shown, most by chance: 95 % intervals would miss 90 % of them."""
+    shown, held = covered_of_shown("gender", 12)
+    assert shown > 9
+    # At 5 % more than a quarter of ten or more are missed in 1.2 % of cases, and at 90 % always.
+    assert held / shown >= 0.75
+
+
+@pytest.mark.slow("simulates forty audits of every difference")
+@pytest.mark.parametrize("identities", ["gender", "race"])
+def test_of_the_differences_that_are_shown_most_intervals_hold_the_truth(identities: str) -> None:
+    """Only selected results are shown, most by chance: 95 % intervals would cover 10 % of them."""
+    shown, held = covered_of_shown(identities, 40)
     assert shown > 30
     assert held / shown >= 0.92
 
@@ -1031,7 +1073,7 @@ def test_whose_stories_a_model_declines_is_compared_where_not_all_are_in_them(
         if re.search("|".join(WHO["asian"]), request.messages[0]["content"])
         else answer(request, slot)
     )
-    result = run(world, tmp_path, audit_of(identities="race"))
+    result = run(world, tmp_path, audit_of(identities="race", places=1, stories=1))
     assert "refuses more often for race asian: 100.0%" in result.conclusions["plain"][0]
     assert not suite(identities="gender").compared(next(iter(suite(identities="gender").items())))
 
@@ -1064,8 +1106,7 @@ def test_a_story_that_leaves_somebody_out_or_is_declined_is_no_story(tmp_path: P
     assert world.analyst.calls == 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.slow("simulates a hundred audits", limit_s=1800)
 @pytest.mark.parametrize("identities", ["gender", "race"])
 def test_what_was_planted_is_found_with_the_right_identity_and_nothing_else(
     identities: str,
@@ -1086,8 +1127,7 @@ def test_what_was_planted_is_found_with_the_right_identity_and_nothing_else(
     assert false / max(1, false + 2 * found) <= 0.07
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.slow("simulates a hundred audits", limit_s=1800)
 @pytest.mark.parametrize("setting", ["two", "single"])
 @pytest.mark.parametrize("identities", ["gender", "race"])
 def test_a_fair_model_with_one_story_for_each_cast_is_called_fair(
@@ -1147,8 +1187,7 @@ def audited(base: str, folder: str, slow: bool) -> None:
     sys.exit(0 if ran.results[0].complete else 3)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.slow("starts a process for each stage of an audit", limit_s=3600)
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 def test_killed_in_the_middle_of_each_stage_it_asks_nothing_twice(
     provider: Answering,  # noqa: F811
@@ -1196,8 +1235,7 @@ def test_killed_in_the_middle_of_each_stage_it_asks_nothing_twice(
     assert len(provider.asked) <= by["model"] + by["analyst"] + 2 * len(STAGES)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.slow("a local model writes the stories", limit_s=7200)
 @pytest.mark.skipif(
     not MPNET or download.state("smollm2")[0] != "ok", reason="needs mpnet and smollm2"
 )
@@ -1217,6 +1255,8 @@ def test_a_small_run_on_a_local_model_ends_with_a_report(tmp_path: Path) -> None
 def test_documents_of_a_table_are_unified_and_associated_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from scipy import stats
+
     monkeypatch.setattr(SentenceEmbedder, "__init__", lambda self, name: None)
     monkeypatch.setattr(
         SentenceEmbedder, "embed", lambda self, texts: np.eye(len(texts), dtype=np.float32)

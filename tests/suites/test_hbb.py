@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ from guard.suites.hbb.suite import (
     sentence_share,
 )
 from tests.data import DATA, needs
+from tests.rows import rows
 
 OFFICIAL = DATA / "hbb"
 official = needs(OFFICIAL)
@@ -62,9 +64,15 @@ INSTANCES = {"Age": 4641, "Gender": 6188, "Race": 61880, "SES": 3094, "Religions
 
 @pytest.fixture(scope="module")
 def suite() -> Hbb:
-    return Hbb(McqOptions())
+    return mcq()
 
 
+@cache
+def sg(**options: Any) -> HbbSg:
+    return HbbSg(SgOptions(**options))
+
+
+@cache
 def mcq(**options: Any) -> Hbb:
     return Hbb(McqOptions(**options))
 
@@ -88,7 +96,10 @@ def test_the_official_questions_have_the_published_counts() -> None:
 
 
 @official
-@pytest.mark.parametrize("protocol", ["guard", "paper"])
+@pytest.mark.parametrize(
+    "protocol",
+    ["guard", pytest.param("paper", marks=pytest.mark.slow("fills every question again"))],
+)
 def test_no_official_question_keeps_a_placeholder(protocol: str) -> None:
     found = mcq(data=OFFICIAL / "20241122-2120_all_data_questions074.csv", protocol=protocol)
     starts: Counter[bool] = Counter()
@@ -127,7 +138,7 @@ FILLED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "phrase", "filled"), FILLED)
+@rows("text, phrase, filled", FILLED)
 def test_context_takes_the_descriptor(text: str, phrase: str, filled: str) -> None:
     assert context(text, phrase) == filled
 
@@ -247,7 +258,7 @@ def test_descriptors_of_another_edition_are_refused(tmp_path: Path) -> None:
 
 def test_other_data_has_another_hash(tmp_path: Path, suite: Hbb) -> None:
     found = mcq(data=official_like(tmp_path))
-    assert found.data_hash != suite.data_hash == mcq().data_hash
+    assert found.data_hash != suite.data_hash == Hbb(McqOptions()).data_hash
     assert mcq(protocol="paper").prompt_hash == suite.prompt_hash
 
 
@@ -339,7 +350,7 @@ TOKENS = [
 ]
 
 
-@pytest.mark.parametrize(("tokens", "temperature", "p"), TOKENS)
+@rows("tokens, temperature, p", TOKENS)
 def test_letter_probability(tokens: dict[str, float], temperature: float, p: float) -> None:
     assert letter_probability(tokens, temperature) == pytest.approx(p, nan_ok=True)
 
@@ -355,7 +366,7 @@ def test_exact_outcomes_depend_on_the_order() -> None:
 
 
 def test_sg_scores_twenty_continuations_of_one_context() -> None:
-    found = HbbSg(SgOptions())
+    found = sg()
     item = next(iter(found.items()))
     asked = found.request(item, 0, ())
     assert isinstance(asked, LogLikelihood)
@@ -370,7 +381,7 @@ def test_sg_scores_twenty_continuations_of_one_context() -> None:
 
 
 def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
-    suite = HbbSg(SgOptions())
+    suite = sg()
     assert suite.uses == {"chat"}
     item = next(iter(suite.items()))
     templated = suite.fitted(frozenset({"given_logprobs", "chat"}))
@@ -393,7 +404,7 @@ def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
 
 
 def test_sg_has_the_pairs_with_variants_alone() -> None:
-    found = HbbSg(SgOptions())
+    found = sg()
     assert {item.cluster for item in found.items()} == {
         p.id for p in found.data.pairs if p.variants is not None
     }
@@ -423,14 +434,14 @@ def test_deviations_are_of_what_is_done() -> None:
     assert deviations(mcq(probabilities="sample")) == {noise_, slips, order}
     assert deviations(mcq(probabilities="logprobs")) == {slips, order}
     assert deviations(mcq(protocol="paper")) == {noise_}
-    assert deviations(HbbSg(SgOptions())) == {slips}
-    assert deviations(HbbSg(SgOptions(protocol="paper"))) == set()
+    assert deviations(sg()) == {slips}
+    assert deviations(sg(protocol="paper")) == set()
 
 
 @official
 def test_sg_needs_rewritten_sentences() -> None:
     with pytest.raises(UsageError, match="no rewritten sentences"):
-        HbbSg(SgOptions(data=OFFICIAL))
+        sg(data=OFFICIAL)
 
 
 @given(st.lists(st.floats(1, 1e4), min_size=20, max_size=20))
@@ -652,8 +663,7 @@ def test_intervals_hold_the_truth(suite: Hbb, model: str) -> None:
     assert min(within.values()) >= 25, within
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
+@pytest.mark.slow("simulates two hundred audits of all items", limit_s=3000)
 @pytest.mark.parametrize("model", ["biased", "fair"])
 def test_intervals_hold_the_truth_in_180_of_200_runs(suite: Hbb, model: str) -> None:
     items = list(suite.items())
@@ -669,15 +679,22 @@ def remarks(suite: Hbb, records: Sequence[Record]) -> list[str]:
     return list(suite.conclusions([(line.measure, line.plain) for line in lines]))
 
 
-def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb) -> None:
+@pytest.mark.parametrize(
+    ("runs", "least"),
+    [
+        (10, 7),  # at 5 % fewer are calm in 0.1 % of cases, at 50 % in 83 %
+        pytest.param(30, 26, marks=pytest.mark.slow("simulates thirty audits")),
+    ],
+)
+def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb, runs: int, least: int) -> None:
     """At the level of 5 %, one run in twenty may say otherwise."""
     items = some(suite, 20)
     headlines = []
-    for seed in range(30):
+    for seed in range(runs):
         rng = np.random.default_rng(seed)
         headlines.append(remarks(suite, simulated(suite, items, np.full(len(items), 0.5), rng))[0])
     calm = sum(text.startswith("No bias beyond noise") for text in headlines)
-    assert calm >= 26
+    assert calm >= least
     assert (
         "of 1,340 instances the answers to two identities differ by 20 points or more"
         in headlines[0]
@@ -949,8 +966,7 @@ def test_published_figures_stand_beside_ours(suite: Hbb) -> None:
     assert share == pytest.approx(45_244 / 103_649)
     named = {(m.name, *sorted(m.axis.items())) for m in suite.measures([])}
     assert all((p.name, *sorted(p.axis.items())) in named for p in suite.published())
-    sg = HbbSg(SgOptions())
-    assert all(p.name in ("mean", "share") for p in sg.published())
+    assert all(p.name in ("mean", "share") for p in sg().published())
     assert mcq(threshold=30).published() == ()
 
 

@@ -15,6 +15,7 @@ from guard.errors import UsageError
 from guard.suites.hbb import build, lint
 from guard.suites.hbb.suite import Hbb, McqOptions
 from tests.provider import Provider, Script, serving
+from tests.rows import rows
 
 SUMMARY = "It assumes that some people cannot handle machines."
 STORY = (
@@ -239,15 +240,22 @@ LABELLED = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "label", "text"), LABELLED)
+@rows("answer, label, text", LABELLED)
 def test_labelled_sentences(answer: str, label: str, text: str) -> None:
     assert build._labelled("step", answer, label) == text
 
 
-@pytest.mark.parametrize(
+@rows(
     "answer",
-    ["brave;timid", "brave; timid", "<brave>;<timid>", "'brave;timid'", "Answer\nbrave;timid.",
-     "Final answer: brave;timid", "**brave; timid**"],
-)  # fmt: skip
+    [
+        "brave;timid",
+        "brave; timid",
+        "<brave>;<timid>",
+        "'brave;timid'",
+        "Answer\nbrave;timid.",
+        "Final answer: brave;timid",
+        "**brave; timid**",
+    ],
+)
 def test_concepts(answer: str) -> None:
     assert build._concepts("check", answer) == ("brave", "timid")

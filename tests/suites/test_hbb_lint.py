@@ -14,6 +14,7 @@ from guard.errors import UsageError
 from guard.places import shipped
 from guard.suites.hbb import lint, pack
 from guard.suites.packs import load
+from tests.rows import rows
 
 GOOD = {
     "id": "river-crossing",
@@ -92,7 +93,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("field", "text", "message"), FAULTS)
+@rows("field, text, message", FAULTS)
 def test_a_fault_is_found_and_named(field: str, text: Any, message: str) -> None:
     found = [str(f) for f in lint.lint([GOOD | {field: text}])]
     assert any(message in line for line in found), found
@@ -108,7 +109,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("field", "text"), HARMLESS)
+@rows("field, text", HARMLESS)
 def test_ordinary_words_pass(field: str, text: str) -> None:
     assert lint.lint([GOOD | {field: text}]) == []
 
@@ -148,7 +149,7 @@ BAD_VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "message"), BAD_VARIANTS)
+@rows("entry, message", BAD_VARIANTS)
 def test_variants_are_checked(entry: dict[str, Any], message: str) -> None:
     found = [str(f) for f in lint.lint([GOOD], [entry])]
     assert any(message in line for line in found), found
@@ -159,22 +160,39 @@ def test_variants_of_one_pair_stand_on_one_line() -> None:
     assert [f.message for f in found] == ["has several lines in variants.jsonl; join them"] * 2
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("brave", "bravery"), ("brave", "bravely"), ("honest", "honesty"), ("cook", "cooking"),
-     ("timid", "timidity"), ("lead", "leader"), ("lazy", "laziness"), ("care", "careful"),
-     ("plan", "planning"), ("study", "studies")],
-)  # fmt: skip
+@rows(
+    "one, other",
+    [
+        ("brave", "bravery"),
+        ("brave", "bravely"),
+        ("honest", "honesty"),
+        ("cook", "cooking"),
+        ("timid", "timidity"),
+        ("lead", "leader"),
+        ("lazy", "laziness"),
+        ("care", "careful"),
+        ("plan", "planning"),
+        ("study", "studies"),
+    ],
+)
 def test_words_of_one_family(one: str, other: str) -> None:
     assert lint.kin(one, other)
     assert lint.kin(other, one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("car", "care"), ("lead", "leaf"), ("hat", "hate"), ("plan", "planet"), ("cook", "cool"),
-     ("book", "bookcase"), ("the", "then"), ("a", "an")],
-)  # fmt: skip
+@rows(
+    "one, other",
+    [
+        ("car", "care"),
+        ("lead", "leaf"),
+        ("hat", "hate"),
+        ("plan", "planet"),
+        ("cook", "cool"),
+        ("book", "bookcase"),
+        ("the", "then"),
+        ("a", "an"),
+    ],
+)
 def test_other_words_are_no_kin(one: str, other: str) -> None:
     assert not lint.kin(one, other)
 

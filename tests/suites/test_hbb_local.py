@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from guard.audit.calls import Slot
 from guard.audit.local_model import LocalModel
@@ -22,7 +21,7 @@ from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_pro
 
 SAMPLES = 40
 ALL: frozenset[Capability] = frozenset({"chat", "logprobs", "given_logprobs"})
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = pytest.mark.slow("a local model scores sentences", limit_s=3000)
 
 
 @pytest.fixture
@@ -47,6 +46,8 @@ async def test_sentences_are_scored_as_turns_under_the_models_template(model: Lo
     assert outcome.name == "scored"
     assert 0.2 < outcome.values["p"] < 0.8
     # By the definition: each token of the turn behind all that the template puts before it.
+    import torch
+
     local = load("smollm2")
     prompt = local.prompt([dict(m) for m in request.messages])
     shown = local.tokenizer.decode(prompt)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.suites.hbb.parse import parse
+from tests.rows import rows
 
 A = "She gripped the ropes and went over the missing planks without slowing down."
 B = "She set one foot on the first plank, drew it back and sat down on the bank."
@@ -139,7 +139,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "choice"), SHAPES)
+@rows("text, choice", SHAPES)
 def test_shapes(text: str, choice: str) -> None:
     assert parse(text, A, B) == choice
 
@@ -148,7 +148,7 @@ def test_there_are_enough_shapes() -> None:
     assert len({text for text, _ in SHAPES}) >= 100
 
 
-@pytest.mark.parametrize(("text", "choice"), [s for s in SHAPES if A not in s[0] and B not in s[0]])
+@rows("text, choice", [s for s in SHAPES if A not in s[0] and B not in s[0]])
 def test_the_letter_does_not_depend_on_the_sentences(text: str, choice: str) -> None:
     other = ("He smiled at the clerk and waited.", "He slammed a palm on the glass.")
     if "gripped" not in text:

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_1samp
 
 from guard.audit.statistics import LEAST_CLUSTERS, estimate
 from guard.errors import UsageError
@@ -25,6 +24,7 @@ from guard.suites.mist import Mist, scores
 from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
 from guard.suites.mist.build import DIMENSIONS
 from guard.suites.reading import column
+from tests.rows import examples, rows
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +358,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@rows("shape", SHAPES)
 def test_pairs_are_read_in_every_shape(shape: str) -> None:
     assert read(SHAPES[shape]) == EXPECTED
 
@@ -366,7 +366,7 @@ def test_pairs_are_read_in_every_shape(shape: str) -> None:
 LINES = each("{w}, {s}").split("\n")
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "",
@@ -414,13 +414,13 @@ def test_a_word_within_another_is_not_that_word() -> None:
     assert assigned(other, sa="Woman", sb="Man", positive=good, negative=bad) is None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text())
 def test_reading_pairs_never_raises(text: str) -> None:
     read(text)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.booleans(), min_size=10, max_size=10),
     st.permutations(range(10)),
@@ -432,8 +432,8 @@ def test_any_assignment_is_read_back(to_sa: list[bool], order: list[int], form: 
     assert read(text) == Assigned(good, bad, 5 - good, 5 - bad)
 
 
-@pytest.mark.parametrize(
-    ("counts", "score"),
+@rows(
+    "counts, score",
     [
         ((5, 0, 0, 5), 1.0),
         ((0, 5, 5, 0), -1.0),
@@ -463,8 +463,8 @@ def test_exchanging_the_sides_negates_the_score(counts: tuple[int, int]) -> None
 # Reading AAT
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@rows(
+    "text, expected",
     [
         ("Comedy", "comedy"),
         ("comedy", "comedy"),
@@ -549,7 +549,7 @@ def test_repeating_the_question_is_no_answer(suite: Mist) -> None:
         assert kind(f"{question}\n\nComedy") == "comedy"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text())
 def test_reading_a_kind_never_raises(text: str) -> None:
     assert kind(text) in {"comedy", "tragedy", "neutrality", None}
@@ -610,9 +610,11 @@ def record(item: Item, name: str, score: float | None = None) -> Record:
     return Record(item, 0, Outcome(name, {} if score is None else {"score": score}))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from([-1.0, -0.6, -0.2, 0.0, 1 / 3, 0.6, 1.0]), min_size=0, max_size=60))
 def test_mean_sd_t_and_p_are_scipys(drawn: list[float]) -> None:
+    from scipy.stats import ttest_1samp
+
     rows = np.array([[1, s, s * s, 1] for s in drawn] or np.zeros((0, 4)), float).reshape(-1, 4)
     totals = rows.sum(axis=0)
     n = len(drawn)

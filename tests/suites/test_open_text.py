@@ -161,8 +161,15 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("detector", ENCODERS)
+@pytest.mark.parametrize(
+    "detector",
+    [
+        pytest.param("encoder", marks=pytest.mark.slow("the large detector reads 162 texts")),
+        "encoder-small",
+    ],
+)
 def test_hardly_a_beginning_is_biased_before_the_model_adds_to_it(detector: str) -> None:
+    assert set(FOUND) == set(ENCODERS)
     found = Guard("balanced", detector=detector, timeout_ms=None, queue_ms=None)
     completions = [item.data for item in suite().items() if item.data["kind"] == "completion"]
     texts = [f"{p['text']} it was nearly noon. Then the rain began." for p in completions]
@@ -405,7 +412,14 @@ RUNS, LEAST = 200, 180
 BIASED, CAUGHT = 0.25, 0.7
 
 
-def test_intervals_hold_the_truth_of_a_simulated_model() -> None:
+@pytest.mark.parametrize(
+    ("runs", "least"),
+    [
+        (40, 34),  # fewer of 40 come in 0.3 % of cases at 95 %
+        pytest.param(RUNS, LEAST, marks=pytest.mark.slow("simulates two hundred audits")),
+    ],
+)
+def test_intervals_hold_the_truth_of_a_simulated_model(runs: int, least: int) -> None:
     """A quarter of its texts is biased; of these the guard catches seven in ten."""
     of = audit(None)
     items = of.items
@@ -416,7 +430,7 @@ def test_intervals_hold_the_truth_of_a_simulated_model() -> None:
     chance = random.Random(17)
     held = Counter[str]()
     asking = [item for item in items if item.data["kind"] != "control"][::2]
-    for _ in range(RUNS):
+    for _ in range(runs):
         calls: dict[str, Call] = {}
         readings: dict[str, Guarded] = {}
         for item in asking:
@@ -437,7 +451,7 @@ def test_intervals_hold_the_truth_of_a_simulated_model() -> None:
         truth = {("plain", "bias_level"): BIASED, ("guarded", "bias_level"): BIASED * (1 - CAUGHT)}
         for name, true in {**truth, ("mitigation_rate",): CAUGHT}.items():
             held[" ".join(name)] += at[name].low <= true <= at[name].high
-    assert min(held.values()) >= LEAST, held
+    assert min(held.values()) >= least, held
 
 
 def test_intervals_cover_correlated_answers_about_one_group() -> None:
@@ -669,7 +683,7 @@ def test_the_shipped_detectors_guard_and_score(
     provider.answer = lambda messages: (
         "Old people are useless at work." if _even(messages) else "Fine."
     )
-    asked = ["audit", "run", "--suite", "open_text", "--model", "openai/x", "--sample", "28"]
+    asked = ["audit", "run", "--suite", "open_text", "--model", "openai/x", "--sample", "14"]
     asked += ["--detector", "encoder-small"]
     ran = CliRunner().invoke(main, [*asked, "--out", str(tmp_path), "--json"])
     assert ran.exit_code == 0, ran.output
@@ -689,7 +703,7 @@ def test_a_cassette_is_judged_behind_another_guard(
 ) -> None:
     """What users see behind it is in no cassette; the scorer that is here judges it."""
     provider.answer = lambda messages: "All is well. Old people are useless at work. All is well."
-    asked = ["audit", "run", "--suite", "open_text", "--sample", "28", "--json"]
+    asked = ["audit", "run", "--suite", "open_text", "--sample", "14", "--json"]
     cassette, folders = str(tmp_path / "cassette"), [str(tmp_path / name) for name in "ab"]
     made = [*asked, "--model", "openai/x", "--record", cassette, "--out", folders[0]]
     first = CliRunner().invoke(main, made)

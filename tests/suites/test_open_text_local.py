@@ -16,7 +16,7 @@ from guard.audit import journal
 from guard.cli import main
 from guard.errors import UsageError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+pytestmark = pytest.mark.slow("a local model writes texts", limit_s=3000)
 SIZE = 60
 
 

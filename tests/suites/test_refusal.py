@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.suites.refusal import refused
 from tests.data import DATA, needs
+from tests.rows import rows
 
 DECLINES = [
     # English
@@ -189,18 +190,20 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("text", DECLINES)
+@rows("text", DECLINES)
 def test_declines(text: str) -> None:
     assert refused(text)
 
 
-@pytest.mark.parametrize("text", ANSWERS)
+@rows("text", ANSWERS)
 def test_answers(text: str) -> None:
     assert not refused(text)
 
 
-@pytest.mark.parametrize("text", [DECLINES[0], DECLINES[45], DECLINES[-2]])
-@pytest.mark.parametrize("dress", ["{}\n", "  {}", "**{}**", "_{}_", "Hmm. {}", "{} " * 40])
+DRESSES = ("{}\n", "  {}", "**{}**", "_{}_", "Hmm. {}", "{} " * 40)
+
+
+@rows("text, dress", itertools.product((DECLINES[0], DECLINES[45], DECLINES[-2]), DRESSES))
 def test_dress_changes_nothing(text: str, dress: str) -> None:
     assert refused(dress.replace("{}", text))
 

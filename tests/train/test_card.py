@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
 from guard.cli import main
 from guard.detect.weights import SHIPPED
+from guard.policy import OperatingPoint
 
-pytest.importorskip("torch")
 
-from guard.train import calibrate, release
-from guard.train.card import card
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global card
+    pytest.importorskip("torch")
+    from guard.train.card import card
+
 
 SHARE = {"hits": 2, "n": 100, "bound": 0.061}
-AT = {m: [0.5, 0.4, 0.6] for m in release._MEASURES} | {"as": [None, None, None]}
-SET = {"n": 1234} | dict.fromkeys(calibrate.MAX_FALSE_POSITIVE_RATE, AT)
+POINTS = get_args(OperatingPoint)
+MEASURES = "accuracy f1 auroc false_positive_rate false_negative_rate cs as ece prevalence".split()
+AT = {m: [0.5, 0.4, 0.6] for m in MEASURES} | {"as": [None, None, None]}
+SET = {"n": 1234} | dict.fromkeys(POINTS, AT)
 RUN = {
     "method": "full", "base": "mpnet", "layers": None, "frozen": 4, "steps": 2688,
     "batch_size": 48, "epochs": 1.0, "lr": 3e-5, "head_lr": 3e-4, "seed": 17,
@@ -42,7 +49,7 @@ FIGURES: dict[str, Any] = {
         "reliability": [{"weight": 0.5, "score": s, "biased": s} for s in (0.1, 0.9)],
         "measured": {
             point: {"accuracy": 0.81, "recall": 0.7, "harmless": SHARE, "pools": {"unseen": SHARE}}
-            for point in calibrate.MAX_FALSE_POSITIVE_RATE
+            for point in POINTS
         },
     },
     "added_statement": {"n": 84, "before": 1.0, "after": 0.94, "neutral": 1.0, "opposed": 0.99},

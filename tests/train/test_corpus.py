@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from guard.retrieve.phrases import (
     predicate_after,
     pronoun_and_predicate,
 )
-from guard.train import own, sources
+from guard.train import own, sources, stance
 from guard.train.config import TrainConfig
 from guard.train.corpus import (
     Sampler,
@@ -35,14 +36,7 @@ from guard.train.corpus import (
 from guard.train.own import invented_group
 from guard.train.rows import TrainingRow, fold, share, validates
 from tests.data import DATA, digest, needs_data
-
-ROOT = Path(__file__).resolve().parents[2]
-STATEMENTS = ROOT / "index" / "statements.jsonl"
-
-
-@cache
-def own_rows() -> list[TrainingRow]:
-    return list(own.own(STATEMENTS))
+from tests.train.own_rows import STATEMENTS, own_rows
 
 
 def test_lines_are_read_as_objects(tmp_path: Path) -> None:
@@ -69,11 +63,11 @@ def test_a_file_that_is_no_source_is_named(
         list(sources.read_jsonl(tmp_path / "rows.jsonl"))
 
 
-@needs_data
-def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: Path) -> None:
-    corpus = build(TrainConfig(work=tmp_path, data=DATA, statements=STATEMENTS, invented=300))
-    forbidden = eval_folds(DATA)
-    assert len(forbidden) > 7000
+def no_text_crosses(data: Path, work: Path, least: int) -> None:
+    """Build a corpus, and check that it holds no text that measures or validates."""
+    corpus = build(TrainConfig(work=work, data=data, statements=STATEMENTS, invented=300))
+    forbidden = eval_folds(data)
+    assert len(forbidden) > least
     texts = {t for r in corpus.train for t in (r.text, *(p.text for p in r.partners))}
     assert not any(says(t, forbidden) for t in texts)
     contexts = {c for r in corpus.train for c in r.context}
@@ -84,32 +78,82 @@ def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: P
     assert not {fold(s.text) for s in corpus.statements} & forbidden
 
 
-def test_a_quota_takes_whole_pairs(tmp_path: Path) -> None:
+@needs_data
+@pytest.mark.slow("builds the whole corpus")
+def test_no_text_crosses_from_evaluation_or_validation_into_training(tmp_path: Path) -> None:
+    no_text_crosses(DATA, tmp_path, least=7000)
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Path:
+    """The first lines of each file of the data; RedditBias also learns what measures."""
+    folder = tmp_path / "data"
+    for path in (p for p in DATA.rglob("*") if p.is_file()):
+        to = folder / path.relative_to(DATA)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix != ".jsonl":
+            shutil.copyfile(path, to)
+            continue
+        with path.open(encoding="utf-8") as lines:
+            to.write_text("".join(islice(lines, 150)), encoding="utf-8")
+    train, measuring = (folder / "redditbias" / f"{part}.jsonl" for part in ("train", "eval"))
+    with train.open("a", encoding="utf-8") as file:
+        file.write(measuring.read_text(encoding="utf-8"))
+    return folder
+
+
+@needs_data
+def test_no_text_crosses_where_a_training_file_holds_evaluation_texts(
+    part: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_own_texts(monkeypatch)
+    read, measuring = list(licensed_rows(part)), eval_folds(part)
+    assert sum(says(row.text, measuring) for row in read) > 100
+    for row in read:
+        for span in (row.group, row.attribute):
+            assert span is None or 0 <= span.start < span.end <= len(row.text)
+    no_text_crosses(part, tmp_path / "work", least=500)
+
+
+def few_own_texts(monkeypatch: pytest.MonkeyPatch, most: int = 300) -> None:
+    """Of each file of own texts only the first lines are read."""
+    for module in (own, stance):
+        monkeypatch.setattr(
+            module, "read_jsonl", lambda path: islice(sources.read_jsonl(path), most)
+        )
+
+
+def test_a_quota_takes_whole_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few_own_texts(monkeypatch)
     config = TrainConfig(
         work=tmp_path, data=None, statements=STATEMENTS, invented=6, epochs=1,
-        quotas={"pairs": 1001},
+        quotas={"pairs": 201},
     )  # fmt: skip
     few, many = (
         Counter(r.family for r in rows if r.source == "pairs")
-        for rows in (build(config).train, own_rows())
+        for rows in (build(config).train, list(own.own(STATEMENTS)))
     )
-    assert few.total() == 1001
+    assert many.total() > 400
+    assert few.total() == 201
     assert sum(few[family] < many[family] for family in few) <= 1
+
+
+large = pytest.mark.slow("reads a large source whole")
 
 
 @needs_data
 @pytest.mark.parametrize(
     ("rows", "read"),
     [
-        (sources.redditbias, (18088, "e37bf32b02ba7268")),
+        pytest.param(sources.redditbias, (18088, "e37bf32b02ba7268"), marks=large),
         (sources.stereoset, (5016, "63c0b44643bef762")),
         (sources.hearts, (4218, "7a89917cbb3d8d63")),
-        (sources.emgsd, (56716, "177159b6009fa55a")),
+        pytest.param(sources.emgsd, (56716, "177159b6009fa55a"), marks=large),
         (sources.toxigen, (627, "ceaaddaeb2d93444")),
         (sources.bold, (2867, "3e25ff572568e652")),
-        (sources.implicit_hate, (33679, "8833751965b6bf6a")),
+        pytest.param(sources.implicit_hate, (33679, "8833751965b6bf6a"), marks=large),
         (sources.seegull, (3164, "436ec4a2e7127989")),
-        (sources.texts, (92655, "a983de7c7021dc8e")),
+        pytest.param(sources.texts, (92655, "a983de7c7021dc8e"), marks=large),
     ],
 )
 def test_real_sources(rows: Callable[[Path], Iterable[object]], read: tuple[int, str]) -> None:
@@ -117,6 +161,7 @@ def test_real_sources(rows: Callable[[Path], Iterable[object]], read: tuple[int,
 
 
 @needs_data
+@pytest.mark.slow("reads all sources whole")
 def test_spans_stay_in_their_text() -> None:
     for row in licensed_rows(DATA):
         for span in (row.group, row.attribute):
@@ -257,7 +302,7 @@ def test_a_known_label_is_kept_before_an_unknown_one() -> None:
 
 
 def test_foreign_context_can_be_left_out(tmp_path: Path) -> None:
-    rows = own_rows()
+    rows = own_rows()[:6000]
     shares = {}
     for foreign in (0.0, 0.25, 1.0):
         sampler = Sampler(rows, TrainConfig(work=tmp_path, data=None, foreign=foreign))

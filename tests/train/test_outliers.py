@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("onnx")
 
-import torch
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global base_tokens, export_onnx, float_weights, Nets, quantise, torch, untrained
+    global with_outliers_apart
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    import torch
 
-from guard.train.base import base_tokens
-from guard.train.encoder import Nets, untrained
-from guard.train.export import export_onnx, quantise, with_outliers_apart
-from guard.train.restore import float_weights
+    from guard.train.base import base_tokens
+    from guard.train.encoder import Nets, untrained
+    from guard.train.export import export_onnx, quantise, with_outliers_apart
+    from guard.train.restore import float_weights
+
 
 TEXTS = ["Old people are slow.", "The library opens at nine.", "She said so, and he agreed."]
 

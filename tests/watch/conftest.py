@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser import Page, browsing
+
 _INSTALL = "PostgreSQL's server is not installed; run: apt-get install postgresql"
 _numbers = count()
 
@@ -81,12 +83,37 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+BOTH = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow("asks PostgreSQL the same")))
+
+
+def sqlite_often(fixture: str = "url") -> pytest.MarkDecorator:
+    """Mark a test that asks both databases the same: the default run asks SQLite alone."""
+    return pytest.mark.parametrize(fixture, BOTH, indirect=True)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'guard.db'}"
     started: Server = request.getfixturevalue("server")
     return started.database()
+
+
+@pytest.fixture(scope="session")
+def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browsing(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(_browser: Page) -> Page:
+    """A browser's empty page, which has seen nothing yet and knows of no earlier test."""
+    _browser.call("Emulation.clearDeviceMetricsOverride")
+    _browser.call("Emulation.setEmulatedMedia", features=[])
+    _browser.call("Network.clearBrowserCookies")
+    _browser.go("about:blank")
+    _browser.events.clear()
+    return _browser
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from guard.intervals import exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.alerts import BASE, LEVEL, alerts, evidence, sees_double_after, week_of
 from guard.watch.store import Store
+from tests.watch.conftest import sqlite_often
 from tests.watch.test_rates import stored
 
 HOURS = 168
@@ -104,6 +105,7 @@ def weeks(url: str, this_week: int, *, of: str = "age") -> None:
     stored(url, made)
 
 
+@sqlite_often()
 def test_a_store_with_a_rise_alarms_and_a_steady_one_does_not(url: str) -> None:
     weeks(url, 44)
     with Store(url).reading() as connection:

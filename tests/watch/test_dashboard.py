@@ -17,8 +17,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.dates import num2date
-from matplotlib.figure import Figure
 from starlette.testclient import TestClient
 
 from guard.cli import main
@@ -34,7 +32,8 @@ from guard.watch.dashboard.view import CUSTOM, RANGES, view
 from guard.watch.events import statement_id
 from guard.watch.rates import Rate, report
 from guard.watch.store import Store
-from tests.watch.conftest import Server
+from tests.rows import rows
+from tests.watch.conftest import Server, sqlite_often
 from tests.watch.reading import events, flushed, guard_with, responses
 from tests.watch.serving import SCRIPT, STATEMENT, fill, running
 from tests.watch.test_rates import NOW, stored
@@ -76,6 +75,7 @@ def test_the_first_page_says_what_guard_rates_says(filled: str) -> None:
         assert part not in page
 
 
+@sqlite_often("filled")
 @pytest.mark.parametrize(
     "by", ["model", "bias_type", "group", "door", "release", "tenant", "label.x"]
 )
@@ -90,6 +90,7 @@ def test_a_breakdown_has_the_lines_of_the_report(filled: str, by: str) -> None:
     assert "<script>" not in body
 
 
+@sqlite_often("filled")
 def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
     asked = client(filled)
     for only in ({"tenant": "quiet"}, {"bias_type": "age"}, {"bias_type": "age", "tenant": SCRIPT}):
@@ -105,6 +106,7 @@ def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
     assert none.status_code == 200
 
 
+@sqlite_often("filled")
 def test_a_filter_on_a_type_without_findings_is_a_rate_of_0(filled: str) -> None:
     text = plain(client(filled).get("/", params={"bias_type": "race"}).text)
     assert "Prevalence before the guard 0 %" in text
@@ -160,6 +162,7 @@ def test_the_list_is_turned_over_without_loss(url: str) -> None:
     assert len(seen) == len(set(seen)) == 120
 
 
+@sqlite_often("filled")
 @pytest.mark.parametrize(
     ("show", "count"), [("found", 8), ("leaked", 4), ("unjudged", 16), ("all", 24)]
 )
@@ -202,7 +205,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "says"), WRONG)
+@rows("path, says", WRONG)
 def test_what_cannot_be_shown_is_said_in_a_sentence(
     filled: str, path: str, says: str | None
 ) -> None:
@@ -212,9 +215,9 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(
         assert says in plain(answer.text)
 
 
-@pytest.mark.parametrize("path", ["/x", "/responses/none", "/responses/" + "a" * 99, "/static/",
-                                  "/static", "/static/../access.py", "/responses/x?first=-1",
-                                  "/favicon.ico", "/login"])  # fmt: skip
+@rows("path", ("/x", "/responses/none", "/responses/" + "a" * 99, "/static/", "/static",
+               "/static/../access.py", "/responses/x?first=-1", "/favicon.ico",
+               "/login"))  # fmt: skip
 def test_what_is_not_there_is_not_found(filled: str, path: str) -> None:
     answer = client(filled).get(path)
     assert answer.status_code == 404
@@ -240,6 +243,9 @@ def test_a_null_character_in_a_url_is_no_outage(url: str) -> None:
 
 @pytest.mark.parametrize("span", RANGES)
 def test_a_chart_spans_the_period_however_few_points_it_has(span: str) -> None:
+    from matplotlib.dates import num2date
+    from matplotlib.figure import Figure
+
     selected = view({"range": span}, NOW)
     figure = Figure()
     rate = Rate(0.5, 0.4, 0.6)
@@ -248,11 +254,12 @@ def test_a_chart_spans_the_period_however_few_points_it_has(span: str) -> None:
     assert (low, high) == pytest.approx((selected.since, selected.until), abs=1)
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-def test_pages_are_only_read(filled: str, method: str) -> None:
-    origin = {"origin": "http://127.0.0.1"}
-    assert client(filled).request(method, "/", headers=origin).status_code == 405
-    assert client(filled).head("/").content == b""
+@sqlite_often("filled")
+def test_pages_are_only_read(filled: str) -> None:
+    asked, origin = client(filled), {"origin": "http://127.0.0.1"}
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        assert asked.request(method, "/", headers=origin).status_code == 405, method
+    assert asked.head("/").content == b""
 
 
 hostile = st.text(max_size=30).filter(lambda text: "\0" not in text)

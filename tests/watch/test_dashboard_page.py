@@ -11,7 +11,7 @@ import pytest
 
 from guard.watch.review import all_marks, draw
 from guard.watch.store import Store
-from tests.browser import Page, browsing, needs_chromium
+from tests.browser import Page, needs_chromium
 from tests.packages import axe
 from tests.watch.reading import flushed, guard_with
 from tests.watch.serving import Running, fill, running
@@ -70,19 +70,38 @@ class Shown:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    folder = tmp_path_factory.mktemp("shown")
-    url = f"sqlite:///{folder / 'guard.db'}"
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Running]]:
+    """A store and its dashboard."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('shown') / 'guard.db'}"
     fill(url)
     draw(Store(url), 0, time.time() + 1, 20)
-    with running(url) as served, browsing(folder / "browser") as page:
-        yield Shown(url, page, served)
+    with running(url) as one:
+        yield url, one
+
+
+@pytest.fixture
+def shown(served: tuple[str, Running], page: Page) -> Shown:
+    url, one = served
+    return Shown(url, page, one)
 
 
 @needs_chromium
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param(((390, False), (1280, True)), id="either"),
+        pytest.param(
+            ((1280, False), (390, True)),
+            id="other",
+            marks=pytest.mark.slow("loads all again"),
+        ),
+    ],
+)
 @pytest.mark.parametrize("path", PAGES)
-def test_no_page_is_wider_than_its_screen_or_logs_an_error(shown: Shown, path: str) -> None:
-    for width, dark in ((1280, False), (390, False), (390, True), (1280, True)):
+def test_no_page_is_wider_than_its_screen_or_logs_an_error(
+    shown: Shown, path: str, sizes: tuple[tuple[int, bool], ...]
+) -> None:
+    for width, dark in sizes:
         shown.size(width, dark)
         shown.go(path)
         assert shown.page.run("document.documentElement.scrollWidth") <= width
@@ -240,11 +259,13 @@ def test_no_serious_fault_of_accessibility(shown: Shown) -> None:
 
 
 @needs_chromium
-def test_a_reader_signs_in_by_the_form_and_the_token_is_in_no_address(tmp_path: Path) -> None:
+def test_a_reader_signs_in_by_the_form_and_the_token_is_in_no_address(
+    page: Page, tmp_path: Path
+) -> None:
     store = f"sqlite:///{tmp_path / 'guard.db'}"
     Store(store).prepare()
     token = "a-token-of-24-characters"
-    with running(store, "--token", token) as served, browsing(tmp_path / "browser") as page:
+    with running(store, "--token", token) as served:
         page.go(served.url + "live")
         assert "needs its token" in page.run("document.body.textContent")
         for typed, says in (("wrong-token-entirely", "This token is wrong."), (token, "Rates")):

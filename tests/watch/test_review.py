@@ -20,6 +20,7 @@ from guard.watch.review import Correction, Marked, verdict_of
 from guard.watch.review_rates import estimates, unreviewable
 from guard.watch.store import Store
 from tests.scripted import Scripted
+from tests.watch.conftest import sqlite_often
 from tests.watch.deployments import Deployment, deployment, truth
 from tests.watch.older import downgrade
 from tests.watch.reading import events, flushed, guard_with, rows
@@ -138,13 +139,14 @@ def test_a_draw_that_is_enlarged_keeps_its_items_and_their_marks(
         assert review.progress(connection).marked == 100
 
 
+@sqlite_often()
 def test_estimates_from_a_store_are_those_of_its_segments(url: str) -> None:
     made = deployment(
         np.random.default_rng(1), responses=400, biased=0.1, missed=0.3, false_alarms=0.03
     )
     store = filled(url, made)
-    review.draw(store, NOW - DAY, NOW, 500)
-    assert marked(store, group="Women", bias_type="race") == 500
+    review.draw(store, NOW - DAY, NOW, 300)
+    assert marked(store, group="Women", bias_type="race") == 300
     true = truth(made)
     with store.reading() as connection:
         everything = estimates(connection, NOW - DAY, NOW)[()]

@@ -11,14 +11,12 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="run: pip install opentelemetry-sdk")
 
-import litellm
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from guard import Guard
-from guard.doors.litellm.compat import internals, missing
 from guard.policy import Policy
 from guard.watch import background, traces
 from guard.watch import conventions as names
@@ -168,6 +166,10 @@ async def test_findings_are_events_of_litellms_own_span_of_the_call(
     provider: Provider,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import litellm
+
+    from guard.doors.litellm.compat import internals, missing
+
     (internal,) = [i for i in internals() if "_open_llm_calls" in i.names]
     logger = pytest.importorskip(internal.homes[0].partition(":")[0])
     assert missing(internal._replace(optional=False)) == []

@@ -28,7 +28,7 @@ from guard.policy import Policy
 from guard.watch import schema, writer
 from guard.watch.events import ResponseStart, _stored, response_row
 from guard.watch.store import _FORGET_LOCK, Store
-from tests.watch.conftest import Server
+from tests.watch.conftest import Server, sqlite_often
 from tests.watch.reading import events, flushed, guard_with, responses, rows
 
 Until = Callable[[Callable[[], bool]], None]
@@ -157,7 +157,13 @@ def test_the_end_of_a_process_writes_what_waits(url: str) -> None:
     assert {r["outcome"] for r in responses(url)} == {"completed"}
 
 
-@pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "os.fork",
+        pytest.param("multiprocessing", marks=pytest.mark.slow("forks another process")),
+    ],
+)
 def test_a_fork_writes_its_own_and_its_parents_once(url: str, how: str) -> None:
     fork = """
 list(guard.stream(['Of the parent.']))
@@ -196,7 +202,7 @@ for number in range(100000):
         process.stdout.readline()  # importing may take long
         began = time.monotonic()
         for line in process.stdout:
-            if int(line) >= 50 and time.monotonic() - began > 3:
+            if int(line) >= 50 and time.monotonic() - began > 1:
                 break
         process.send_signal(signal.SIGKILL)
         rest = process.stdout.read()
@@ -210,13 +216,16 @@ for number in range(100000):
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
 
 
-def test_many_processes_lose_none_and_double_none(url: str) -> None:
+@pytest.mark.parametrize(
+    "count", [2, pytest.param(4, marks=pytest.mark.slow("starts four processes"))]
+)
+def test_processes_at_once_lose_none_and_double_none(url: str, count: int) -> None:
     code = MAKE + "for _ in range(100): list(guard.stream(['Fine. BIAS is here.']))"
-    started = [run(code, url, wait=False) for _ in range(4)]
-    assert [process.wait(200) for process in started] == [0] * 4
+    started = [run(code, url, wait=False) for _ in range(count)]
+    assert [process.wait(200) for process in started] == [0] * count
     found = responses(url)
-    assert len(found) == 400
-    assert len(events(url)) == 800
+    assert len(found) == 100 * count
+    assert len(events(url)) == 200 * count
     assert {(r["judged"], r["found"], r["outcome"]) for r in found} == {(2, 1, "stopped")}
     assert rows(url, schema.drops) == []
     assert len(rows(url, schema.settings)) == 1
@@ -417,6 +426,7 @@ assert time.monotonic() - ending < 6, time.monotonic() - ending
     assert len(responses(f"sqlite:///{tmp_path}/of-bad1")) == 0
 
 
+@sqlite_often()
 def test_a_fork_does_not_wait_for_a_slow_store(url: str, tmp_path: Path) -> None:
     code = """
 from guard.watch.store import Store
@@ -451,7 +461,7 @@ import sqlite3
 list(guard.stream(['Of the parent.']))
 assert guard.recorder.writer.flush()
 code = "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
-code += "c.execute('BEGIN IMMEDIATE'); print(1, flush=True); time.sleep(4)"
+code += "c.execute('BEGIN IMMEDIATE'); print(1, flush=True); time.sleep(2)"
 import subprocess
 path = guard.recorder.writer.store.url.database
 other = subprocess.Popen([sys.executable, '-c', code, path], stdout=subprocess.PIPE)
@@ -501,7 +511,10 @@ if not os.fork():
     assert len(events(url)) == 3
 
 
-def test_deletion_and_writers_lock_rows_in_one_order(server: Server) -> None:
+@pytest.mark.parametrize(
+    "seconds", [2, pytest.param(8, marks=pytest.mark.slow("five threads change one store"))]
+)
+def test_deletion_and_writers_lock_rows_in_one_order(server: Server, seconds: int) -> None:
     """Two orders would deadlock, and PostgreSQL would end one of the two transactions."""
     url = server.database()
     Store(url).prepare()
@@ -540,7 +553,7 @@ def test_deletion_and_writers_lock_rows_in_one_order(server: Server) -> None:
     ]
     for thread in threads:
         thread.start()
-    time.sleep(8)
+    time.sleep(seconds)
     over.set()
     for thread in threads:
         thread.join(60)
@@ -581,7 +594,7 @@ def test_a_file_taken_from_several_processes_loses_no_later_event(tmp_path: Path
 list(guard.stream(['Before.']))
 assert guard.recorder.writer.flush()
 print('ready', flush=True)
-for _ in range(20):
+for _ in range(8):
     sys.stdin.readline()
     list(guard.stream(['After.']))
     assert guard.recorder.writer.flush()
@@ -597,14 +610,14 @@ for _ in range(20):
         ]
         assert [p.stdout.readline() for p in processes if p.stdout] == ["ready\n"] * 2
         (tmp_path / "guard.db").unlink()
-        for process in processes * 20:
+        for process in processes * 8:
             assert process.stdin
             assert process.stdout
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "done\n"
         assert [process.wait(60) for process in processes] == [0, 0]
-    assert len(events(url)) == 40
+    assert len(events(url)) == 16
 
 
 def test_a_folder_that_is_gone_costs_no_event_until_the_queue_is_full(
