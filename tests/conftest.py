@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _limit_of_slow(why: str = "", limit_s: int = 1200) -> int:
+# Importing these takes seconds that every run would pay, whatever it selects.
+HEAVY = {"torch", "transformers", "scipy", "matplotlib", "litellm.proxy.proxy_server"}
+
+
+def _limit_of_slow(why: str, limit_s: int = 1200) -> int:
     """Take the arguments of the mark ``slow``; return after how many seconds a test has failed."""
     return limit_s
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if imported := sorted(HEAVY & sys.modules.keys()):
+        raise pytest.UsageError(f"A test module imports {imported[0]} at its top: do it in a test.")
     for item in items:
         # The limit of pyproject.toml is for the default run.
         if mark := item.get_closest_marker("slow"):
