@@ -20,24 +20,30 @@ from tests.data import ROOT
 
 PACKAGES = ("guard", "tests")
 
-# Which tests read a file that is no module: the longest beginning that fits counts. What none fits
-# may matter to any test.
+_SHIPPED = ["tests/detect", "tests/retrieve", "tests/behaviours", "tests/evaluate", "tests/train"]
+# Which tests read a file other than by an import: the longest beginning that fits counts. A file
+# that is no module and fits none may matter to any test.
 READERS = {
-    "README.md": ["tests/test_docs.py"],
+    "README.md": ["tests/test_docs.py", "tests/test_api.py", "tests/doors/test_install.py"],
     "CHANGELOG.md": ["tests/test_docs.py", "tests/behaviours"],
     "CONTRIBUTING.md": ["tests/test_docs.py"],
     "ARCHITECTURE.md": ["tests/test_docs.py", "tests/test_architecture.py"],
     "NOTICE": ["tests/test_docs.py"],
     "SECURITY.md": ["tests/test_docs.py"],
-    "docs/": ["tests/test_docs.py"],
+    "docs/": ["tests/test_docs.py", "tests/test_api.py", "tests/audit/test_documented_suite.py"],
     "mkdocs.yml": ["tests/test_docs.py"],
-    "examples/": ["tests/test_docs.py", "tests/test_examples.py", "tests/test_testing.py"],
+    "examples/": [
+        *("tests/test_docs.py", "tests/test_examples.py", "tests/test_testing.py"),
+        *("tests/test_proxy.py", "tests/watch/test_grafana.py", "tests/audit"),
+    ],
     "findings/": ["tests/test_docs.py"],
-    "index/": ["tests/detect", "tests/retrieve", "tests/behaviours", "tests/evaluate"],
+    "index/": [*_SHIPPED, "tests/cli", "tests/mentions", "tests/test_places.py"],
     "benchmarks/": ["tests/suites", "tests/audit", "tests/test_docs.py"],
-    "benchmarks/detector/": ["tests/behaviours", "tests/evaluate", "tests/train"],
-    "benchmarks/speed/": ["tests/bench", "tests/test_docs.py"],
-    "guard/models/": ["tests/detect", "tests/retrieve", "tests/behaviours", "tests/evaluate"],
+    "benchmarks/detector/": _SHIPPED,
+    "benchmarks/speed/": ["tests/bench", "tests/mentions", "tests/test_docs.py"],
+    "guard/models/": _SHIPPED,
+    "tests/doors/proxy_side.py": ["tests/doors/test_proxy.py", "tests/doors/test_proxy_routes.py"],
+    "tests/page.py": ["tests/test_docs.py"],
 }
 
 
@@ -86,8 +92,11 @@ def tests_of_module(module: str, graph: grimp.ImportGraph) -> Iterable[str]:
             continue
         users = graph.find_downstream_modules(name) if name in graph.modules else set()
         for user in {name} | users:
-            if user.rpartition(".")[2].startswith("test_"):
+            package, _, stem = user.rpartition(".")
+            if stem.startswith("test_"):
                 yield f"{user.replace('.', '/')}.py"
+            elif stem == "conftest":
+                yield package.replace(".", "/")
 
 
 def tests_of(paths: Iterable[str], graph: grimp.ImportGraph) -> list[str]:
@@ -98,15 +107,13 @@ def tests_of(paths: Iterable[str], graph: grimp.ImportGraph) -> list[str]:
     needed: set[str] = set()
     for path in paths:
         module = module_of(path)
-        if module is None:
-            fits = [start for start in READERS if path.startswith(start)]
+        fits = [start for start in READERS if path.startswith(start)]
+        if fits or module is None:
             needed.update(READERS[max(fits, key=len)] if fits else ["tests"])
-        elif path.endswith("/conftest.py"):
-            needed.add(path.rpartition("/")[0])
-        else:
+        if module is not None:
             needed.update(tests_of_module(module, graph))
-            if path.startswith("guard/"):
-                needed.add("tests/test_architecture.py")
+        if path.startswith("guard/"):
+            needed.add("tests/test_architecture.py")
     there = {path for path in needed if (ROOT / path).exists()}
     return sorted(p for p in there if not any(p.startswith(f"{q}/") for q in there))
 

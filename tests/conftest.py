@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests.data import DATA, ROOT
 from tests.rows import SLOW
-from tests.slow_lane import Record, Slice, passed
+from tests.slow_lane import Record, Slice, done_before
 
 # The slow lane draws all examples: `--hypothesis-profile slow`. How long one takes says more of the
 # machine than of the code.
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slice",
         type=Slice.read,
         metavar="I/N",
-        help="run part I of N of the selected slow tests and property tests",
+        help="run part I of N of the selected tests",
     )
     parser.addoption(
         "--record",
@@ -58,7 +58,9 @@ def _limit_of_slow(why: str, limit_s: int = 1200) -> int:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if imported := sorted(HEAVY & sys.modules.keys()):
-        raise pytest.UsageError(f"A test module imports {imported[0]} at its top: do it in a test.")
+        raise pytest.UsageError(
+            f"A test module imports {imported[0]} at its top: import it in a test or fixture."
+        )
     for item in items:
         # The limit of pyproject.toml is for the default run.
         if mark := item.get_closest_marker("slow"):
@@ -68,11 +70,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{item.nodeid}: say why it is slow: slow(WHY)") from None
             item.add_marker(pytest.mark.timeout(limit))
     part, record = config.getoption("slice"), config.getoption("record")
-    done = passed(record) if record else set()
+    done = done_before(record) if record else set()
 
     def turn(item: pytest.Item) -> bool:
-        often = not any(map(item.get_closest_marker, ("slow", "hypothesis")))
-        return item.nodeid not in done and (part is None or often or part.has(item.nodeid))
+        return item.nodeid not in done and (part is None or part.has(item.nodeid))
 
     turns = {item: turn(item) for item in items}
     config.hook.pytest_deselected(items=[item for item, its in turns.items() if not its])

@@ -1,10 +1,10 @@
 """The slow lane: tests that take minutes, and every property with all of its examples.
 
 ``python -m tests.slow_lane --minutes 12`` runs those of the rooms that differ from the last tag,
-today's tenth first; without a tag the day's tenth. ``--whole`` runs them all, as before a release,
-and ``--whole --part 2/6`` one part of six: an interrupted run goes on where it was when the command
-is given again on the same commit. What fails is run once more alone; the exit code is 1 if a test
-failed both times.
+first those of a tenth that the date chooses; without a tag only that tenth. ``--part 2/6`` runs one
+part of six of the whole lane, as before a release: given again on the same commit, it goes on where
+it was. A test that fails is run again alone, and the exit code is 1 if it fails then too, or if a
+part did not get to its end. These second runs have five minutes more than ``--minutes``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from tests.rows import SLOW
 
 RECORDS = ROOT / ".slow-lane"
 NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
-LANE = ["-m", "slow or hypothesis", "--hypothesis-profile", SLOW]
+PROFILE = ["--hypothesis-profile", SLOW]
+LANE = ["-m", "slow or hypothesis", *PROFILE]
+SECOND_RUNS_S = 300
 
 
 class Slice(NamedTuple):
@@ -70,18 +72,28 @@ def outcomes(record: Path) -> dict[str, str]:
     return {row["id"]: row["outcome"] for row in map(json.loads, lines)}
 
 
-def passed(record: Path) -> set[str]:
-    """Return the ids of the tests that passed by a record."""
-    return {name for name, outcome in outcomes(record).items() if outcome == "passed"}
+def done_before(record: Path) -> set[str]:
+    """Return the ids of the tests that had passed when the run with this record began."""
+    return set(record.with_suffix(".done").read_text("utf-8").splitlines())
 
 
 class Record:
-    """A pytest plugin that adds a line to a file when a test has ended with its teardown."""
+    """A pytest plugin that adds a line to a file when a test has ended with its teardown.
+
+    A file that cannot be collected and a test whose worker crashed have failed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.write_text(_whole_lines(path), encoding="utf-8")
+        # For the workers of this run: one that replaces another must leave out the same tests.
+        done = [name for name, how in outcomes(path).items() if how == "passed"]
+        path.with_suffix(".done").write_text("\n".join(done), encoding="utf-8")
         self._worst: dict[str, str] = {}
+
+    def _write(self, name: str, outcome: str) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"id": name, "outcome": outcome}) + "\n")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if type(report) is not pytest.TestReport:  # a subtest's; its test is reported too
@@ -89,10 +101,12 @@ class Record:
         worst = self._worst.setdefault(report.nodeid, "passed")
         if report.outcome == "failed" or worst == "passed":
             self._worst[report.nodeid] = report.outcome
-        if report.when == "teardown":
-            row = {"id": report.nodeid, "outcome": self._worst.pop(report.nodeid)}
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        if report.when not in ("setup", "call"):  # of a crashed worker xdist says "???"
+            self._write(report.nodeid, self._worst.pop(report.nodeid))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write(report.nodeid, "failed")
 
 
 def _git(*words: str) -> str:
@@ -132,10 +146,19 @@ def run_pytest(words: list[str], end: float | None) -> int | None:
         return None
 
 
-def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> bool:
-    """Run the lane's tests of a slice, and what fails once more alone; return whether all passed.
+class Lane(NamedTuple):
+    """How a run of the lane ended: whether it got to its end, and how many tests ended how."""
 
-    Tests that passed by the record are not run again.
+    complete: bool
+    passed: int
+    passed_alone: int
+    failed: int
+
+
+def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> Lane:
+    """Run the lane's tests of a slice, and what fails once more alone.
+
+    Tests that passed by the record are not run again. Raises RuntimeError if pytest itself fails.
     """
     before = outcomes(record)
     words = ["-n", "2", "--dist", "loadfile", "--slice", str(part), *LANE, "--record", str(record)]
@@ -144,61 +167,61 @@ def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> 
         print("The time was over before all of these tests had run.", flush=True)
     after = outcomes(record)
     failed = [name for name, how in after.items() if how == "failed"]
-    # A worker that crashes, or a file that cannot be imported, leaves no line of a failed test.
-    if not (code in (None, 0, NO_TESTS) or (code == pytest.ExitCode.TESTS_FAILED and failed)):
-        print(f"pytest ended with exit code {code}, and no failed test says why.", flush=True)
-        return False
+    if code not in (None, 0, NO_TESTS) and not failed:
+        raise RuntimeError(f"pytest ended with exit code {code}, and no failed test says why.")
+    last = None if end is None else max(end, time.monotonic()) + SECOND_RUNS_S
     for name in failed:
         print(f"{name} failed beside others; once more alone:", flush=True)
-        run_pytest(["-m", "", *LANE[2:], "--record", str(record), name], None)
+        run_pytest(["-m", "", *PROFILE, "--record", str(record), name], last)
     alone = outcomes(record)
     for name in failed:
-        again = "passed" if alone[name] == "passed" else "failed again"
+        again = "passed" if alone[name] == "passed" else "failed or did not end"
         print(f"{name} failed beside others and {again} alone.", flush=True)
-    twice = [name for name in failed if alone[name] != "passed"]
-    new = sum(how == "passed" for how in after.values()) - sum(
-        how == "passed" for how in before.values()
+    twice = sum(alone[name] != "passed" for name in failed)
+    passed = sum(how == "passed" and before.get(name) != how for name, how in after.items())
+    found = Lane(code is not None, passed, len(failed) - twice, twice)
+    print(
+        f"slow lane: {found.passed} passed, {found.passed_alone} passed only alone, "
+        f"{found.failed} failed",
+        flush=True,
     )
-    print(f"slow lane: {new} passed, {len(failed) - len(twice)} passed only alone, ", end="")
-    print(f"{len(twice)} failed", flush=True)
-    return not twice
+    return found
 
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.slow_lane", description=__doc__)
     parser.add_argument("--minutes", type=float, help="interrupt the tests after this time")
-    parser.add_argument("--whole", action="store_true", help="run all; goes on where it was")
-    parser.add_argument(
-        "--part",
-        type=Slice.read,
-        default=Slice(1, 1),
-        metavar="I/N",
-        help="of --whole: part I of N",
-    )
+    parser.add_argument("--part", type=Slice.read, metavar="I/N", help="part I of N of all tests")
     options = parser.parse_args(words)
     os.environ.update(HF_HUB_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True")
     RECORDS.mkdir(exist_ok=True)
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    if options.whole:
+    if options.part is not None:
         if _git("status", "--porcelain").strip():
-            parser.error("a whole run is of one commit: commit your changes first")
+            parser.error("a part is of one commit: commit your changes first")
         commit = _git("rev-parse", "--short=12", "HEAD").strip()
-        record = RECORDS / f"{commit}.jsonl"
-        return 0 if run_lane([], options.part, record, end) else 1
+        part: Slice = options.part
+        name = f"{commit}-{part.number}-of-{part.of}.jsonl"
+        found = run_lane([], part, RECORDS / name, end)
+        return 0 if found.complete and not found.failed else 1
     record = RECORDS / "day.jsonl"
     record.unlink(missing_ok=True)
     today, rooms = datetime.date.today(), changed_rooms()
+    if rooms == []:
+        print("Nothing differs from the last tag.", flush=True)
+        return 0
     if rooms is None:
         print(f"There is no tag: the tenth of {today}.", flush=True)
-        return 0 if run_lane([], Slice.of_day(today), record, end) else 1
-    print(f"What differs from the last tag: {' '.join(rooms) or 'nothing'}", flush=True)
-    slices = [Slice.of_day(today), Slice(1, 1)] if rooms else []
-    passed_all = [run_lane(rooms, part, record, end) for part in slices]
-    return 0 if all(passed_all) else 1
+    else:
+        print(f"The rooms that differ from the last tag: {' '.join(rooms)}", flush=True)
+    found = run_lane(rooms or [], Slice.of_day(today), record, end)
+    if rooms and found.complete and not found.failed:
+        found = run_lane(rooms, Slice(1, 1), record, end)
+    return 1 if found.failed else 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("Interrupted. With --whole the same command goes on from here.")
+        sys.exit("Interrupted. With --part the same command goes on from here.")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests import slow_lane
 from tests.data import ROOT
-from tests.slow_lane import Slice, outcomes, passed, run_lane
+from tests.slow_lane import Lane, Slice, outcomes, run_lane
 
 
 @given(st.text(), st.dates(max_value=datetime.date(9999, 1, 1)), st.integers(1, 20))
@@ -68,7 +68,7 @@ def test_skipped(): pytest.skip("it needs a thing")
 """
 
 
-runs = pytest.mark.slow("it runs the lane of a small project")
+runs = pytest.mark.slow("starts pytest several times")
 
 
 @pytest.fixture
@@ -100,15 +100,20 @@ def test_the_default_run_leaves_slow_tests_out_and_a_slice_takes_its_part(folder
     assert 0 < len(part) < len(every)
 
 
-def test_a_slow_test_that_does_not_say_why_is_refused(folder: Path) -> None:
-    (folder / SOME).write_text(
-        "import pytest\n\n@pytest.mark.slow\ndef test_it(): ...\n", encoding="utf-8"
-    )
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("@pytest.mark.slow\ndef test_it(): ...", f"{SOME}::test_it: say why it is slow"),
+        ("import scipy\n\ndef test_it(): ...", "A test module imports scipy at its top"),
+    ],
+)
+def test_a_test_that_slows_down_the_others_is_refused(folder: Path, code: str, said: str) -> None:
+    (folder / SOME).write_text(f"import pytest\n\n{code}\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q"], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert f"{SOME}::test_it: say why it is slow" in done.stderr
+    assert said in done.stderr
 
 
 @runs
@@ -117,30 +122,45 @@ def test_what_fails_is_run_alone_and_a_second_run_goes_on(
 ) -> None:
     record = folder / "record.jsonl"
     everything = Slice(1, 1)
-    assert run_lane([], everything, record, None)
+    assert run_lane([], everything, record, None) == Lane(True, 42, 1, 0)
     said = capfd.readouterr().out
     company = f"{SOME}::test_in_company"
     assert f"{company} failed beside others and passed alone." in said
     assert "slow lane: 42 passed, 1 passed only alone, 0 failed" in said
-    assert len(passed(record)) == 43  # all but the one that was skipped
+    ended = outcomes(record)
+    assert sorted(name for name, how in ended.items() if how != "passed") == [
+        f"{SOME}::test_skipped"
+    ]
     # What passed is not run again; a test that fails twice fails the lane.
     (folder / SOME).write_text(TESTS.replace("FAILS", "2"), encoding="utf-8")
     kept = [line for line in record.read_text("utf-8").splitlines(True) if "rows" not in line]
     record.write_text("".join(kept) + '{"id": "half a li', encoding="utf-8")
-    assert not run_lane([], everything, record, None)
+    assert run_lane([], everything, record, None) == Lane(True, 0, 0, 1)
     said = capfd.readouterr().out
-    assert f"{SOME}::test_rows failed beside others and failed again alone." in said
+    assert f"{SOME}::test_rows failed beside others and failed or did not end alone." in said
     assert "slow lane: 0 passed, 0 passed only alone, 1 failed" in said
     assert outcomes(record)[f"{SOME}::test_rows"] == "failed"
 
 
 @runs
-def test_a_run_that_could_not_begin_has_failed(
-    folder: Path, capfd: pytest.CaptureFixture[str]
+def test_a_file_that_cannot_be_imported_and_a_crash_are_failures(folder: Path) -> None:
+    (folder / "tests" / "test_other.py").write_text("import what_is_not_there\n", encoding="utf-8")
+    (folder / SOME).write_text(
+        "import os, pytest\n\n@pytest.mark.slow('ends the worker')\ndef test_it(): os._exit(3)\n",
+        encoding="utf-8",
+    )
+    record = folder / "record.jsonl"
+    assert run_lane([], Slice(1, 1), record, None) == Lane(True, 0, 0, 2)
+    assert outcomes(record) == {f"{SOME}::test_it": "failed", "tests/test_other.py": "failed"}
+
+
+@runs
+def test_pytest_that_does_not_begin_is_no_success(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / SOME).write_text("import what_is_not_there\n", encoding="utf-8")
-    assert not run_lane([], Slice(1, 1), folder / "record.jsonl", None)
-    assert "no failed test says why" in capfd.readouterr().out
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p what_is_not_there")
+    with pytest.raises(RuntimeError, match="no failed test says why"):
+        run_lane([], Slice(1, 1), folder / "record.jsonl", None)
 
 
 @runs
@@ -152,6 +172,6 @@ def test_at_the_end_of_its_time_a_run_is_interrupted_and_says_so(
         encoding="utf-8",
     )
     record = folder / "record.jsonl"
-    assert run_lane([], Slice(1, 1), record, time.monotonic() + 8)
+    assert run_lane([], Slice(1, 1), record, time.monotonic() + 8) == Lane(False, 0, 0, 0)
     assert "The time was over before all of these tests had run." in capfd.readouterr().out
     assert outcomes(record) == {}

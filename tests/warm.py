@@ -1,7 +1,8 @@
 """Python processes that have imported LiteLLM and guard already: importing them takes seconds.
 
 A server imports both once, and each process is forked from it, with the environment, folder and
-standard streams that a test gives it. Tests of how a process starts or ends use a plain one.
+standard streams that a test gives it. A variable that is read at an import has no effect here.
+Tests of how a process starts or ends use a plain one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from tests.data import ROOT
 
+# The server imports LiteLLM with this environment; what run() gives comes too late for an import.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["litellm", "guard.core", "guard.default", "guard.detect.encoder"])
 
