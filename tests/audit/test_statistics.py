@@ -430,6 +430,17 @@ def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) 
         np.testing.assert_allclose(np.sort(expected), np.minimum(steps, 1))
 
 
+def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None:
+    def tested(name: str, p: float, q: float | None = None) -> Measure:
+        return replace(of([True] * 6, list(range(6))), name=name, p=p, q=q, interval=False)
+
+    alone = estimate([tested("a", 0.02), tested("b", 0.04)])
+    assert [line.plain.q for line in alone] == pytest.approx([0.04, 0.04])
+    # Bonferroni over the two families.
+    beside = estimate([tested("a", 0.02), tested("b", 0.04), tested("own", 0.001, 0.003)])
+    assert [line.plain.q for line in beside] == pytest.approx([0.08, 0.08, 0.003])
+
+
 def test_the_suites_own_tests_are_corrected_together() -> None:
     rows = np.ones((4, 2))
     some = [measure(rows, list("abcd"), f"m{i}", p) for i, p in enumerate((0.01, 0.02, 0.5))]
