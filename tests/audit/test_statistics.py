@@ -432,7 +432,7 @@ def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) 
 
 def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None:
     def tested(name: str, p: float, q: float | None = None) -> Measure:
-        return replace(of([True] * 6, list(range(6))), name=name, p=p, q=q, interval=False)
+        return replace(of([True] * 6, list(range(6))), name=name, p=p, q=q)
 
     alone = estimate([tested("a", 0.02), tested("b", 0.04)])
     assert [line.plain.q for line in alone] == pytest.approx([0.04, 0.04])
