@@ -14,7 +14,10 @@ SLOW = "slow"
 
 
 def examples(count: int) -> settings:
-    """Return settings that draw ``count`` examples in the slow lane, fewer in the default run."""
+    """Return settings that draw ``count`` examples in the slow lane, by default a quarter of them.
+
+    By default at least four are drawn.
+    """
     slow = settings.get_current_profile_name() == SLOW
     return settings(max_examples=count if slow else max(4, count // 4))
 

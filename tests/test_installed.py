@@ -136,7 +136,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, ours: Path) -> Environme
 
 
 in_an_environment = pytest.mark.slow(
-    "it makes an environment of its own; .ci/run runs it after the default tests"
+    "makes an environment of its own; .ci/run runs it after the default tests"
 )
 API = "import biasguard, guard; from biasguard import Policy; assert Policy is guard.Policy; "
 
@@ -342,7 +342,7 @@ def test_every_hint_is_made_there() -> None:
 
 # Of a file, on pypi.org: MAX_FILESIZE of github.com/pypi/warehouse.
 PYPI_LIMIT = 100 * 2**20
-packs = pytest.mark.slow("it packs 100 MB; .ci/run runs it after the default tests")
+packs = pytest.mark.slow("packs 100 MB; .ci/run runs it after the default tests")
 
 
 @packs

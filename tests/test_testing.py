@@ -157,7 +157,7 @@ def shell(folder: Path, lines: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow("it runs the audits of the workflow in processes")
+@pytest.mark.slow("runs the audits of the workflow in processes")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_workflow_passes_and_fails_as_a_build_should(example: Path) -> None:
     audit, report = steps()["Audit"], steps()["Report"]
@@ -178,7 +178,7 @@ def test_the_workflow_passes_and_fails_as_a_build_should(example: Path) -> None:
     assert "Next: In sai_asa/plain/" in done.stdout
 
 
-@pytest.mark.slow("it runs the audits of the pytest example in processes")
+@pytest.mark.slow("runs the audits of the pytest example in processes")
 def test_the_pytest_example_runs_as_it_stands(example: Path) -> None:
     def ran() -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "."]

@@ -208,7 +208,7 @@ def test_a_part_without_labels_leaves_nothing_known(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("runs", "least"),
     [
-        (50, 42),  # at 95 % fewer come in 0.3 % of cases
+        (50, 43),  # at 95 % fewer come in 0.3 % of cases
         pytest.param(RUNS, LEAST, marks=pytest.mark.slow("simulates two hundred reviews")),
     ],
 )

@@ -66,7 +66,15 @@ def test_a_sample_is_never_more_than_twice_what_was_asked_for(
 
 @pytest.mark.parametrize(
     "seed",
-    [0, *(pytest.param(n, marks=pytest.mark.slow("draws another seed's")) for n in range(1, 5))],
+    [
+        0,
+        *(
+            pytest.param(
+                n, marks=pytest.mark.slow("lists all items and samples them for another seed")
+            )
+            for n in range(1, 5)
+        ),
+    ],
 )
 def test_a_small_sample_covers_every_subject_that_it_has_room_for(seed: int) -> None:
     suite = Hbb(McqOptions(seed=seed))

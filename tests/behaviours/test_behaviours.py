@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -181,14 +180,16 @@ def test_a_context_ends_before_the_text_begins(cases: list[Case]) -> None:
         assert texts[: len(case.context)] == [said.strip() for said in case.context], case.id
 
 
-def test_of_every_tenth_case_as_many_pass_as_of_all(few: Behaviours) -> None:
-    """No worse than a sample may be: of a thousand drawn at random one is."""
+# Of 196, measured with encoder 2.1. Like the floors of floors.json, new weights or cases raise it, and
+# it falls with a reason in CHANGELOG.md.
+EVERY_TENTH_PASSED = 181
+
+
+def test_no_more_than_a_margin_of_every_tenth_case_has_fallen(few: Behaviours) -> None:
     known = json.loads(FILE.read_text(encoding="utf-8"))["behaviours"]
     assert known.keys() == {row.name for row in few.rows}
-    n = sum(row.n for row in few.rows)
-    share = sum(at["passed"] for at in known.values()) / sum(at["n"] for at in known.values())
-    assert n >= 190
-    assert sum(row.passed for row in few.rows) >= n * share - 3 * math.sqrt(n * share * (1 - share))
+    assert sum(row.n for row in few.rows) == 196
+    assert sum(row.passed for row in few.rows) >= EVERY_TENTH_PASSED - MARGIN
 
 
 @pytest.mark.slow("judges 1,951 cases by the default detector")

@@ -39,7 +39,7 @@ from guard.verdict import Window
 from tests.cli.test_cli import run, sentence
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
-from tests.rows import examples, rows
+from tests.rows import rows
 from tests.small import INDEX, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +147,6 @@ def test_a_damaged_index_is_one_sentence(index: Path, role: str, harm: Harm) -> 
     assert "\n" not in str(caught.value)
 
 
-@examples(100)
 @given(data=st.data())
 def test_any_damage_to_an_index_is_refused_or_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -177,7 +176,6 @@ def test_any_damage_to_an_index_is_refused_or_changes_nothing(
     np.testing.assert_array_equal(index.vectors, before.vectors)
 
 
-@examples(100)
 @given(data=st.data())
 def test_damage_that_the_manifest_records_is_refused_or_can_be_searched(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -23,7 +23,7 @@ from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORD
 from guard.gate.segmenter import split
 from guard.verdict import Window
 from tests.data import DATA, needs_data
-from tests.rows import examples, rows
+from tests.rows import rows
 from tests.small import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -242,7 +242,6 @@ TEXTS = st.lists(PIECES, max_size=20).map(" ".join) | st.sampled_from([t for _, 
 MUCH_FOREIGN = st.lists(st.sampled_from(FOREIGN), min_size=12, max_size=30).map(" ".join)
 
 
-@examples(100)
 @given(
     TEXTS | MUCH_FOREIGN,
     st.lists(st.sampled_from(ONLY_ENGLISH), min_size=3, max_size=3, unique=True),

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.gate.context import Context, in_context, is_heading
-from tests.rows import examples
 
 ITEMS = [f"- Item {n} of the list.\n" for n in range(30)]
 
 
-@examples(100)
 @given(st.lists(st.text(max_size=30), max_size=30), st.integers(0, 8))
 def test_the_last_segments_are_shown_behind_at_most_one_heading(
     segments: list[str], most: int

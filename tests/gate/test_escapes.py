@@ -13,7 +13,7 @@ from guard.gate import Gate
 from guard.gate.escapes import Escapes
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Attribution, Channel, ChannelKind, Scores, Span, Verdict
-from tests.rows import examples, rows
+from tests.rows import rows
 
 TOOL = Channel(0, "tool", 0)
 CHARACTERS = st.text(alphabet='Wéx \n\t"\\/\U0001f600\ud83d\ude00u0057{', max_size=40)
@@ -71,7 +71,6 @@ def test_nested_json_escapes_are_decoded(text: str, depth: int) -> None:
     assert read(raw) == text
 
 
-@examples(100)
 @given(
     st.lists(st.sampled_from([*'\\\\\\\\u00dD8e57nab "', "\\u0057", "\\ud83d", "\\ude00"])),
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -84,7 +83,6 @@ def test_the_reading_does_not_depend_on_the_chunks(
     assert read(text, sizes, letters=letters) == read(text, letters=letters)
 
 
-@examples(100)
 @given(st.lists(st.sampled_from(["W", " ", "\\u0057", "\\n", "\\ud83d\\ude00", "\\"])), st.data())
 def test_places_of_the_reading_lead_to_places_of_the_text(
     pieces: list[str], data: st.DataObject
@@ -153,7 +151,6 @@ def judged(
 
 
 @example("All is well", 2, [1])
-@examples(100)
 @given(
     st.text(alphabet="ab .é\U0001f600\n", max_size=400),
     st.integers(1, 2),
@@ -172,7 +169,6 @@ def test_escaped_arguments_are_judged_decoded(before: str, depth: int, sizes: li
     assert (out, decisions, passages) == judged(text, [10**9])
 
 
-@examples(100)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.sampled_from(["flag", "redact"]))
 def test_escapes_in_a_text_are_judged_and_replaced_where_they_were_sent(
     sizes: list[int], action: str

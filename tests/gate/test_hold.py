@@ -13,7 +13,7 @@ from guard.gate.gate import Gate
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.verdict import Channel, Decision, Scores, Verdict
 from tests.gate.test_response import Chunk, ChunkCodec, Run, chunked
-from tests.rows import examples, rows
+from tests.rows import rows
 
 GROUP = re.compile(
     r"(?<!\w)(?:women|old tenants|people of colour|w0men|w o m e n|they)(?!\w)", re.IGNORECASE
@@ -82,7 +82,6 @@ class Played:
             self._at += length
 
 
-@examples(100)
 @given(texts, sizes, cutting)
 def test_group_and_attribute_of_one_segment_never_both_go_out(
     text: str, cuts: list[int], action: str
@@ -98,7 +97,6 @@ def test_group_and_attribute_of_one_segment_never_both_go_out(
                 assert not played.out.intersection(range(begin, min(stop, end)))
 
 
-@examples(100)
 @given(texts, sizes, cutting)
 def test_a_pronoun_is_held_once_a_group_was_named(text: str, cuts: list[int], action: str) -> None:
     said = "The women came in. " + text
@@ -110,7 +108,6 @@ def test_a_pronoun_is_held_once_a_group_was_named(text: str, cuts: list[int], ac
             assert not played.out.intersection(range(first.start(), decision.span.end))
 
 
-@examples(100)
 @given(texts, sizes, holds, actions)
 def test_any_chunking_gives_the_same_text_and_decisions(
     text: str, cuts: list[int], hold: str, action: str
@@ -126,7 +123,6 @@ def test_any_chunking_gives_the_same_text_and_decisions(
     assert type(run.gate.error) is type(whole.gate.error)
 
 
-@examples(100)
 @given(texts, sizes, actions)
 def test_the_hold_mode_changes_no_verdict_that_is_taken(
     text: str, cuts: list[int], action: str
@@ -138,7 +134,6 @@ def test_the_hold_mode_changes_no_verdict_that_is_taken(
         assert verdicts[: len(held.gate.trail)] == [d.verdict for d in held.gate.trail]
 
 
-@examples(100)
 @given(texts, sizes)
 def test_no_more_is_held_than_with_whole_sentences(text: str, cuts: list[int]) -> None:
     """In bytes out after each chunk, `none` gives most and `sentence` least."""

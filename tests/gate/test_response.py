@@ -13,7 +13,6 @@ from guard.errors import BiasFound, DetectorError
 from guard.gate import Codec, Part, ResponseGate, split
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.verdict import Attribution, Channel, Scores, Span, Verdict
-from tests.rows import examples
 
 ONLY = Channel()
 
@@ -109,7 +108,6 @@ def expected(text: str, action: str) -> str:
     return text if action == "flag" else text[: next(biased, len(text))]
 
 
-@examples(100)
 @given(texts, sizes, st.sampled_from(["terminate", "flag", "raise"]))
 def test_all_goes_out_up_to_the_first_finding(text: str, cuts: list[int], action: str) -> None:
     run = Run(chunked(text, cuts), Policy(action=action))
@@ -117,7 +115,6 @@ def test_all_goes_out_up_to_the_first_finding(text: str, cuts: list[int], action
     assert isinstance(run.gate.error, BiasFound) == (action == "raise" and "X" in text)
 
 
-@examples(100)
 @given(texts, sizes)
 def test_redaction_hides_every_biased_segment_and_nothing_else(text: str, cuts: list[int]) -> None:
     run = Run(chunked(text, cuts), Policy(action="redact", replacement="•"))
@@ -132,7 +129,6 @@ def test_redaction_hides_every_biased_segment_and_nothing_else(text: str, cuts: 
     assert ("•" in run.text()) == bool(segments)
 
 
-@examples(100)
 @given(st.lists(texts, min_size=2, max_size=3), st.data(), actions)
 def test_choices_do_not_wait_for_or_change_each_other(
     said: list[str], data: st.DataObject, action: str
@@ -152,7 +148,6 @@ def test_choices_do_not_wait_for_or_change_each_other(
         assert ends == [c.last for c in alone.out if choice in c.done]
 
 
-@examples(100)
 @given(texts, sizes, st.integers(0, 12))
 def test_nothing_of_a_segment_is_out_before_its_verdict(
     text: str, cuts: list[int], index: int

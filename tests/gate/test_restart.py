@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.gate.restart import Restart
-from tests.rows import examples, rows
+from tests.rows import rows
 
 
 def read(said: str, text: str, sizes: list[int]) -> tuple[int, str]:
@@ -52,7 +52,6 @@ def test_a_repeat_equals_the_released_text_but_for_white_space_and_case(
 SHORT = st.text(alphabet="ab A\n", max_size=12)
 
 
-@examples(100)
 @given(SHORT, SHORT, SHORT, st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_a_repeat_does_not_depend_on_the_chunks(
     said: str, before: str, after: str, sizes: list[int]

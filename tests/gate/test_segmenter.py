@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.gate import Segmenter, split
-from tests.rows import examples, rows
+from tests.rows import rows
 
 # Letters, every kind of mark a rule looks at, and words that rules know by name.
 PIECES = [
@@ -115,7 +115,6 @@ def test_text_that_is_only_added_is_held_no_longer_than_other_text() -> None:
         assert len(segmenter.open) <= 240
 
 
-@examples(100)
 @given(texts, limits, st.data())
 def test_chunking_does_not_matter(
     text: str, limit: tuple[int, int, int], data: st.DataObject
@@ -127,7 +126,6 @@ def test_chunking_does_not_matter(
     assert got + segmenter.finish() == whole
 
 
-@examples(100)
 @given(texts, limits)
 def test_segments_tile_the_text_and_are_bounded(text: str, limit: tuple[int, int, int]) -> None:
     longest, overlap, _ = limit
@@ -147,7 +145,6 @@ def test_segments_tile_the_text_and_are_bounded(text: str, limit: tuple[int, int
         assert before.release == before.end or before.end - after.start >= overlap
 
 
-@examples(100)
 @given(texts, limits)
 def test_the_text_held_is_bounded(text: str, limit: tuple[int, int, int]) -> None:
     longest, _, lookahead = limit

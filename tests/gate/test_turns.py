@@ -15,7 +15,6 @@ from guard.gate.turns import Turns
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Channel, Scores, Verdict
 from tests.gate.test_response import Chunk, ChunkCodec, Run, marked
-from tests.rows import examples
 
 SAID, THOUGHT = Channel(0), Channel(0, "reasoning")
 CHANNELS = [SAID, THOUGHT, Channel(0, "tool", 0), Channel(0, "tool", 1)]
@@ -65,7 +64,6 @@ def rechunked(said: list[Turn], sizes: list[int]) -> list[Chunk]:
     return chunks
 
 
-@examples(100)
 @given(turns())
 def test_every_segment_of_a_channel_is_judged_whole(said: list[Turn]) -> None:
     windows: list[str] = []
@@ -80,7 +78,6 @@ def test_every_segment_of_a_channel_is_judged_whole(said: list[Turn]) -> None:
             assert segment.text.isspace() or segment.text in windows
 
 
-@examples(100)
 @given(turns(), st.sampled_from(["terminate", "redact", "raise"]))
 def test_no_phrase_goes_out_whole_however_its_channel_is_interrupted(
     said: list[Turn], action: str
@@ -98,7 +95,6 @@ def test_no_phrase_goes_out_whole_however_its_channel_is_interrupted(
         assert not SHORT.search(out)
 
 
-@examples(100)
 @given(turns(least=1), st.sampled_from(["sentence", "association", "none"]))
 def test_nothing_found_gives_the_very_same_chunks(said: list[Turn], hold: str) -> None:
     spoken = [Chunk({channel: text}) for channel, text in said]
@@ -110,7 +106,6 @@ def test_nothing_found_gives_the_very_same_chunks(said: list[Turn], hold: str) -
     assert len(judged) == len(set(judged))  # what is judged early is one decision in the end
 
 
-@examples(100)
 @given(
     turns(least=1),
     st.lists(st.integers(1, 40), max_size=9),
@@ -129,7 +124,6 @@ def test_any_chunking_gives_the_same_text_and_decisions(
     assert type(many.gate.error) is type(one.gate.error)
 
 
-@examples(100)
 @given(turns(most=3), st.data())
 def test_white_space_of_another_channel_changes_nothing(
     said: list[Turn], data: st.DataObject
@@ -146,7 +140,6 @@ def test_white_space_of_another_channel_changes_nothing(
     assert with_blanks.gate.trail.decisions == plain.gate.trail.decisions
 
 
-@examples(100)
 @given(turns())
 def test_the_text_held_of_all_channels_is_bounded(said: list[Turn]) -> None:
     gate = ResponseGate(ChunkCodec(), Policy())

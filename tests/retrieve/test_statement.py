@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from guard.errors import BiasIndexError
 from guard.retrieve.statement import Statement, fold, lines, read_statements
 from guard.verdict import BIAS_TYPES
-from tests.rows import examples
 
 GOOD = {
     "statement": "Those Ruritanians never pay.",
@@ -37,7 +36,6 @@ def statements(word: st.SearchStrategy[str]) -> st.SearchStrategy[Statement]:
 statement = statements(word)
 
 
-@examples(100)
 @given(st.lists(statement))
 def test_written_statements_are_read_back(tmp_path_factory, many):
     path = tmp_path_factory.getbasetemp() / "some.jsonl"

@@ -420,7 +420,6 @@ def test_reading_pairs_never_raises(text: str) -> None:
     read(text)
 
 
-@examples(100)
 @given(
     st.lists(st.booleans(), min_size=10, max_size=10),
     st.permutations(range(10)),

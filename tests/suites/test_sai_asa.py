@@ -368,7 +368,6 @@ def test_an_answer_must_be_an_option_to_the_letter(text: str, choice: int | None
     assert chosen(text, OPTIONS) == choice
 
 
-@examples(100)
 @given(st.text())
 def test_reading_never_raises_and_only_finds_options(text: str) -> None:
     found = chosen(text, OPTIONS)
@@ -434,7 +433,6 @@ def test_two_answers_have_a_tau() -> None:
     assert float(association.tau_c(table)) == 1
 
 
-@examples(100)
 @given(st.lists(tables, min_size=1, max_size=8))
 def test_measures_of_many_tables_are_those_of_each(several: list[np.ndarray]) -> None:
     stacked = np.stack(several).reshape(1, len(several), 6)
@@ -446,7 +444,6 @@ def test_measures_of_many_tables_are_those_of_each(several: list[np.ndarray]) ->
             assert numbers[0, at] == n(table)
 
 
-@examples(100)
 @given(tables)
 def test_tau_is_odd_and_within_its_bounds(table: np.ndarray) -> None:
     turned = np.concatenate([table[3:], table[:3]])

@@ -83,7 +83,7 @@ def server() -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-BOTH = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow("asks PostgreSQL the same")))
+BOTH = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow("starts PostgreSQL")))
 
 
 def sqlite_often(fixture: str = "url") -> pytest.MarkDecorator:

@@ -93,7 +93,7 @@ def shown(served: tuple[str, Running], page: Page) -> Shown:
         pytest.param(
             ((1280, False), (390, True)),
             id="other",
-            marks=pytest.mark.slow("loads all again"),
+            marks=pytest.mark.slow("loads every page in a browser again"),
         ),
     ],
 )
