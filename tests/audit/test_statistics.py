@@ -430,6 +430,20 @@ def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) 
         np.testing.assert_allclose(np.sort(expected), np.minimum(steps, 1))
 
 
+def test_the_interval_of_a_change_lies_on_the_side_of_the_change() -> None:
+    before = [n < 30 for n in range(100)]
+    after = [n < 5 for n in range(100)]
+    one, other = (replace(of(hits, list(range(100))), exact=True) for hits in (before, after))
+    for plain, guarded, sign in ((one, other, -1), (other, one, 1)):
+        (line,) = estimate([plain], [guarded])
+        assert line.effect is not None
+        assert line.effect.value == pytest.approx(sign * 0.25)
+        # Method 10 of Newcombe for 25 of 100 and 0 of 100.
+        low, high = sorted((sign * line.effect.low, sign * line.effect.high))
+        assert (low, high) == pytest.approx((0.1668, 0.3430), abs=1e-3)
+        assert line.effect.p < 0.001
+
+
 def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None:
     def tested(name: str, p: float, q: float | None = None) -> Measure:
         return replace(of([True] * 6, list(range(6))), name=name, p=p, q=q)

@@ -42,7 +42,8 @@ async def tasks_end(seconds: float = 0.3) -> None:
         await asyncio.sleep(0.01)
         await GLOBAL_LOGGING_WORKER.flush()
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        if all("LoggingWorker" in task.get_coro().__qualname__ for task in others):
+        names = (getattr(task.get_coro(), "__qualname__", "") for task in others)
+        if all("LoggingWorker" in name for name in names):
             return
 
 
