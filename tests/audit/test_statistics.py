@@ -438,9 +438,9 @@ def test_the_interval_of_a_change_lies_on_the_side_of_the_change() -> None:
         (line,) = estimate([plain], [guarded])
         assert line.effect is not None
         assert line.effect.value == pytest.approx(sign * 0.25)
-        # Method 10 of Newcombe for 25 of 100 and 0 of 100.
+        # Method 10 of Newcombe (1998) of Jeffreys intervals of 25 and 0 of 100, by scipy.
         low, high = sorted((sign * line.effect.low, sign * line.effect.high))
-        assert (low, high) == pytest.approx((0.1668, 0.3430), abs=1e-3)
+        assert (low, high) == pytest.approx((0.1691975, 0.3411513), abs=1e-6)
         assert line.effect.p < 0.001
 
 

@@ -180,7 +180,7 @@ def test_a_context_ends_before_the_text_begins(cases: list[Case]) -> None:
         assert texts[: len(case.context)] == [said.strip() for said in case.context], case.id
 
 
-# Of 196, measured with encoder 2.1. As with floors.json, new weights or cases raise it, and it falls
+# Of 196, measured with encoder 2.1. As in floors.json, new weights or cases raise it, and it falls
 # with a reason in CHANGELOG.md.
 EVERY_TENTH_PASSED = 181
 
