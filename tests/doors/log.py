@@ -88,7 +88,7 @@ class Log(Callback):
 
     def settle(self) -> list[tuple[str, Any, Any]]:
         """Wait until nothing more comes."""
-        quiet(lambda: len(self.reports))
+        quiet(lambda: len(self.reports), still=0.3)
         return self.reports
 
     async def told(self) -> None:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 TEXT = "All is well. And so it goes on. " * 12
 ROWS = [*TABLE, Row("chat over a socket", CHAT, KNOWN)]
 QUICK = ("chat", "chat over a socket", "responses", "messages")
-# Where there are two modes: every door once, and chat on both of its ways.
+# Where there are two modes: every door once, chat in process and over a socket.
 QUICK_MODES = {
     *(("chat", True), ("chat over a socket", False), ("text", True)),
     *(("responses", False), ("messages", True)),

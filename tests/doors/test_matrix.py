@@ -26,6 +26,7 @@ from tests.doors.table import TABLE, AsyncRow, Row, Synced, World, arun, guard_o
 from tests.doors.texts import (
     ENDED,
     INTERRUPTED,
+    SPOKEN,
     TRIGGER,
     Unjudged,
     choices_,
@@ -39,16 +40,18 @@ from tests.scripted import Scripted, failing
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-OTHER_WAY = pytest.mark.slow("the other pairs of actions and ways; each waits for reports")
+OTHER_WAY = pytest.mark.slow("waits for reports: the other pairs of action and way")
 actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
 cutting = st.sampled_from(["terminate", "redact", "raise"])
 scopes = st.sampled_from(["choice", "response"])
+WAYS = (False, True)  # sync, async
 
 
 def on(row: Row, test: Callable[..., None], *strategies: Any, known: Sequence[Any] = ()) -> None:
     """Run ``test`` over random examples: fewer where each is a request over a socket.
 
-    ``known`` are examples to run as well. A test that calls this has the mark of Hypothesis's
+    More on chat, which may have several choices. ``known`` are examples to run as well: few random
+    ones may all be of one way, sync or async. A test that calls this has the mark of Hypothesis's
     own, by which the slow lane finds it.
     """
 
@@ -160,8 +163,8 @@ def test_nothing_of_a_segment_goes_out_before_its_verdict(row: Row, world: World
 
     known = [
         (one, ([1], 0), "terminate", "choice", asynchronous)
-        for one in ([INTERRUPTED, ENDED] if row.name == "chat" else [])
-        for asynchronous in (False, True)
+        for one in ([SPOKEN, INTERRUPTED, ENDED] if row.name == "chat" else [SPOKEN])
+        for asynchronous in WAYS
     ]
     drawn = choices_(most=row.most, kinds=row.kinds)
     on(row, test, drawn, chunkings, actions, scopes, st.booleans(), known=known)
@@ -222,8 +225,9 @@ def test_any_chunking_gives_the_same(row: Row, world: World) -> None:
             assert isinstance(first.error, BiasFound)
             assert first.error.trail is first.trail
 
+    known = [(SPOKEN, ([1], 0), ([10**6], 0), "redact", asynchronous) for asynchronous in WAYS]
     drawn = choices_(most=row.most, kinds=row.kinds)
-    on(row, test, drawn, chunkings, chunkings, actions, st.booleans())
+    on(row, test, drawn, chunkings, chunkings, actions, st.booleans(), known=known)
 
 
 # 3. Transparent.
@@ -232,9 +236,9 @@ def test_any_chunking_gives_the_same(row: Row, world: World) -> None:
 @every
 @pytest.mark.hypothesis
 def test_harmless_text_comes_in_litellms_own_objects(row: Row, world: World) -> None:
-    def test(choices: Any, chunking: Any) -> None:
+    def test(choices: Any, chunking: Any, action: str) -> None:
         row.play(world, choices, chunking)
-        guard = guard_of(Policy(), Scripted("$none"))
+        guard = guard_of(Policy(action=action), Scripted("$none"))
         stream = row.stream(world, guard)
         recorder = recorded(stream)
         outcome = row.drained(stream)
@@ -257,7 +261,7 @@ def test_harmless_text_comes_in_litellms_own_objects(row: Row, world: World) -> 
         assert "guard" not in json.dumps(dump(whole), default=str)
         assert whole.guard.findings == []
 
-    on(row, test, choices_(kinds=row.kinds), chunkings)
+    on(row, test, choices_(kinds=row.kinds), chunkings, actions)
 
 
 @every
@@ -275,8 +279,9 @@ def test_no_object_of_litellms_is_changed(row: Row, world: World) -> None:
         (recorder,) = recorders
         assert [dump(c) for c in recorder.given] == recorder.dumps
 
+    known = [(SPOKEN, ([3], 0), "terminate", asynchronous) for asynchronous in WAYS]
     drawn = choices_(most=row.most, kinds=row.kinds)
-    on(row, test, drawn, chunkings, actions, st.booleans())
+    on(row, test, drawn, chunkings, actions, st.booleans(), known=known)
 
 
 # 5. Bounded delay.
@@ -365,6 +370,20 @@ def test_a_failing_detector_ends_the_output(row: Row, world: World) -> None:
                 assert outcome.texts == {r.Channel(): policy.failure_message}
                 assert outcome.finish == {0: "content_filter"}
             assert [d.verdict.unjudged for d in outcome.trail] == ["failure"]
+
+
+@every
+def test_a_late_detector_ends_the_output(row: Row, world: World) -> None:
+    policy = Policy(timeout_ms=30.0)
+    for asynchronous in WAYS:
+        row.play(world, [[("content", 0, "All is well. And so on.")]], ([4], 0))
+        over = threading.Event()
+        guard = guard_of(policy, Scripted("$none", lambda window, over=over: over.wait(20)))
+        outcome = row.read_through(world, guard, asynchronous)
+        over.set()
+        assert outcome.texts == {r.Channel(): policy.failure_message}
+        assert outcome.finish == {0: "content_filter"}
+        assert [d.verdict.unjudged for d in outcome.trail] == ["failure"]
 
 
 @every

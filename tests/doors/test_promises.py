@@ -8,6 +8,7 @@ from typing import Any
 import litellm
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from litellm import CustomStreamWrapper
 
 from guard.core import Guard
@@ -28,6 +29,8 @@ STREAMS = [r.streamed, r.astreamed]
 both = pytest.mark.parametrize("door", STREAMS, ids=["sync", "async"])
 
 
+actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
+
 # 3. Transparent.
 
 
@@ -38,12 +41,12 @@ def dumped(chunks_: Any) -> list[dict[str, Any]]:
 
 @both
 @examples(30)
-@given(choices=choices_(kinds=KINDS), chunking=chunkings)
+@given(choices=choices_(kinds=KINDS), chunking=chunkings, action=actions)
 def test_harmless_text_comes_in_the_providers_own_chunks(
-    replay: Replay, door: Door, choices: Any, chunking: Any
+    replay: Replay, door: Door, choices: Any, chunking: Any, action: str
 ) -> None:
     sent = chunks(choices, chunking)
-    session = r.session(Policy(), Scripted("$none"))
+    session = r.session(Policy(action=action), Scripted("$none"))
     plain = r.unguarded(replay, sent)
     stream: Any = None
 

@@ -113,6 +113,8 @@ def _letters(first: int, count: int) -> str:
     return "".join(chr(0x4E00 + i) for i in range(first, first + count))
 
 
+# A biased sentence between two others.
+SPOKEN = [[("content", 0, f"{_letters(0, 8)}. {TRIGGER}{_letters(8, 8)}. {_letters(16, 8)}.")]]
 # A segment that could end where another channel speaks, goes on, and is cut by force.
 INTERRUPTED = [
     [

@@ -21,7 +21,7 @@ from guard.cli import main
 from guard.errors import UsageError
 from guard.intervals import of_clusters
 from guard.watch.alerts import alerts
-from guard.watch.rates import NON_ANSWER_DOORS, NONE, dimensions, report, span_s
+from guard.watch.rates import NON_ANSWER_DOORS, NONE, Sums, dimensions, line_of, report, span_s
 from guard.watch.store import Store
 
 NOW = 1_800_000_000.0
@@ -81,6 +81,19 @@ def stored(url: str, made: list[dict[str, Any]], *, begin: int = 0) -> None:
             )
     store.write([], [], events, ended)
     store.disconnect()
+
+
+def test_the_share_of_unjudged_segments_has_the_interval_of_all_segments() -> None:
+    rng = np.random.default_rng(3)
+    j, u = rng.integers(0, 9, 40), rng.integers(0, 4, 40)
+    of_counts = ((j**k * u**m).sum() for k, m in ((1, 0), (2, 0), (0, 1), (0, 2), (1, 1)))
+    line = line_of(Sums({}, 0, 40, *map(float, of_counts), int((u > 0).sum())))
+    every = j + u
+    expected = of_clusters(
+        every.sum(), (every**2).sum(), u.sum(), (u**2).sum(), (every * u).sum()
+    )  # fmt: skip
+    assert line.unjudged.value == pytest.approx(u.sum() / every.sum())
+    assert line.unjudged[1:] == pytest.approx(expected)
 
 
 finding = st.tuples(
