@@ -8,12 +8,13 @@ know yet; ``--since main`` takes what differs from another. What follows is for 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import grimp
+import pytest
 
 import guard
 from tests.data import ROOT
@@ -74,13 +75,14 @@ def tests_of_module(module: str, graph: grimp.ImportGraph) -> Iterable[str]:
     the test files that import any of that, themselves or by a helper of the tests. Rooms further
     off are left to the whole run: nearly all of them import ``gate`` by way of ``core``.
     """
-    changed = {module}
-    if module in graph.modules:  # else it was deleted: its importers changed with it, or fail
-        changed |= graph.find_descendants(module)  # they run a package's own code
-        for one in tuple(changed):
-            changed |= {m for m in graph.find_downstream_modules(one) if _room(m) == _room(module)}
+    if module not in graph.modules:  # it was deleted or moved, and who imported it is not known
+        yield "tests"
+        return
+    changed = {module} | graph.find_descendants(module)  # which run a package's own code
+    for one in tuple(changed):
+        changed |= {m for m in graph.find_downstream_modules(one) if _room(m) == _room(module)}
     importers = set(changed)
-    for one in changed & graph.modules:
+    for one in changed:
         importers |= graph.find_modules_that_directly_import(one)
     for name in importers:
         top, _, rest = name.partition(".")
@@ -90,8 +92,7 @@ def tests_of_module(module: str, graph: grimp.ImportGraph) -> Iterable[str]:
                 (f"tests/{room}", f"tests/test_{room}.py") if room else ("tests/test_api.py",)
             )
             continue
-        users = graph.find_downstream_modules(name) if name in graph.modules else set()
-        for user in {name} | users:
+        for user in {name} | graph.find_downstream_modules(name):
             package, _, stem = user.rpartition(".")
             if stem.startswith("test_"):
                 yield f"{user.replace('.', '/')}.py"
@@ -118,36 +119,45 @@ def tests_of(paths: Iterable[str], graph: grimp.ImportGraph) -> list[str]:
     return sorted(p for p in there if not any(p.startswith(f"{q}/") for q in there))
 
 
+def _git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True)
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+
 def changed_files(since: str) -> list[str]:
     """Return the files that differ from a commit, with new ones; raises CalledProcessError."""
-
-    def git(*words: str) -> list[str]:
-        done = subprocess.run(
-            ["git", *words], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
-        )
-        return [name for name in done.stdout.split("\0") if name]
-
-    differing = git("diff", "--name-only", "--no-renames", "-z", since, "--")
-    return sorted({*differing, *git("ls-files", "--others", "--exclude-standard", "-z")})
+    (commit,) = _git("rev-parse", "--verify", "--end-of-options", f"{since}^{{commit}}")
+    differing = _git("diff", "--name-only", "--no-renames", "-z", commit.strip(), "--")
+    return sorted({*differing, *_git("ls-files", "--others", "--exclude-standard", "-z")})
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.changed", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("--since", default="HEAD", help="a commit, tag or branch (default: HEAD)")
     parser.add_argument("--list", action="store_true", help="show the tests, and run none")
     options, more = parser.parse_known_args(words)
     try:
         paths = changed_files(options.since)
+        chosen = tests_of(paths, import_graph())
+    except FileNotFoundError:
+        parser.error("it needs git")
     except subprocess.CalledProcessError:
-        parser.error(f"git knows no {options.since!r}: name a commit, tag or branch")
-    chosen = tests_of(paths, import_graph())
+        parser.error(f"git knows no commit {options.since!r} here; git fetch may bring it")
+    except (grimp.exceptions.SourceSyntaxError, UnicodeError) as error:
+        parser.error(f"a module cannot be read: {error}")
     if not chosen:
         print(f"Nothing that a test reads differs from {options.since}.")
         return 0
     print(f"{len(paths)} changed files; tests: {' '.join(chosen)}", flush=True)
     if options.list:
         return 0
-    return subprocess.call([sys.executable, "-m", "pytest", *more, *chosen], cwd=Path(ROOT))
+    code = subprocess.call([sys.executable, "-m", "pytest", *more, *chosen], cwd=ROOT)
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        print("All of these tests are slow; to run them: python -m tests.changed -m slow")
+        return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -52,23 +53,43 @@ HEAVY = {"torch", "transformers", "scipy", "matplotlib", "litellm.proxy.proxy_se
 
 
 def _limit_of_slow(why: str, limit_s: int = 1200) -> int:
-    """Take the arguments of the mark ``slow``; return after how many seconds a test has failed."""
+    """Take the arguments of the mark ``slow``; return after how many seconds a test has failed.
+
+    Raises TypeError if the mark does not say why, or if the limit is no time.
+    """
+    if not (isinstance(why, str) and why.strip() and isinstance(limit_s, int) and limit_s > 0):
+        raise TypeError
     return limit_s
 
 
+def _refused(collected: pytest.CollectReport, before: set[str]) -> str | None:
+    """Say what makes this file slow down others; None if nothing does."""
+    if imported := sorted((HEAVY & sys.modules.keys()) - before):
+        return f"It imports {imported[0]} at its top: import it in a test or fixture."
+    for item in collected.result or ():
+        try:
+            for mark in item.iter_markers("slow"):
+                _limit_of_slow(*mark.args, **mark.kwargs)
+        except TypeError:  # noqa: PERF203  (the sentence names the test)
+            return f"{item.name} must say why it is slow: slow(WHY, limit_s=SECONDS)."
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    # An error of the file, since xdist hides what a worker says otherwise.
+    before = set(sys.modules)
+    report = yield
+    if report.passed and (said := _refused(report, before)):
+        report.outcome, report.longrepr, report.result = "failed", said, []
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if imported := sorted(HEAVY & sys.modules.keys()):
-        raise pytest.UsageError(
-            f"A test module imports {imported[0]} at its top: import it in a test or fixture."
-        )
     for item in items:
         # The limit of pyproject.toml is for the default run.
         if mark := item.get_closest_marker("slow"):
-            try:
-                limit = _limit_of_slow(*mark.args, **mark.kwargs)
-            except TypeError:
-                raise pytest.UsageError(f"{item.nodeid}: say why it is slow: slow(WHY)") from None
-            item.add_marker(pytest.mark.timeout(limit))
+            item.add_marker(pytest.mark.timeout(_limit_of_slow(*mark.args, **mark.kwargs)))
     part, record = config.getoption("slice"), config.getoption("record")
     done = done_before(record) if record else set()
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +33,7 @@ NO_TESTS = pytest.ExitCode.NO_TESTS_COLLECTED
 PROFILE = ["--hypothesis-profile", SLOW]
 LANE = ["-m", "slow or hypothesis", *PROFILE]
 SECOND_RUNS_S = 300
+CRASHED = "(a worker)"
 
 
 class Slice(NamedTuple):
@@ -43,7 +46,7 @@ class Slice(NamedTuple):
     def read(cls, text: str) -> Slice:
         """Return the slice written as ``I/N``; raises ArgumentTypeError."""
         number, _, of = text.partition("/")
-        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        if not re.fullmatch(r"[1-9]\d{0,5}/[1-9]\d{0,5}", text, re.A) or int(number) > int(of):
             raise argparse.ArgumentTypeError(f"must be I/N with I from 1 to N, not {text!r}")
         return cls(int(number), int(of))
 
@@ -62,14 +65,20 @@ class Slice(NamedTuple):
 
 def _whole_lines(record: Path) -> str:
     """Return a record's text without the half line that a killed run may have left."""
-    text = record.read_text("utf-8") if record.exists() else ""
-    return text[: text.rfind("\n") + 1]
+    content = record.read_bytes() if record.exists() else b""
+    return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
 
 
 def outcomes(record: Path) -> dict[str, str]:
-    """Return how each test of a record ended when it last ran: passed, failed or skipped."""
-    lines = _whole_lines(record).splitlines()
-    return {row["id"]: row["outcome"] for row in map(json.loads, lines)}
+    """Return how each test of a record ended when it last ran: passed, failed or skipped.
+
+    Raises ValueError if the file is no record.
+    """
+    try:
+        rows = [json.loads(line) for line in _whole_lines(record).splitlines()]
+        return {row["id"]: row["outcome"] for row in rows}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{record} is no record of a run: delete it.") from None
 
 
 def done_before(record: Path) -> set[str]:
@@ -80,7 +89,8 @@ def done_before(record: Path) -> set[str]:
 class Record:
     """A pytest plugin that adds a line to a file when a test has ended with its teardown.
 
-    A file that cannot be collected and a test whose worker crashed have failed.
+    A file that cannot be collected and a test whose worker crashed have failed; so has
+    :data:`CRASHED` itself.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,6 +113,11 @@ class Record:
             self._worst[report.nodeid] = report.outcome
         if report.when not in ("setup", "call"):  # of a crashed worker xdist says "???"
             self._write(report.nodeid, self._worst.pop(report.nodeid))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object, error: object) -> None:
+        if error:
+            self._write(CRASHED, "failed")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -137,13 +152,15 @@ def run_pytest(words: list[str], end: float | None) -> int | None:
     try:
         return process.wait(left)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
         return None
+    finally:  # nothing goes on writing to the record, however this ends
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 class Lane(NamedTuple):
@@ -161,8 +178,10 @@ def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> 
     Tests that passed by the record are not run again. Raises RuntimeError if pytest itself fails.
     """
     before = outcomes(record)
-    words = ["-n", "2", "--dist", "loadfile", "--slice", str(part), *LANE, "--record", str(record)]
-    code = run_pytest([*words, *tests], end)
+    # With "=" and a path: before pytest has read tests/conftest.py it does not know these options,
+    # and would take a record that exists for the path of tests.
+    words = ["-n", "2", "--dist", "loadfile", f"--slice={part}", *LANE, f"--record={record}"]
+    code = run_pytest([*words, *(tests or ["tests"])], end)
     if code is None:
         print("The time was over before all of these tests had run.", flush=True)
     after = outcomes(record)
@@ -170,9 +189,12 @@ def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> 
     if code not in (None, 0, NO_TESTS) and not failed:
         raise RuntimeError(f"pytest ended with exit code {code}, and no failed test says why.")
     last = None if end is None else max(end, time.monotonic()) + SECOND_RUNS_S
+    if code is None:  # it was interrupted, and its workers with it
+        failed = [name for name in failed if name != CRASHED]
     for name in failed:
-        print(f"{name} failed beside others; once more alone:", flush=True)
-        run_pytest(["-m", "", *PROFILE, "--record", str(record), name], last)
+        if name != CRASHED:
+            print(f"{name} failed beside others; once more alone:", flush=True)
+            run_pytest(["-m", "", *PROFILE, f"--record={record}", name], last)
     alone = outcomes(record)
     for name in failed:
         again = "passed" if alone[name] == "passed" else "failed or did not end"
@@ -188,12 +210,28 @@ def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> 
     return found
 
 
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
+    return minutes
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.slow_lane", description=__doc__)
-    parser.add_argument("--minutes", type=float, help="interrupt the tests after this time")
+    parser.add_argument("--minutes", type=_minutes, help="interrupt the tests after this time")
     parser.add_argument("--part", type=Slice.read, metavar="I/N", help="part I of N of all tests")
     options = parser.parse_args(words)
     os.environ.update(HF_HUB_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True")
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        _git("rev-parse", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        parser.error("it needs git and a repository with a commit")
     RECORDS.mkdir(exist_ok=True)
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     if options.part is not None:
@@ -223,5 +261,7 @@ def main(words: list[str] | None = None) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except (RuntimeError, ValueError) as error:
+        sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit("Interrupted. With --part the same command goes on from here.")

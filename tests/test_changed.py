@@ -28,7 +28,8 @@ NEEDED = [
     ("guard/verdict.py", "tests/test_verdict.py"),
     ("guard/detect/protocol.py", "tests/test_api.py"),  # guard loads its names on first use
     ("guard/doors/chat/codec.py", "tests/doors"),
-    ("guard/gone/away.py", "tests/test_architecture.py"),
+    ("guard/gone/away.py", "tests"),
+    ("tests/gone.py", "tests"),
     ("tests/scripted.py", "tests/test_core.py"),
     ("tests/gate/test_linear.py", "tests/gate/test_linear.py"),
     ("tests/watch/conftest.py", "tests/watch"),
@@ -55,12 +56,7 @@ def test_a_change_needs_no_more(graph: grimp.ImportGraph) -> None:
     assert "tests/doors" not in changed.tests_of(["guard/watch/rates.py"], graph)
 
 
-# Programs that a person runs.
-WITHOUT_TESTS = {
-    "tests/attacks/__main__.py",
-    "tests/audit/logs/make_inspect.py",
-    "tests/audit/logs/make_lm_eval.py",
-}
+WITHOUT_TESTS = {"tests/attacks/__main__.py"}  # a program that a person runs
 
 
 def test_every_file_of_the_repository_has_tests(graph: grimp.ImportGraph) -> None:
@@ -94,8 +90,22 @@ def test_new_and_changed_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert changed_files("HEAD~1") == expected
 
 
-def test_an_unknown_commit_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("since", ["no-such-thing", "--stat", "HEAD:README.md", ""])
+def test_what_is_no_commit_is_one_sentence(capsys: pytest.CaptureFixture[str], since: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--since", "no-such-thing"])
+        main([f"--since={since}"])
     assert ended.value.code == 2
-    assert "git knows no 'no-such-thing': name a commit, tag or branch" in capsys.readouterr().err
+    assert f"git knows no commit {since!r} here" in capsys.readouterr().err
+
+
+def test_a_module_that_is_being_written_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "half_written").mkdir()
+    (tmp_path / "half_written" / "__init__.py").write_text("def (\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(changed, "PACKAGES", ("half_written",))
+    with pytest.raises(SystemExit) as ended:
+        main(["--list"])
+    assert ended.value.code == 2
+    assert "a module cannot be read: " in capsys.readouterr().err

@@ -29,7 +29,7 @@ def test_each_test_is_in_one_slice_and_its_turn_comes_within_ten_days(
     assert sum(Slice.of_day(day).has(name) for day in days) == 1
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", ""])
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", "", "٣/٤"])
 def test_what_is_no_slice_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be I/N"):
         Slice.read(text)
@@ -76,10 +76,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with this one's settings and conftest."""
     (tmp_path / "tests").mkdir()
     (tmp_path / SOME).write_text(TESTS.replace("FAILS", "3"), encoding="utf-8")
+    # As here pytest knows the options only when it has read this file.
+    (tmp_path / "tests" / "conftest.py").write_text("from tests.conftest import *\n")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     monkeypatch.setattr(slow_lane, "ROOT", tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p tests.conftest -p no:cacheprovider")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider")
     return tmp_path
 
 
@@ -103,17 +105,19 @@ def test_the_default_run_leaves_slow_tests_out_and_a_slice_takes_its_part(folder
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("@pytest.mark.slow\ndef test_it(): ...", f"{SOME}::test_it: say why it is slow"),
-        ("import scipy\n\ndef test_it(): ...", "A test module imports scipy at its top"),
+        ("@pytest.mark.slow('')\ndef test_it(): ...", "test_it must say why it is slow"),
+        ("@pytest.mark.slow\ndef test_it(): ...", "test_it must say why it is slow"),
+        ("import scipy\n\ndef test_it(): ...", "It imports scipy at its top"),
     ],
 )
 def test_a_test_that_slows_down_the_others_is_refused(folder: Path, code: str, said: str) -> None:
     (folder / SOME).write_text(f"import pytest\n\n{code}\n", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-m", "pytest", "-n", "1"], cwd=folder, capture_output=True, text=True
     )
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert said in done.stderr
+    assert done.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert f"ERROR {SOME}" in done.stdout
+    assert said in done.stdout
 
 
 @runs
@@ -150,17 +154,37 @@ def test_a_file_that_cannot_be_imported_and_a_crash_are_failures(folder: Path) -
         encoding="utf-8",
     )
     record = folder / "record.jsonl"
-    assert run_lane([], Slice(1, 1), record, None) == Lane(True, 0, 0, 2)
-    assert outcomes(record) == {f"{SOME}::test_it": "failed", "tests/test_other.py": "failed"}
+    assert run_lane([], Slice(1, 1), record, None) == Lane(True, 0, 0, 3)
+    failed = {f"{SOME}::test_it", "tests/test_other.py", slow_lane.CRASHED}
+    assert outcomes(record) == dict.fromkeys(failed, "failed")
 
 
 @runs
-def test_pytest_that_does_not_begin_is_no_success(
+def test_workers_that_do_not_begin_are_no_success(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (folder / "tests" / "conftest.py").write_text(
+        "from tests.conftest import *\nimport os\n"
+        "if 'PYTEST_XDIST_WORKER' in os.environ:\n    os._exit(3)\n"
+    )
+    assert run_lane([], Slice(1, 1), folder / "record.jsonl", None).failed == 1
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p what_is_not_there")
     with pytest.raises(RuntimeError, match="no failed test says why"):
-        run_lane([], Slice(1, 1), folder / "record.jsonl", None)
+        run_lane([], Slice(1, 1), folder / "other.jsonl", None)
+
+
+def test_what_is_no_record_is_said(tmp_path: Path) -> None:
+    for content in ("null\n", '{"id": "a"}\n', "x\n", "\n"):
+        (tmp_path / "record").write_text(content)
+        with pytest.raises(ValueError, match=r"record is no record of a run: delete it\.$"):
+            outcomes(tmp_path / "record")
+
+
+@pytest.mark.parametrize("minutes", ["0", "-5", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(minutes: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        slow_lane.main(["--minutes", minutes])
+    assert ended.value.code == 2
 
 
 @runs

@@ -8,9 +8,11 @@ Tests of how a process starts or ends use a plain one.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +37,7 @@ def _child(
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    os.setsid()  # so that what the script starts can be ended with it
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -49,13 +52,13 @@ def _child(
             runpy.run_module(target, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         code = ended.code
-    except BaseException:
+    except BaseException:  # an interrupt too: it has no other reader
         traceback.print_exc()
         code = 1
     # As an interpreter ends, which a forked process does not.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if isinstance(code, str):
+    if not isinstance(code, int | None):
         print(code, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -85,10 +88,11 @@ def run(
         process.start()
         process.join(timeout)
         late = process.is_alive()
-        if late:
-            process.kill()
-            process.join()
-        out, err = (Path(path).read_text("utf-8") for path in streams[1:])
+        assert process.pid is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left running, and itself if it is late
+        process.join()
+        out, err = (Path(path).read_text("utf-8", "backslashreplace") for path in streams[1:])
     if late:
         raise subprocess.TimeoutExpired([str(target), *args], timeout, out, err)
     assert process.exitcode is not None
