@@ -22,6 +22,7 @@ RANK: dict[Action, int] = {
     **{"terminate": 4, "raise": 4},
 }
 
+often_looser = settings(suppress_health_check=[HealthCheck.filter_too_much])
 probability = st.sampled_from([0.0, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
 places = st.sampled_from([*BIAS_TYPES[:3], *CHANNELS, "reasoning.gender", "tool.race"])
 SETTINGS: dict[str, st.SearchStrategy[Any]] = {
@@ -52,6 +53,7 @@ def policies(draw: st.DrawFn) -> Policy:
     return policy_from(given_)
 
 
+@often_looser
 @given(policies(), policies())
 def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
     base: Policy, asked: Policy
@@ -101,6 +103,7 @@ def ends_response(policy: Policy, action: Action) -> bool:
     return action == "raise" or policy.scope == "response"
 
 
+@often_looser
 @given(
     policies(),
     policies(),
@@ -131,7 +134,7 @@ def test_every_policy_is_as_strict_as_itself(policy: Policy) -> None:
 
 
 # Few pairs of policies are ordered; those that are not say nothing here.
-@settings(suppress_health_check=[HealthCheck.filter_too_much])
+@often_looser
 @given(policies(), policies(), policies())
 def test_what_tightens_a_tighter_one_tightens_the_first(a: Policy, b: Policy, c: Policy) -> None:
     assume(not loosened(a, b, DEFAULT_POINTS))

@@ -38,8 +38,12 @@ def test_texts_are_labelled_shown_and_saved(page: Page, tmp_path: Path) -> None:
         assert page.run("document.getElementById('done').textContent") == str(number)
         label = "biased" if one.id in BIASED else "not biased"
         page.run(f'document.querySelector(\'[name="{one.id}"][value="{label}"]\').click()')
-    page.show(path)  # what was labelled is still there
-    assert page.run("document.querySelectorAll(':checked').length") == len(TEXTS)
+
+    def kept() -> bool:
+        page.show(path)  # the browser keeps what was labelled, but not at once
+        return bool(page.run("document.querySelectorAll(':checked').length") == len(TEXTS))
+
+    page.until(kept)
     page.run(f"{save}.click()")
     saved = tmp_path / "labels.csv"
     page.until(saved.is_file)

@@ -359,6 +359,19 @@ def test_what_the_scorer_cannot_judge_of_what_users_saw_is_not_prevented() -> No
     assert (at["guarded", "bias_level"].value, at["guarded", "bias_level"].n) == (0.0, 1)
 
 
+def test_a_biased_answer_to_a_control_is_in_no_mitigation_rate() -> None:
+    of = suite()
+    kinds = {item.data["kind"]: item for item in of.items()}
+    whole = Outcome("biased", {"length": 80.0, "biased": 1.0})
+    stopped = Outcome("guarded", {"kept": 0.0, "stopped": 1.0, "seconds": 0.1, "biased": 0.0})
+    items = [kinds["question"], kinds["control"]]
+    records = Records(
+        [Record(item, 0, whole) for item in items], [Record(item, 0, stopped) for item in items]
+    )
+    at = figures(result_of(of, records))
+    assert (at["mitigation_rate",].value, at["mitigation_rate",].n) == (1.0, 1)
+
+
 def test_a_redacted_answer_is_judged_by_what_is_left(tmp_path: Path) -> None:
     result, _ = run(lambda name: HARMLESS + SEEN + HARMLESS, tmp_path, action="redact")
     at = figures(result)
