@@ -154,6 +154,7 @@ def test_biasguard_is_guard_by_another_name(installed: Environment) -> None:
         assert done.stdout == f"guard, version {guard.__version__}\n", done.stderr
 
 
+@in_an_environment
 def test_one_that_was_installed_after_us_is_named(
     environment: Environment, ours: Path, theirs: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_what_is_no_slice_is_refused(text: str) -> None:
         Slice.read(text)
 
 
+runs = pytest.mark.slow("starts pytest several times")
 SOME = "tests/test_some.py"
 TESTS = """
 import os
@@ -66,9 +67,6 @@ def test_in_company():
 @pytest.mark.slow("it is said to be")
 def test_skipped(): pytest.skip("it needs a thing")
 """
-
-
-runs = pytest.mark.slow("starts pytest several times")
 
 
 @pytest.fixture
@@ -105,8 +103,10 @@ def test_the_default_run_leaves_slow_tests_out_and_a_slice_takes_its_part(folder
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("@pytest.mark.slow('')\ndef test_it(): ...", "test_it must say why it is slow"),
         ("@pytest.mark.slow\ndef test_it(): ...", "test_it must say why it is slow"),
+        pytest.param(
+            "@pytest.mark.slow('')\ndef test_it(): ...", "test_it must say why", marks=runs
+        ),
         ("import scipy\n\ndef test_it(): ...", "It imports scipy at its top"),
     ],
 )

@@ -22,6 +22,7 @@ from tests.audit.recipe import record, unfair
 ROOT = Path(__file__).parents[1]
 RECIPE = ROOT / "examples" / "ci"
 SUITE = ("--suite", NAME)
+OTHERS = pytest.mark.slow("runs the command in a process for each verdict")
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +54,8 @@ def test_a_pass_returns_the_comparison(gate: AuditGate, runs: Path) -> None:
     ("new", "told"),
     [
         ("worse", "REGRESSION: worse is worse than base, on "),
-        ("begun", "INCOMPLETE: begun and base"),
-        ("other", "NOT COMPARABLE: other and base"),
+        pytest.param("begun", "INCOMPLETE: begun and base", marks=OTHERS),
+        pytest.param("other", "NOT COMPARABLE: other and base", marks=OTHERS),
     ],
 )
 def test_every_other_verdict_fails_with_the_lines_of_the_command(

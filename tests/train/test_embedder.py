@@ -73,6 +73,7 @@ def config(data: Path, work: Path) -> TrainConfig:
     return TrainConfig(work=work, data=data, epochs=1, batch_size=6, checkpoint_every=2, threads=1)
 
 
+@pytest.mark.slow("trains an embedder twice; test_training.py resumes a run by default")
 def test_a_resumed_run_gives_the_same_weights(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
