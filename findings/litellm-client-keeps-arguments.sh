@@ -69,7 +69,11 @@ list(client.chat.completions.create(**plain, max_tokens=5, stream=True))
 call("later")
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" LITELLM_LOCAL_MODEL_COST_MAP=True HF_HUB_OFFLINE=1 \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: a call of LiteLLM's client no longer has the arguments of an earlier one." >&2

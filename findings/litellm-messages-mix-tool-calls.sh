@@ -74,7 +74,11 @@ for name, calls in (("chat:     ", chat), ("messages: ", blocks.values())):
     print(name + ", ".join(f"{name} {arguments or '(nothing)'}" for name, arguments in calls))
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" LITELLM_LOCAL_MODEL_COST_MAP=True HF_HUB_OFFLINE=1 \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: LiteLLM's Messages API no longer mixes tool calls whose deltas alternate." >&2

@@ -72,7 +72,11 @@ sync = litellm.anthropic.messages.create(**call)
 print("synchronous:  {!r}, then {}".format(*read(sync)))
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" LITELLM_LOCAL_MODEL_COST_MAP=True HF_HUB_OFFLINE=1 \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: LiteLLM's synchronous Messages stream no longer hides a provider's error." >&2

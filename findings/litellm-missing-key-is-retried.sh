@@ -36,7 +36,11 @@ for model in ("openai/gpt-4o", "anthropic/claude-sonnet-4-5"):
 PY
 # env -i leaves out all keys of the environment.
 seen=$(env -i HOME="$work" PATH="$PATH" LITELLM_LOCAL_MODEL_COST_MAP=True HF_HUB_OFFLINE=1 \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: LiteLLM treats a missing key of OpenAI or of Anthropic in another way." >&2

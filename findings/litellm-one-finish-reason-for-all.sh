@@ -61,7 +61,11 @@ for name, parts in (("provider: ", SENT), ("litellm:  ", got)):
     print(name + ", ".join(f"{index} {text or reason}" for index, text, reason in parts))
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" LITELLM_LOCAL_MODEL_COST_MAP=True HF_HUB_OFFLINE=1 \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: LiteLLM no longer moves the first finish reason to choice 0." >&2

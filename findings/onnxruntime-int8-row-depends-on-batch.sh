@@ -46,7 +46,11 @@ for name in ("float32", "int8"):
     print(f"{name + ':':8} alone {alone:.2f}, beside a large row {beside:.2f}")
 PY
 seen=$(cd "$work" && env -i HOME="$work" PATH="$PATH" ORT_DISABLE_TELEMETRY=1 \
-    timeout 120 venv/bin/python run.py 2>log) || tail -n 5 "$work/log" >&2
+    timeout 120 venv/bin/python run.py 2>log) || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: a row of a dynamically quantised product no longer depends on its batch." >&2

@@ -37,7 +37,11 @@ print(f"attributes: {attributes[0]} to {attributes[-1]}, {done.dropped_attribute
 print(f"events: {events[0]} to {events[-1]}, {done.dropped_events} dropped")
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: a span of OpenTelemetry's Python SDK no longer drops the oldest entries." >&2

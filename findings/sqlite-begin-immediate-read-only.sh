@@ -55,8 +55,11 @@ for name, flags, begin in (
     own.close(True)
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" "$work/a.db" 2>"$work/log") ||
+    timeout 120 "$work/venv/bin/python" "$work/run.py" "$work/a.db" 2>"$work/log") || {
     tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: SQLite treats BEGIN IMMEDIATE or EXCLUSIVE of a read-only connection otherwise." >&2

@@ -39,7 +39,11 @@ for name, one in (('fit(cov_type="cluster"):', by_fit),
           f"interval {low:.3f} to {high:.3f}")
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: both ways to cluster in statsmodels give other p-values than they did." >&2

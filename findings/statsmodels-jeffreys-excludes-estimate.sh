@@ -31,7 +31,11 @@ for method in ("jeffreys", "beta"):
     print(f"{method + ':':9} {', '.join(intervals)}")
 PY
 seen=$(env -i HOME="$work" PATH="$PATH" \
-    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || tail -n 5 "$work/log" >&2
+    timeout 120 "$work/venv/bin/python" "$work/run.py" 2>"$work/log") || {
+    tail -n 5 "$work/log" >&2
+    echo "It did not run to its end, so nothing is known." >&2
+    exit 2
+}
 echo "$seen"
 if [ "$seen" != "$expected" ]; then
     echo "Changed: statsmodels' Jeffreys interval has other ends for a count of 0 or of all." >&2
