@@ -58,6 +58,18 @@ class Page:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def accessibility(self, checker: str) -> tuple[list[dict[str, Any]], int]:
+        """Return the serious faults that the script axe finds, and how many of its rules pass."""
+        self.run(f"{checker}; window.found = undefined;")
+        self.run("axe.run().then(found => { window.found = found; })")
+        self.until(lambda: self.run("Boolean(window.found)"))
+        told: list[dict[str, Any]] = self.run(
+            "window.found.violations.map(v => ({id: v.id, impact: v.impact, "
+            "nodes: v.nodes.slice(0, 3).map(n => n.html.slice(0, 200))}))"
+        )
+        serious = [v for v in told if v["impact"] in ("serious", "critical")]
+        return serious, self.run("window.found.passes.length")
+
     def until(self, done: Callable[[], object]) -> None:
         """Wait until something is so."""
         end = time.monotonic() + _PATIENCE_S
