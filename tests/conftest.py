@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -24,6 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Most tests need a judge and no particular one: the small detector is the fastest. What is
     # about the default one names it, or takes this variable away.
     os.environ.setdefault("BIASGUARD_DETECTOR", "encoder-small")
+    # LiteLLM makes clients for each event loop, and each loads all authorities that it trusts, in
+    # 20 ms. Tests call only this machine, without TLS.
+    os.environ.setdefault("SSL_CERT_FILE", str(ROOT / "tests" / "authority.pem"))
     # GNU readline, which pytest loads, tells what it starts a width: tables would follow that.
     os.environ.pop("COLUMNS", None)
     # What a shell starts in the background ignores interrupts, and so would what the tests start.
@@ -99,6 +103,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     turns = {item: turn(item) for item in items}
     config.hook.pytest_deselected(items=[item for item, its in turns.items() if not its])
     items[:] = [item for item, its in turns.items() if its]
+
+
+def pytest_collection_finish() -> None:
+    # What is imported by now stays: each later search for garbage would go through it again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

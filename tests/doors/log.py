@@ -5,23 +5,41 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
+from litellm.litellm_core_utils.thread_pool_executor import executor
 from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponse, TextCompletionResponse
 
 WHOLE = (ModelResponse, TextCompletionResponse, ResponsesAPIResponse)
 
 
-def quiet(count: Callable[[], int], seconds: float = 20.0, still: float = 0.12) -> None:
-    """Wait until LiteLLM's threads have reported something, and for a moment nothing more."""
+_PENDING: set[Future[Any]] = set()
+
+
+def _watched(submit: Callable[..., Future[Any]]) -> Callable[..., Future[Any]]:
+    def submit_watched(*args: Any, **kwargs: Any) -> Future[Any]:
+        future = submit(*args, **kwargs)
+        _PENDING.add(future)
+        future.add_done_callback(_PENDING.discard)
+        return future
+
+    return submit_watched
+
+
+executor.submit = _watched(executor.submit)  # type: ignore[method-assign]
+
+
+def quiet(count: Callable[[], int], seconds: float = 20.0, still: float = 0.03) -> None:
+    """Wait until LiteLLM's threads have reported something, and for a moment have no more to do."""
     end = time.monotonic() + seconds
     seen, since = count(), time.monotonic()
     while time.monotonic() < end:
         time.sleep(0.01)
-        if (now := count()) != seen:
+        if (now := count()) != seen or _PENDING:
             seen, since = now, time.monotonic()
         if seen and time.monotonic() - since >= still:
             return
@@ -88,7 +106,7 @@ class Log(Callback):
 
     def settle(self) -> list[tuple[str, Any, Any]]:
         """Wait until nothing more comes."""
-        quiet(lambda: len(self.reports), still=0.3)
+        quiet(lambda: len(self.reports))
         return self.reports
 
     async def told(self) -> None:
