@@ -2,7 +2,7 @@
 
 ``python -m tests.changed`` takes what differs from the last commit, with files that git does not
 know yet; ``--since main`` takes what differs from another. What follows is for pytest:
-``python -m tests.changed --since main -n 2 --dist loadfile``. ``--list`` shows the choice alone.
+``python -m tests.changed --since main -n 3 --dist loadfile``. ``--list`` shows the choice alone.
 """
 
 from __future__ import annotations

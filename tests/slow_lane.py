@@ -180,7 +180,7 @@ def run_lane(tests: list[str], part: Slice, record: Path, end: float | None) -> 
     before = outcomes(record)
     # With "=" and a path: before pytest has read tests/conftest.py it does not know these options,
     # and would take a record that exists for the path of tests.
-    words = ["-n", "2", "--dist", "loadfile", f"--slice={part}", *LANE, f"--record={record}"]
+    words = ["-n", "3", "--dist", "loadfile", f"--slice={part}", *LANE, f"--record={record}"]
     code = run_pytest([*words, *(tests or ["tests"])], end)
     if code is None:
         print("The time was over before all of these tests had run.", flush=True)
