@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import weakref
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import BiasIndexError
@@ -60,7 +62,7 @@ class IndexWatcher:
 
     def stop(self) -> None:
         """Stop watching."""
-        self._stop.set()
+        self._stop.put(None)
 
     def leave(self) -> list[threading.Thread]:
         """Stop watching; return the thread, which may still run."""
@@ -100,9 +102,10 @@ class IndexWatcher:
 
     def _start(self) -> None:
         self._owner = os.getpid()
-        # A new event: a forked copy's lock may be held for ever.
-        self._stop = threading.Event()
-        weakref.finalize(self, self._stop.set).atexit = False
+        # A new one: a forked copy's lock may be held for ever. A queue, because the garbage
+        # collector may find this object in the thread that waits, where an Event would deadlock.
+        self._stop: SimpleQueue[None] = SimpleQueue()
+        weakref.finalize(self, self._stop.put, None).atexit = False
         args = (weakref.ref(self), self._stop)
         self._thread = threading.Thread(target=_watch, args=args, name="guard-index", daemon=True)
         self._thread.start()
@@ -113,10 +116,12 @@ class IndexWatcher:
 _forked = Lock()
 
 
-def _watch(reference: weakref.ref[IndexWatcher], stop: threading.Event) -> None:
-    while not stop.wait(INTERVAL):
+def _watch(reference: weakref.ref[IndexWatcher], stop: SimpleQueue[None]) -> None:
+    while True:
+        with contextlib.suppress(Empty):
+            return stop.get(timeout=INTERVAL)
         watcher = reference()
         if watcher is None:
-            return
+            return None
         watcher.check()
         del watcher  # otherwise the object would never be collected

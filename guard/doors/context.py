@@ -52,10 +52,12 @@ class inside:  # noqa: N801  (used as `with inside():`; a class, for speed: ente
             self._mark = _Mark()
             self._token = _inside.set(self._mark)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         if self._token is None:
             return
         self._mark.alive = False
+        if error is GeneratorExit:
+            return  # a discarded coroutine, perhaps in a garbage collection: see EndsWhenDropped
         # A discarded coroutine is closed in a context that is not its own.
         try:  # noqa: SIM105  (cheaper than suppress; runs for each chunk)
             _inside.reset(self._token)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import litellm
 
+from guard.background import ending
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
 from guard.doors.either import Either, asynchronous, run, sync
@@ -90,7 +93,8 @@ class Door:
         function = getattr(owner, self.function)
         if guarded():
             return function(*args, **kwargs)
-        return run(self._call(sync, self.function, function, session, args, kwargs))
+        with frames_cleared():
+            return run(self._call(sync, self.function, function, session, args, kwargs))
 
     async def acall(
         self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -100,7 +104,8 @@ class Door:
         if guarded():
             return await function(*args, **kwargs)
         name = self.async_function
-        return await self._call(asynchronous, name, function, session, args, kwargs)
+        with frames_cleared():
+            return await self._call(asynchronous, name, function, session, args, kwargs)
 
     async def _call(
         self,
@@ -136,13 +141,19 @@ class Door:
         ``n`` is the number of choices requested. A stream that cannot be guarded is closed. The
         action ``rewrite`` becomes ``terminate``.
         """
-        return run(self._guard(sync, session, response, user, n))
+        body = self._guard(sync, session, response, user, n)
+        del response  # or the traceback of an error would lead to it
+        with frames_cleared():
+            return run(body)
 
     async def aguard(
         self, session: DoorSession, response: object, *, user: str = "", n: int = 1
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
-        return await self._guard(asynchronous, session, response, user, n)
+        body = self._guard(asynchronous, session, response, user, n)
+        del response
+        with frames_cleared():
+            return await body
 
     async def _guard(
         self,
@@ -225,6 +236,19 @@ class Door:
         return self.user(call) if policy.user_context or policy.hold == "association" else ""
 
 
+@contextmanager
+def frames_cleared() -> Iterator[None]:
+    """Clear the local variables of the calls that an error of this block passed through.
+
+    An error reporter logs them, and among them is the answer that the guard withheld.
+    """
+    try:
+        yield
+    except Exception as error:
+        traceback.clear_frames(error.__traceback__)
+        raise
+
+
 def session_of_call(session: DoorSession, call: Arguments) -> DoorSession:
     """Return the session of a call: its decisions carry the call's model and request id."""
     model, request_id = (
@@ -258,16 +282,24 @@ def _session_of_answer(session: DoorSession, response: Any) -> DoorSession:
 @contextmanager
 def _recording(session: DoorSession, whole: Whole, response: object) -> Iterator[None]:
     """Have LiteLLM report and store a whole answer, also if judging it fails."""
-    judged = False
+    dropped_to = ending.opened()
     try:
         yield
-        judged = True
-    finally:
-        if session.deferred is not None:
-            delivered = whole.delivered()
-            stopped = not judged or whole.gate.trail.stopped
-            changed = delivered is not response
-            session.deferred.close(Delivery(delivered, changed=changed, stopped=stopped))
+    except GeneratorExit:  # the coroutine is discarded: see EndsWhenDropped
+        dropped_to.put(partial(_record, session, whole, response, judged=False))
+        raise
+    except BaseException:
+        _record(session, whole, response, judged=False)
+        raise
+    _record(session, whole, response, judged=True)
+
+
+def _record(session: DoorSession, whole: Whole, response: object, *, judged: bool) -> None:
+    if session.deferred is not None:
+        delivered = whole.delivered()
+        stopped = not judged or whole.gate.trail.stopped
+        changed = delivered is not response
+        session.deferred.close(Delivery(delivered, changed=changed, stopped=stopped))
 
 
 def _unwrapped(response: Any) -> Any:

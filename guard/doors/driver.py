@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
+from guard.background import EndsWhenDropped
 from guard.doors.context import inside
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged_error, judged_error, redacted
@@ -30,14 +31,15 @@ def guarded_class(stream: type[GuardedStream], kind: type[Any]) -> Any:
     return type(f"Guarded{kind.__name__}", (stream, kind), {"__doc__": kind.__doc__})
 
 
-class GuardedStream:
+class GuardedStream(EndsWhenDropped):
     """A LiteLLM stream with a gate in front of it; mixed into the class of that stream.
 
     It ends with StopIteration once the provider has ended or the guard has stopped it; the
     provider is never pulled from after that. It raises the provider's error after the text that
     may still go out; :class:`~guard.errors.BiasFound` and DetectorError under the action
     ``raise``; UsageError on output that is not text. However reading ends (also by ``close``, by
-    a break and collection, an exception or a cancellation), the provider's connection is closed.
+    an exception or a cancellation, or because the stream is dropped), the provider's connection is
+    closed; that of a dropped stream by another thread.
     ``guard`` is the trail.
 
     Under the action ``rewrite`` the provider is closed and reported as at any stop. Once the
@@ -78,10 +80,11 @@ class GuardedStream:
         self._error: Exception | None = None
         # Some upstreams connect at the first pull (see `_begin`). Found early, because an
         # interrupted upstream may hold no reference to its connection any more.
-        self._connections = closing.connections(upstream)
+        self._connections = closing.take_over(upstream)
         self._loop: asyncio.AbstractEventLoop | None = None
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
+        self._watch_for_drop()
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._passed_on:
@@ -93,7 +96,7 @@ class GuardedStream:
     def _begin(self) -> None:
         """Note the first chunk; some upstreams have no connection before it."""
         self._on(Event.FIRST_CHUNK)
-        self._connections = closing.connections(self._upstream)
+        self._connections = closing.take_over(self._upstream)
 
     def _read(self, chunk: Any) -> Any:
         """Return the gate's chunk for a chunk of the provider."""
@@ -178,6 +181,9 @@ class GuardedStream:
                     if self._release_ahead():
                         break
                 await self._advance(asynchronous)
+        except GeneratorExit:  # the reading coroutine is discarded: nothing may be awaited
+            self._hand_over()
+            raise
         except BaseException:
             await self.aclose()
             raise
@@ -205,10 +211,12 @@ class GuardedStream:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def __del__(self) -> None:
-        if "_loop" in self.__dict__:  # the constructor completed
-            with contextlib.suppress(Exception):
-                self.close()
+    def _has_ended(self) -> bool:
+        deferred = self._session.deferred
+        return self._state.closed and self._end_recorded and (deferred is None or deferred.closed)
+
+    def _end_dropped(self) -> None:
+        self.close()
 
     # Shared by the sync and the async driver.
 
@@ -255,7 +263,7 @@ class GuardedStream:
         if self._asker is not None:
             self.may_ask(self._asker)
         self._upstream = stream
-        self._connections = closing.connections(stream)
+        self._connections = closing.take_over(stream)
         self._on(Event.RESUMED)
 
     def _pull(self) -> None:

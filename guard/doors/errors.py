@@ -29,8 +29,9 @@ _RUN = 8
 _LEAST = 3
 # An error that references more objects than this is assumed to quote.
 _MOST = 10_000
-# An error with more characters than this is not judged: it loses its message.
-_MOST_TEXT = 20_000
+# An error with a longer text, or with more to judge once it is split (five ways, about four times
+# the text), is not judged: it loses its message.
+_MOST_TEXT, _MOST_SPLIT = 20_000, 80_000
 _DEPTH = 3  # levels of nested errors that are kept without their quotations
 # Separators between an error's own words and an answer that it quotes: quotes at the edge of a
 # word, brackets, line ends, punctuation. Those that are common in prose are split at separately,
@@ -94,7 +95,9 @@ async def _judged(either: Either, error: Exception, session: DoorSession) -> Exc
     if gate is not None:
         await either(session.judge_pending, session.ajudge_pending, gate)
         session.ended(gate.trail, "completed")
-    if gate is None or any(decision.action not in ("pass", "flag") for decision in gate.trail):
+    if gate is None:
+        return _silent(error, why="it is too long, or cannot be read, to be judged")
+    if any(decision.action not in ("pass", "flag") for decision in gate.trail):
         return _silent(error)
     return error
 
@@ -118,7 +121,7 @@ def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
                 if part and part not in lines and not is_name(part):
                     lines[part] = None
                     length += len(part)
-            if length > _MOST_TEXT:
+            if length > _MOST_SPLIT:
                 return None
     except Exception:  # an unreadable error cannot be judged
         return None
@@ -266,17 +269,17 @@ def _copied(error: Exception) -> Exception:
 
 
 def _silent(
-    error: Exception, quotation: _Quotation | None = None, depth: int = _DEPTH
+    error: Exception,
+    quotation: _Quotation | None = None,
+    depth: int = _DEPTH,
+    why: str = "it quotes text that the guard withheld",
 ) -> Exception:
     """Return an error of the same class without its message, or without its quotations.
 
     Without a ``quotation`` every text may quote: only names and numbers are left.
     """
     failed = "The call" if quotation is None else "The provider's stream"
-    sentence = (
-        f"{failed} failed with {type(error).__name__}; the message is left out, as it quotes text"
-        " that the guard withheld."
-    )
+    sentence = f"{failed} failed with {type(error).__name__}; the message is left out, as {why}."
 
     def silent(value: Any) -> object:
         if not _quotes(value, quotation):
@@ -285,7 +288,7 @@ def _silent(
             masked = value if quotation is None else quotation.masked(value)
             return sentence if masked == value else masked
         if isinstance(value, Exception) and depth:
-            return _silent(value, quotation, depth - 1)
+            return _silent(value, quotation, depth - 1, why)
         if isinstance(value, httpx.Response):
             return httpx.Response(value.status_code, request=getattr(value, "_request", None))
         return None

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
+from guard.background import EndsWhenDropped
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.rewrite import cannot_rewrite
-from guard.doors.session import Clock, DoorSession
+from guard.doors.session import Clock, DoorSession, Outcome
 from guard.errors import UsageError
 from guard.gate import Codec, Part
 from guard.verdict import Channel, GuardTrail
@@ -56,7 +51,7 @@ class TextCodec(Codec[str]):
         return message
 
 
-class _TextStream:
+class _TextStream(EndsWhenDropped):
     """What a stream of plain text does next, sync or async."""
 
     _close = "close"  # the source's method
@@ -72,6 +67,43 @@ class _TextStream:
         self._ended = False  # whether the source has
         self._error: Exception | None = None  # the source's
         self._to_judge = False  # whether text was pushed that is not judged yet
+        self._out: deque[str] = deque()  # released
+        self._reading = self._is_over = False
+
+    async def _refill(self, either: Either) -> bool:
+        """Have the next released text in ``_out``; return whether there is any before the end."""
+        if self._is_over:
+            return False
+        if self._reading:
+            raise RuntimeError("This stream is being read already; read it in one place.")
+        self._reading = True
+        try:
+            while not self._out and (texts := await self._next(either)) is not None:
+                self._out.extend(texts)
+        except GeneratorExit:  # the reading coroutine is discarded: nothing may be awaited
+            self._hand_over()
+            raise
+        except BaseException as error:
+            self._over("failed" if isinstance(error, Exception) else "left")
+            await self._shut(either)
+            raise
+        finally:
+            self._reading = False
+        if self._out:
+            return True
+        self._over("completed")
+        await self._shut(either)
+        return False
+
+    def _has_ended(self) -> bool:
+        return self._is_over
+
+    def _over(self, outcome: Outcome) -> None:
+        """Have the end recorded, once; nothing more goes out."""
+        self._out.clear()
+        if not self._is_over:
+            self._is_over = True
+            self._session.ended(self.guard, outcome)
 
     async def _next(self, either: Either) -> list[str] | None:
         """Return the next texts to release; None at the end. Raises the error that ends it."""
@@ -118,33 +150,30 @@ class _TextStream:
 class TextStream(_TextStream):
     """Released text of a source of strings; ``guard`` is the trail so far.
 
-    The source is closed as soon as the guard stops it, it fails, or this stream is closed. Its
-    error is raised after the text that may still go out, without its message if that is found
-    biased.
+    The source is closed as soon as the guard stops it, it fails, or this stream is closed or
+    dropped; of a dropped stream by another thread. Its error is raised after the text that may
+    still go out, without its message if that is found biased.
     """
 
     def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
         super().__init__(iter(texts), session)
-        self._released = self._run()
+        self._watch_for_drop()
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        return next(self._released)
+        if not self._out and not run(self._refill(sync)):
+            raise StopIteration
+        return self._out.popleft()
 
     def close(self) -> None:
         """Stop reading and close the source; safe to call again."""
-        self._released.close()
+        self._over("left")
         run(self._shut(sync))
 
-    def _run(self) -> Generator[str, None, None]:
-        with self._session.recording(self.guard):
-            try:
-                while (texts := run(self._next(sync))) is not None:
-                    yield from texts
-            finally:
-                run(self._shut(sync))
+    def _end_dropped(self) -> None:
+        self.close()
 
 
 class AsyncTextStream(_TextStream):
@@ -154,24 +183,30 @@ class AsyncTextStream(_TextStream):
 
     def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
         super().__init__(aiter(texts), session)
-        self._released = self._run()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch_for_drop()
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
 
     async def __anext__(self) -> str:
-        return await anext(self._released)
+        if not self._out:
+            self._loop = asyncio.get_running_loop()
+            if not await self._refill(asynchronous):
+                raise StopAsyncIteration
+        return self._out.popleft()
 
     async def aclose(self) -> None:
         """Stop reading and close the source; safe to call again."""
-        await self._released.aclose()
+        self._over("left")
         await self._shut(asynchronous)
 
-    async def _run(self) -> AsyncGenerator[str, None]:
-        with self._session.recording(self.guard):
+    def _end_dropped(self) -> None:
+        self._over("left")
+        # Only the loop that reads the source can close it; without that, Python does what it can.
+        if self._loop is not None and not self._loop.is_closed():
+            closing = self._shut(asynchronous)
             try:
-                while (texts := await self._next(asynchronous)) is not None:
-                    for text in texts:
-                        yield text
-            finally:
-                await self._shut(asynchronous)
+                asyncio.run_coroutine_threadsafe(closing, self._loop)
+            except RuntimeError:  # closed since
+                closing.close()

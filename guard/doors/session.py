@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from guard.background import ending
 from guard.detect.serving import Judge
 from guard.gate import Codec, Job, ResponseGate
 from guard.policy import Policy
@@ -116,12 +118,13 @@ class DoorSession:
     @contextmanager
     def recording(self, trail: GuardTrail) -> Iterator[None]:
         """Take the end of the block for that of the response."""
-        outcome: Outcome = "left"
+        dropped_to = ending.opened()
         try:
             yield
-            outcome = "completed"
-        except Exception:
-            outcome = "failed"
+        except GeneratorExit:  # the coroutine is discarded: see EndsWhenDropped
+            dropped_to.put(partial(self.ended, trail, "left"))
             raise
-        finally:
-            self.ended(trail, outcome)
+        except BaseException as error:
+            self.ended(trail, "failed" if isinstance(error, Exception) else "left")
+            raise
+        self.ended(trail, "completed")

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
+from guard.background import call_soon
 from guard.verdict import Decision, GuardTrail
-from guard.watch.background import call_soon
 from guard.watch.events import bounded, summary_of, verdict_label
 
 if TYPE_CHECKING:

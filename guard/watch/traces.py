@@ -23,10 +23,10 @@ from opentelemetry.trace import (
 )
 
 import guard
+from guard.background import call_soon
 from guard.forks import Lock
 from guard.verdict import Decision, GuardTrail
 from guard.watch import conventions as names
-from guard.watch.background import call_soon
 from guard.watch.events import bounded, summary_of, verdict_label
 
 if TYPE_CHECKING:

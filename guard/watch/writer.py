@@ -20,8 +20,8 @@ from contextlib import suppress
 
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 
+from guard.background import Worker
 from guard.forks import Lock
-from guard.watch.background import Worker
 from guard.watch.events import (
     Decided,
     Ended,

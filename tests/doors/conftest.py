@@ -39,9 +39,9 @@ def loop() -> Iterator[None]:
     loop.close()
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def reported() -> None:
-    """Have LiteLLM report what an earlier module left to be reported: the next loop would do it."""
+    """Have LiteLLM report what an earlier test left to be reported: the next loop would do it."""
 
     async def flush() -> None:
         await GLOBAL_LOGGING_WORKER.flush()

@@ -274,3 +274,30 @@ def test_escaped_text_in_an_error_is_judged_decoded(hidden: str) -> None:
 def test_an_error_that_quotes_nothing_keeps_its_message(message: str) -> None:
     error = litellm.BadRequestError(message, "x", "openai")
     assert judged_error(error, Guard().session()) is error
+
+
+def traced(lines: int) -> RuntimeError:
+    """Return an error that quotes a traceback of so many harmless lines."""
+    return RuntimeError(
+        "".join(
+            f'  File "/srv/app/module_{n}.py", line {n}, in step_{n}\n    return self.go({n})\n'
+            for n in range(lines)
+        )
+    )
+
+
+def test_a_long_harmless_error_keeps_its_message() -> None:
+    error = traced(100)
+    assert len(str(error)) > 6773
+    session = r.session(Policy(), Scripted())
+    assert judged_error(error, session) is error
+    error.args = (f"{error}. So they say: BIAS is here. ",)
+    assert "quotes text that the guard withheld" in str(judged_error(error, session))
+
+
+def test_one_too_long_to_judge_says_so() -> None:
+    error = judged_error(traced(2000), r.session(Policy(), Scripted()))
+    assert str(error) == (
+        "The call failed with RuntimeError; the message is left out, as it is too long, or cannot "
+        "be read, to be judged."
+    )

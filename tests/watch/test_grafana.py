@@ -18,9 +18,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
-from guard import Guard
+from guard import Guard, background
 from guard.policy import Policy
-from guard.watch import background
 from tests.scripted import Scripted, failing
 from tests.watch.conftest import Server
 from tests.watch.test_metrics import parsed

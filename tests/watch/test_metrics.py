@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from guard import Guard
+from guard import Guard, background
 from guard.errors import ConfigError
 from guard.policy import Policy
 from guard.verdict import GuardTrail, Window
-from guard.watch import background, writer
+from guard.watch import writer
 from guard.watch.metrics import MOST_MODELS, NONE, OTHER
 from tests.scripted import Scripted, failing
 
@@ -249,7 +249,7 @@ print(generate_latest(registry).decode())
 
 def test_a_fork_counts_on() -> None:
     code = """
-from guard.watch import background
+from guard import background
 from prometheus_client import REGISTRY
 for _ in range(3): list(guard.stream(['Of the parent.']))
 pid = os.fork()

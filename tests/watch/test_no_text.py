@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry, generate_latest
 
+from guard import background
 from guard.errors import GuardError
 from guard.policy import Policy
-from guard.watch import background
 from tests.provider import Provider, Script, serving
 from tests.watch.conftest import Server
 from tests.watch.reading import guard_with

@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from guard import Guard
+from guard import Guard, background
 from guard.policy import Policy
-from guard.watch import background, traces
 from guard.watch import conventions as names
+from guard.watch import traces
 from tests.provider import Provider, Script, serving
 from tests.scripted import Scripted, failing
 

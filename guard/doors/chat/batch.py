@@ -71,4 +71,4 @@ def _guarded(session: DoorSession, answer: Any, user: str, n: int) -> Any:
     try:
         return DOOR.guard(session, answer, user=user, n=n)
     except GuardError as error:
-        return error
+        return error.with_traceback(None)  # which leads to the answer

@@ -21,7 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import anyio
 import httpx
 
-from guard.doors.litellm.compat import LINKS, STREAM_LINKS
+from guard.doors.litellm.compat import (
+    LINKS,
+    STREAM_LINKS,
+    CustomStreamWrapper,
+    end_finaliser,
+)
 
 # Upper bound of the objects under a stream, above that of any stream of LiteLLM.
 _MOST = 64
@@ -83,6 +88,15 @@ def local(stream: object, name: str) -> Any:
 def connections(stream: object) -> list[httpx.Response]:
     """Return the HTTP responses under ``stream`` that are still open."""
     return [x for x in _under(stream) if isinstance(x, httpx.Response) and not x.is_closed]
+
+
+def take_over(stream: object) -> list[httpx.Response]:
+    """Return the same, of a stream that guard closes; LiteLLM's finalisers under it do nothing."""
+    found = _under(stream)
+    for one in found:
+        if isinstance(one, CustomStreamWrapper):
+            end_finaliser(one)
+    return [x for x in found if isinstance(x, httpx.Response) and not x.is_closed]
 
 
 def close(

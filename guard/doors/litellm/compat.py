@@ -15,6 +15,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
+from weakref import ref
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -276,6 +277,23 @@ def hidden_params(answer: Any) -> Any:
 def set_hidden_params(answer: Any, noted: Any) -> None:
     """Set LiteLLM's hidden parameters of an answer, chunk or stream."""
     answer._hidden_params = noted
+
+
+def end_finaliser(stream: CustomStreamWrapper) -> None:
+    """Have the finaliser of a chat stream do nothing: it sets context variables.
+
+    It calls a method, which it tells apart from other callers by ``guarded``.
+    """
+    restore = getattr(type(stream), "_restore_consumer_correlation_context", None)
+    if restore is None or "_restore_consumer_correlation_context" in stream.__dict__:
+        return
+    reference = ref(stream)  # a cycle would keep the stream until the next garbage collection
+
+    def restored(*, guarded: bool = False) -> None:
+        if not guarded and (alive := reference()) is not None:
+            restore(alive)
+
+    stream.__dict__["_restore_consumer_correlation_context"] = restored
 
 
 def reports_late(logging: Any) -> bool:

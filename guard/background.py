@@ -1,8 +1,6 @@
 """Threads that work through a queue, so that no stream waits for what is recorded of it.
 
-The garbage collector may close a stream in any thread, even while that thread holds a lock of the
-Prometheus client, of OpenTelemetry or of a database driver. Such locks cannot be taken twice, so
-the end of a response only queues what has to be done.
+What the garbage collector finds is ended here, too: see :class:`EndsWhenDropped`.
 """
 
 from __future__ import annotations
@@ -15,12 +13,14 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextvars import Context
 from multiprocessing import util
 from typing import Any
 
 from guard.forks import LONGEST_WAIT, Lock
 
 _CLOSE_S = 5.0  # how long the exit of the process waits for queued calls
+_END_S = 1.0  # and for the end of dropped streams
 
 _log = logging.getLogger("guard")
 
@@ -81,11 +81,15 @@ class Worker(ABC):
             if self._thread is None:
                 # atexit runs last in, first out: before the shutdown of exporters that
                 # OpenTelemetry registered earlier. Children of multiprocessing skip atexit.
-                atexit.register(self.at_exit)
-                util.Finalize(None, self.at_exit, exitpriority=10)
+                atexit.register(self._leave)
+                util.Finalize(None, self._leave, exitpriority=10)
                 thread = threading.Thread(target=self.run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
+
+    def _leave(self) -> None:
+        ending.flush(_END_S)  # what ends by it can still be recorded
+        self.at_exit()
 
     def before_fork(self) -> None:
         """Wait for the work in hand, at most ``fork_wait_s`` seconds.
@@ -106,8 +110,21 @@ class Worker(ABC):
         self.reset()
 
 
-class _Calls(Worker):
+class Calls(Worker):
+    """Makes the queued calls; logs an error in one by its type, after the words ``lost``."""
+
+    def __init__(self, name: str, lost: str) -> None:
+        self._lost = lost
+        super().__init__(name)
+
+    def opened(self) -> queue.SimpleQueue[Any]:
+        """Return the queue, whose thread runs."""
+        if self._thread is None:
+            self._start()
+        return self._queue
+
     def run(self) -> None:
+        """Make the queued calls, each in a context of its own."""
         while True:
             call = self._queue.get()
             if isinstance(call, threading.Event):
@@ -115,22 +132,57 @@ class _Calls(Worker):
                 continue
             with self.working:
                 try:
-                    call()
+                    Context().run(call)
                 except Exception as error:
-                    _log.error("a metric or a span was lost: %s", type(error).__name__)
+                    _log.error("%s: %s", self._lost, type(error).__name__)
+            del call  # or the thread would keep it alive while it waits
 
     def close(self) -> None:
+        """Wait for the queued calls."""
         self.flush(_CLOSE_S)
 
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-_calls = _Calls("guard-background")
+_calls = Calls("guard-background", "a metric or a span was lost")
 flush = _calls.flush
+ending = Calls("guard-ending", "a dropped stream did not end cleanly")
 
 
 def call_soon(call: Callable[[], object]) -> None:
     """Queue ``call`` for the background thread; an error in it is logged by its type alone."""
     _calls.enqueue(call)
+
+
+class EndsWhenDropped:
+    """Calls :meth:`_end_dropped` on a thread of guard's own once nothing refers to this object.
+
+    A finaliser may run within any line of any thread: between two lines that hold a lock which
+    cannot be taken twice, or with the context of a stranger's task. LiteLLM's reports set context
+    variables, and CPython 3.10 and 3.11 do not always survive that in a garbage collection. So the
+    finaliser puts the object into a queue (a SimpleQueue allows that anywhere), and does no more.
+    """
+
+    _dropped_to: queue.SimpleQueue[Any] | None = None
+
+    def _watch_for_drop(self) -> None:
+        # This process's queue: a forked child must not end what its parent reads.
+        self._dropped_to = ending.opened()
+
+    def _hand_over(self) -> None:
+        """Have this object ended soon: its reader may be a coroutine that is being discarded."""
+        if self._dropped_to is not None:
+            self._dropped_to.put(self._end_dropped)
+
+    def _has_ended(self) -> bool:
+        """Return whether nothing is left to end; takes no lock."""
+        raise NotImplementedError
+
+    def _end_dropped(self) -> None:
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        if self._dropped_to is not None and not self._has_ended():
+            self._hand_over()
 
 
 def _of_all(method: Callable[[Worker], None]) -> Callable[[], None]:
