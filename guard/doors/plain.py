@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
+from types import AsyncGeneratorType
 from typing import Any
 
 from guard.background import EndsWhenDropped
@@ -201,12 +204,20 @@ class AsyncTextStream(_TextStream):
         self._over("left")
         await self._shut(asynchronous)
 
+    def _hand_over(self) -> None:
+        if isinstance(self._source, AsyncGeneratorType) and self._dropped_to is not None:
+            # Python closes it on its loop once nothing refers to it: so it is not handed over.
+            self._is_over = True
+            self._dropped_to.put(partial(self._session.ended, self.guard, "left"))
+        else:
+            super()._hand_over()
+
     def _end_dropped(self) -> None:
         self._over("left")
         # Only the loop that reads the source can close it; without that, Python does what it can.
-        if self._loop is not None and not self._loop.is_closed():
-            closing = self._shut(asynchronous)
-            try:
-                asyncio.run_coroutine_threadsafe(closing, self._loop)
-            except RuntimeError:  # closed since
-                closing.close()
+        if (loop := self._loop) is not None and loop.is_running():
+            with contextlib.suppress(RuntimeError):  # closed since
+                loop.call_soon_threadsafe(self._close_on, loop)
+
+    def _close_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._closing = loop.create_task(self._shut(asynchronous))  # a loop holds its tasks weakly

@@ -92,6 +92,7 @@ class DoorSession:
 
     def judge_pending(self, gate: ResponseGate[Any]) -> None:
         """Judge the pending windows of ``gate``."""
+        self._record_overflows(gate)
         while jobs := gate.pending():
             verdicts = self.judge.judge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
@@ -99,10 +100,17 @@ class DoorSession:
 
     async def ajudge_pending(self, gate: ResponseGate[Any]) -> None:
         """Do the same as :meth:`judge_pending` without blocking the event loop."""
+        self._record_overflows(gate)
         while jobs := gate.pending():
             verdicts = await self.judge.ajudge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
                 self.resolve(gate, job, verdict)
+
+    def _record_overflows(self, gate: ResponseGate[Any]) -> None:
+        while gate.overflows:
+            decision = gate.overflows.popleft()
+            if self.recorder is not None:
+                self.recorder.decided(self, gate.trail, decision, "")
 
     def resolve(self, gate: ResponseGate[Any], job: Job, verdict: Verdict) -> None:
         """Have ``gate`` take the verdict on ``job``, and the recorder what was decided on it."""

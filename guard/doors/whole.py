@@ -41,6 +41,10 @@ class ChoiceTextCodec(Codec[ChoiceText]):
         """Return the choice."""
         return [chunk.choice]
 
+    def calls(self, chunk: ChoiceText) -> list[Channel]:
+        """Return the channels of the choice's tool calls."""
+        return [part.channel for part in chunk.texts if part.channel.kind == "tool"]
+
     def finished(self, chunk: ChoiceText) -> list[int]:
         """Return the choice: it is complete."""
         return [chunk.choice]

@@ -28,8 +28,8 @@ def by_channel(parts: Iterable[tuple[Channel, str]]) -> dict[Channel, str]:
 class Codec(Protocol[C]):
     """Reads and rewrites one door's chunks; never changes a chunk in place.
 
-    Codecs derive from it. The defaults of ``only_text``, ``closed`` and ``continued`` are always
-    correct; a codec that knows more overrides them.
+    Codecs derive from it. The defaults of ``only_text``, ``closed``, ``calls`` and ``continued``
+    are correct for a codec without tool channels; one that knows more overrides them.
     """
 
     def only_text(self, chunk: C, channel: Channel) -> str:
@@ -60,6 +60,14 @@ class Codec(Protocol[C]):
         """Return the channels that end with this chunk while their choice may continue."""
         return []
 
+    def calls(self, chunk: C) -> list[Channel]:
+        """Return the channels of the tool calls of which the chunk carries anything.
+
+        That is also a name or an id: a call goes out whole or not at all. A codec with tool
+        channels implements it.
+        """
+        return []
+
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel that this one continues for a reader; None if it stands alone."""
         return None
@@ -70,7 +78,7 @@ class Codec(Protocol[C]):
         """Return a copy with this choice alone, its channels' texts replaced by ``texts``.
 
         ``ends`` means that the choice was terminated inside this chunk: the copy has no finish
-        reason. Returns None if nothing is left to send.
+        reason, and no tool call without text in ``texts``. Returns None if nothing is left to send.
         """
         ...
 

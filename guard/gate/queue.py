@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -93,6 +94,7 @@ class _Held(Generic[C]):
     chunk: C
     pieces: dict[int, list[_Piece]]
     whole: bool  # whether the chunk itself may still go out, not only copies of its choices
+    calls: tuple[Channel, ...] = ()  # the tool calls of which it carries anything
 
     def texts(self, choice: int) -> dict[Channel, str]:
         return by_channel((piece.channel, piece.result) for piece in self.pieces[choice])
@@ -102,7 +104,8 @@ class ChunkQueue(Generic[C]):
     """First in, first out within a choice; choices do not wait for each other.
 
     A chunk leaves as the provider's own object if all of its choices are resolved at once and
-    unchanged. Otherwise each choice leaves as a copy, as soon as it can.
+    unchanged. Otherwise each choice leaves as a copy, as soon as it can. A chunk with a part of a
+    tool call waits until ``complete`` is called for it.
     """
 
     def __init__(self, codec: Codec[C]) -> None:
@@ -114,11 +117,17 @@ class ChunkQueue(Generic[C]):
         self._open: dict[Channel, deque[_Piece | _Run[C]]] = {}
         self._run: _Run[C] | None = None  # the last entry, if the next chunk may join it
         self._ended: set[int] = set()
+        self._incomplete: set[Channel] = set()  # tool calls
         #: Whether anything may have become ready since the last ``ready``.
         self.moved = False
 
-    def push(self, chunk: C, choices: list[int], parts: list[Part]) -> None:
-        """Hold ``chunk``; drop its text for choices that have ended."""
+    def push(
+        self, chunk: C, choices: list[int], parts: list[Part], calls: Iterable[Channel] = ()
+    ) -> None:
+        """Hold ``chunk``; drop its text for choices that have ended.
+
+        ``calls`` are the tool calls of which it carries anything.
+        """
         self._count += 1
         self._run = None
         if not choices:
@@ -131,7 +140,10 @@ class ChunkQueue(Generic[C]):
                 piece = _Piece(channel, text)
                 pieces[channel.choice].append(piece)
                 self._open.setdefault(channel, deque()).append(piece)
-        held = _Held(self._count, chunk, pieces, whole=len(pieces) == len(choices))
+        open_calls = tuple(call for call in calls if call.choice in pieces)
+        self._incomplete.update(open_calls)
+        whole = len(pieces) == len(choices)
+        held = _Held(self._count, chunk, pieces, whole=whole, calls=open_calls)
         for choice, own in pieces.items():
             self.moved = self.moved or not own
             self._lines.setdefault(choice, deque()).append(held)
@@ -147,6 +159,11 @@ class ChunkQueue(Generic[C]):
         run.chunks.append(chunk)
         run.texts.append(text)
         run.open += len(text)
+
+    def complete(self, call: Channel) -> None:
+        """Let a tool call go out, as far as its text is resolved: nothing of it is missing."""
+        self.moved = True
+        self._incomplete.discard(call)
 
     def apply(self, channel: Channel, edits: list[TextEdit]) -> None:
         """Apply edits to the next characters of ``channel``."""
@@ -186,7 +203,8 @@ class ChunkQueue(Generic[C]):
                 texts: dict[Channel, str] = {}
                 for piece in held.pieces.pop(choice):
                     if whole:  # nothing goes out after the first unresolved passage
-                        texts[piece.channel] = texts.get(piece.channel, "") + piece.result
+                        out_of = "" if piece.channel in self._incomplete else piece.result
+                        texts[piece.channel] = texts.get(piece.channel, "") + out_of
                         whole = piece.resolved == len(piece.text)
                 if any(texts.values()):
                     cut = self._codec.cut(held.chunk, choice, texts, ends=True)
@@ -210,7 +228,7 @@ class ChunkQueue(Generic[C]):
                     if first.chunks:
                         break
                     self._close(first)
-                elif all(p.resolved == len(p.text) for p in first.pieces[choice]):
+                elif self._is_ready(first, choice):
                     free.setdefault(first.number, (first, []))[1].append(choice)
                 else:
                     break
@@ -224,6 +242,11 @@ class ChunkQueue(Generic[C]):
         if len(out) > 1:
             out.sort(key=_number)
         return [chunk for _, chunk in out]
+
+    def _is_ready(self, held: _Held[C], choice: int) -> bool:
+        if any(p.resolved < len(p.text) for p in held.pieces[choice]):
+            return False
+        return not any(c.choice == choice and c in self._incomplete for c in held.calls)
 
     def _split(self, run: _Run[C]) -> None:
         """Replace ``run``, the first open entry of its channel, by its single chunks."""

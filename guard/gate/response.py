@@ -14,8 +14,8 @@ from guard.gate.flow import View
 from guard.gate.gate import Gate
 from guard.gate.queue import ChunkQueue
 from guard.gate.turns import Turns
-from guard.policy import Policy
-from guard.verdict import Channel, Decision, GuardTrail, Verdict, Window
+from guard.policy import Policy, unjudged_verdict
+from guard.verdict import Action, Channel, Decision, GuardTrail, Span, Verdict, Window
 
 C = TypeVar("C")
 Sink = Callable[[Decision], None]
@@ -85,6 +85,12 @@ class ResponseGate(Generic[C]):
         self._turns: dict[int, Turns] = {}  # by choice
         self._ended: dict[int, bool] = dict.fromkeys(range(n), False)  # by the guard
         self._over: set[int] = set()  # choices that the provider or the guard has ended
+        # Tool calls that did not go out yet, and whether their last argument has come. In the mode
+        # that only watches nothing is held.
+        self._calls: dict[Channel, bool] = {}
+        self._holds_calls = policy.hold != "none"
+        self.overflows: deque[Decision] = deque()
+        """Decisions on calls that are too long to be held, for the driver to have recorded."""
         self._jobs: deque[Job] = deque()  # in the order of the text within a choice
         self._asked: deque[Job] = deque()  # returned by ``pending`` and not resolved yet
         self._flows = policy.hold != "sentence"
@@ -126,7 +132,11 @@ class ResponseGate(Generic[C]):
         choices, parts = self._codec.choices(chunk), self._codec.parts(chunk)
         for choice in choices:
             self._ended.setdefault(choice, False)
-        self._queue.push(chunk, choices, parts)
+        calls = self._codec.calls(chunk) if self._holds_calls else ()
+        for call in calls:
+            if not self._ended[call.choice]:
+                self._calls[call] = False
+        self._queue.push(chunk, choices, parts, calls)
         closed = frozenset(self._codec.closed(chunk))
         last = {channel: at for at, (channel, _) in enumerate(parts)} if closed else {}
         for at, (channel, text) in enumerate(parts):
@@ -141,6 +151,8 @@ class ResponseGate(Generic[C]):
         for choice in self._codec.finished(chunk):
             self._over.add(choice)
             self._finish_choice(choice)
+        if self._calls:
+            self._end_calls(lambda call: call in closed or call.choice in self._over)
         if len(parts) == 1:
             channel = parts[0].channel
             if channel == (channel.choice, "content", 0) and not self._ended[channel.choice]:
@@ -153,6 +165,7 @@ class ResponseGate(Generic[C]):
         self._steady = None
         for choice in self._turns:
             self._finish_choice(choice)
+        self._end_calls(lambda call: True)
 
     def pending(self) -> list[Job]:
         """Return the windows to judge now, oldest first; none once the response is stopped.
@@ -184,6 +197,8 @@ class ResponseGate(Generic[C]):
         decision = self._stamp(gate.resolve(verdict, rewrites=rewrites))
         self._queue.apply(job.channel, gate.take_edits())
         self.trail.decisions.append(decision)
+        if self._calls:
+            self._end_calls()
         if decision.action == "rewrite":
             self._interrupt(choice)
         elif gate.stopped:
@@ -207,7 +222,7 @@ class ResponseGate(Generic[C]):
     @property
     def waiting(self) -> bool:
         """Whether there may be windows to judge."""
-        return bool(self._jobs)
+        return bool(self._jobs or self.overflows)
 
     def emit(self) -> list[C]:
         """Return what may go out now, in order."""
@@ -228,6 +243,9 @@ class ResponseGate(Generic[C]):
         gate = self._gates.get(channel)
         if gate is None:
             gate = self._gates[channel] = self._gate(channel)
+        if channel.kind == "tool" and gate.fed + len(text) > self._policy.max_tool_chars:
+            self._refuse(gate, len(text))
+            return
         done = 0
         for at, late in turns.add_text(gate, text):
             if at > done:
@@ -238,6 +256,35 @@ class ResponseGate(Generic[C]):
             self._collect(late)
         gate.feed(text[done:])
         self._collect(gate)
+
+    def _end_calls(self, ended: Callable[[Channel], bool] = lambda call: False) -> None:
+        """Release the calls whose last argument has come, of which ``ended`` tells, and is judged.
+
+        A call whose text is cut short by a stop stays incomplete.
+        """
+        for call, known in list(self._calls.items()):
+            if self._ended[call.choice]:
+                del self._calls[call]
+            elif known or ended(call):
+                self._calls[call] = True
+                gate = self._gates.get(call)
+                if gate is None or (gate.is_drained and not gate.stopped):
+                    self._queue.complete(call)
+                    del self._calls[call]
+
+    def _refuse(self, gate: Gate, length: int) -> None:
+        """Stop the choice of a tool call that is too long to be held."""
+        policy, channel = self._policy, gate.channel
+        raises = policy.actions.get(channel.kind, policy.action) == "raise"
+        verdict = unjudged_verdict("overload", detector="", index_version=None, elapsed_ms=0.0)
+        action: Action = "raise" if raises else "terminate"
+        span = Span(gate.fed, gate.fed + length)
+        decision = self._stamp(Decision(action, verdict, channel, span))
+        self.trail.decisions.append(decision)
+        self.overflows.append(decision)
+        self._stop(channel.choice, decision)
+        for sink in self._sinks:
+            sink(decision)
 
     def _finish_choice(self, choice: int) -> None:
         if choice in self._turns and not self._ended[choice]:

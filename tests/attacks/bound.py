@@ -31,6 +31,8 @@ def free(plant: Plant, key: Key, pieces: Iterable[tuple[Key, str]], policy: Poli
 
     ``pieces`` are what all channels said, in order; the phrase is in the channel ``key``.
     """
+    if key[1] == "tool":
+        return ""  # a call goes out whole or not at all
     mine = [(k, text) for k, text in pieces if k[0] == key[0]]
     said = decoded("".join(text for k, text in mine if k == key))
     at = said.index(plant.phrase)
@@ -40,9 +42,9 @@ def free(plant: Plant, key: Key, pieces: Iterable[tuple[Key, str]], policy: Poli
     long = (end.end() if end else len(said)) - begins[-1] >= roomy(
         policy.max_segment_chars, policy.overlap
     )
-    # Where forced cuts fall, and which character an escape that has begun stands for, is not
-    # told here: then the bound counts once, from the sentence before on.
-    exact = not long and key[1] != "tool"
+    # Where forced cuts fall is not told here: then the bound counts once, from the sentence before
+    # on.
+    exact = not long
     # A line break may be none between sentences, until a few characters behind it are known.
     outs = [_forced(plant, key, mine, b, policy.max_segment_chars, exact) for b in begins[-2:]]
     lost = "" if plant.lead in said[begins[-1] : at] else plant.lead  # by LiteLLM, to another text

@@ -187,12 +187,14 @@ def _ordered(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list
 
 
 def _disorder(case: Case, texts: dict[Key, str], said: dict[Key, str]) -> list[Found]:
+    fails = case.streamed and case.answer.ending != "whole"
     for key, text in texts.items():
         alike = ["", *(said[k] for k in said if k[:2] == key[:2])]
+        if key[1] == "tool" and text not in alike and not fails:
+            return [Found("order", f"{key}: a part {text!r} of the call {alike[1:]!r}")]
         if not any(_follows(text, one) for one in alike):
             return [Found("order", f"{key}: {text!r} of {alike[1:]!r}")]
-    ended = case.streamed and case.answer.ending != "whole"
-    if case.policy["scope"] == "response" or case.policy["action"] == "raise" or ended:
+    if case.policy["scope"] == "response" or case.policy["action"] == "raise" or fails:
         return []
     biased = {p.choice for p in case.answer.plants}
     out, wanted = (
@@ -207,8 +209,6 @@ def _follows(text: str, said: str) -> bool:
     """Whether ``text`` is ``said`` from its beginning, cut or with passages replaced."""
     for end in (_POLICY.message, _POLICY.failure_message):
         text = text.removesuffix(end)
-    if not said.startswith(text):
-        text = text.removesuffix("{")  # breaks a cut call
     at = 0
     for piece in text.split(_POLICY.replacement):
         place = said.find(piece, at)

@@ -47,9 +47,9 @@ class TestFree:
         assert out((SAID, first), much, (SAID, second), little, (SAID, TAIL)) == first
         assert out((SAID, first), much, (SAID, second), much, (SAID, TAIL)) == HEAD
 
-    def test_a_call_is_judged_where_its_block_ends(self) -> None:
-        said = ((CALL, HEAD), (CALL, PARTED), (CALL, TAIL))
-        assert out(*said, key=CALL) == HEAD
+    def test_nothing_of_a_call(self) -> None:
+        said = ((CALL, HEAD), (CALL, PARTED), (THOUGHT, "x" * 2 * LIMIT), (CALL, TAIL))
+        assert out(*said, key=CALL) == ""
 
     def test_a_sentence_that_litellm_moved_to_another_text(self) -> None:
         said = ((SAID, "Fine. so men grelksab are "), (SAID, TAIL))
@@ -59,10 +59,6 @@ class TestFree:
         assert (
             out((SAID, "Fine. Quolab so river fields. men grelksab are "), (SAID, TAIL)) == "Quolab"
         )
-
-    def test_a_line_break_of_a_call_ends_a_sentence(self) -> None:
-        said = ((CALL, r"Fine. Quolab so river.\n men grelksab are "), (CALL, TAIL))
-        assert out(*said, key=CALL) == "Quolab"
 
 
 def test_an_escape_is_read_as_one_character_however_it_is_split() -> None:
@@ -141,7 +137,7 @@ class TestSeen:
 
     @pytest.mark.parametrize(
         ("limit", "kind", "cases"),
-        [(0, "half", (48, 77, 146, 182)), (10_000, "held", (88, 272, 396))],
+        [(0, "half", (48, 146, 182, 199)), (10_000, "held", (88, 272, 396))],
     )
     @pytest.mark.filterwarnings("ignore")
     def test_a_bound_that_is_not_kept(

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import REFUSAL, THINKING, TRANSCRIPT
-from guard.doors.tools import breaking_suffix
+from guard.doors.tools import CallEnds
 from guard.errors import UsageError
 from guard.gate import Part
 from guard.policy import Policy
@@ -210,12 +210,27 @@ def test_a_later_chunk_goes_out_without_fields_that_could_repeat_the_cut_text(pl
     assert sealed.choices[0].delta.content == " More."
 
 
-@given(st.text('{}[]"a1 ,:', max_size=8))
-def test_broken_arguments_never_parse(released: str) -> None:
-    text = released + breaking_suffix(released, complete=False)
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(text)
-    assert breaking_suffix(released, complete=True) in ("", "{")
+FIRST, NEXT = Channel(0, "tool", 0), Channel(0, "tool", 1)
+
+
+@given(st.lists(st.text('{}[]"a1 ,:', max_size=4), max_size=4))
+def test_a_call_ends_before_the_next_if_its_input_is_whole(pieces: list[str]) -> None:
+    ends = CallEnds()
+    assert [ends.before(FIRST, piece) for piece in pieces] == [[]] * len(pieces)
+    try:
+        json.loads("".join(pieces))
+    except json.JSONDecodeError:
+        known: list[Channel] = []
+    else:
+        known = [FIRST]
+    assert ends.before(NEXT, "") == known
+    assert ends.before(Channel(1, "tool", 0), "{}") == []
+
+
+def test_free_text_ends_with_the_next_call() -> None:
+    ends = CallEnds()
+    assert ends.before(FIRST, None) == []
+    assert ends.before(NEXT, None) == [FIRST]
 
 
 # The fast path of the gate: chunks that carry one content text and nothing else.

@@ -33,8 +33,8 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
-from guard.doors.strings import is_data, is_name, members, without_prose, without_text
-from guard.doors.tools import breaking_suffix
+from guard.doors.strings import is_data, is_name, member, members, without_prose, without_text
+from guard.doors.tools import CallEnds
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel
 
@@ -72,7 +72,7 @@ class ChatCodec(Codec[ModelResponseStream]):
     def __init__(self, n: int = 1) -> None:
         self._n = n
         self._read: tuple[ModelResponseStream | None, list[_Choice]] = (None, [])
-        self._sent: dict[Channel, int] = {}  # characters the provider sent, by tool channel
+        self._call_ends = CallEnds()
         self._changed: set[int] = set()  # choices whose text was cut or replaced
         self._repeats = Repeats()
         self._names: tuple[Any, ...] = ()
@@ -84,13 +84,8 @@ class ChatCodec(Codec[ModelResponseStream]):
         """Return the chunk's texts in reading order; raises UsageError if one is not a string."""
         choices = self._choices(chunk)
         if len(choices) == 1:
-            parts = choices[0].parts
-        else:
-            parts = [part for choice in choices for part in choice.parts]
-        for channel, text in parts:
-            if channel.kind == "tool":
-                self._sent[channel] = self._sent.get(channel, 0) + len(text)
-        return parts
+            return choices[0].parts
+        return [part for choice in choices for part in choice.parts]
 
     def only_text(self, chunk: ModelResponseStream, channel: Channel) -> str:
         """Return the content of a chunk with text in ``channel`` only; "" for any other chunk."""
@@ -156,6 +151,18 @@ class ChatCodec(Codec[ModelResponseStream]):
             return []
         return [c.choice for c in self._choices(chunk) if c.ends]
 
+    def calls(self, chunk: ModelResponseStream) -> list[Channel]:
+        """Return the channels of the tool calls in the chunk."""
+        return [call for choice in chunk.choices for call in _calls_of(choice)]
+
+    def closed(self, chunk: ModelResponseStream) -> list[Channel]:
+        """Return the calls that end because the next one of their choice begins."""
+        closed: list[Channel] = []
+        for choice in chunk.choices:
+            for call, arguments in _calls_of(choice).items():
+                closed += self._call_ends.before(call, arguments)
+        return closed
+
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
         # Cached: the gate calls this three times for each chunk.
         if self._read[0] is not chunk:
@@ -193,7 +200,7 @@ class ChatCodec(Codec[ModelResponseStream]):
             return copy
         if before != dict(texts):
             self._changed.add(choice)
-        delta = _rewritten(one.delta, choice, texts)
+        delta = _rewritten(one.delta, choice, texts, ends=ends)
         reason = None if ends else one.finish_reason
         if reason is None and not parts_of(delta, choice) and not _announces(delta):
             return None
@@ -216,51 +223,42 @@ class ChatCodec(Codec[ModelResponseStream]):
     ) -> ModelResponseStream:
         """Return ``chunk`` as it may go out; ``released`` are the chunks emitted before it.
 
-        A choice's last chunk makes cut tool calls unparseable, and carries the role if the choice
-        had no chunk before. After a replacement, fields that could repeat the text are removed.
+        A choice's last chunk carries the role if the choice had no chunk before. After a
+        replacement, fields that could repeat the text are removed.
         """
         if not self.seals:
             return chunk
         for choice, last in self._last.items():
             if chunk is last:
-                self._complete(last.choices[0], choice, released)
+                if not any(c.index == choice for one in released for c in one.choices):
+                    last.choices[0].delta.role = "assistant"
                 return chunk
         changed = [c for c in chunk.choices if c.index in self._changed]
         if changed and (_may_repeat(members(chunk)) or any(map(_choice_may_repeat, changed))):
             return _bare(chunk, [_stripped(c) for c in chunk.choices])
         return chunk
 
-    def _complete(
-        self, end: StreamingChoices, choice: int, released: Iterable[ModelResponseStream]
-    ) -> None:
-        began = False
-        texts: dict[Channel, list[str]] = {}
-        for one in (c for chunk in released for c in chunk.choices if c.index == choice):
-            began = True
-            for position, call in enumerate(one.delta.tool_calls or ()):
-                if not is_custom(call):
-                    texts.setdefault(Channel(choice, "tool", tool_number(call, position)), [])
-            if one.delta.function_call is not None:
-                texts.setdefault(Channel(choice, "tool", FUNCTION_CALL), [])
-            for channel, text in parts_of(one.delta, choice):
-                if channel in texts:
-                    texts[channel].append(text)
-        if not began:
-            end.delta.role = "assistant"
-        for channel, pieces in texts.items():
-            whole = "".join(pieces)
-            more = breaking_suffix(whole, complete=len(whole) == self._sent.get(channel, 0))
-            if more and channel.tool == FUNCTION_CALL:
-                end.delta.function_call = FunctionCall(arguments=more)
-            elif more:
-                call = ChatCompletionDeltaToolCall(
-                    index=channel.tool, function=Function(arguments=more)
-                )
-                end.delta.tool_calls = [*(end.delta.tool_calls or ()), call]
+
+def _calls_of(choice: StreamingChoices) -> dict[Channel, str | None]:
+    """Return the tool calls in a choice; the arguments that it has of each, None of free text."""
+    calls: dict[Channel, str | None] = {}
+    delta: Any = members(choice).get("delta")
+    for position, call in enumerate(getattr(delta, "tool_calls", None) or ()):
+        channel = Channel(choice.index, "tool", tool_number(call, position))
+        calls[channel] = None if is_custom(call) else member(call.function, "arguments") or ""
+    older = getattr(delta, "function_call", None)
+    if older is not None:
+        calls[Channel(choice.index, "tool", FUNCTION_CALL)] = older.arguments or ""
+    return calls
 
 
-def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta:
-    """Return a delta with ``texts`` and no other field that could repeat the replaced text."""
+def _rewritten(
+    delta: Delta, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
+) -> Delta:
+    """Return a delta with ``texts`` and no other field that could repeat the replaced text.
+
+    One that ``ends`` has no tool call without text: it may be incomplete.
+    """
 
     def text(kind: Any, number: int = 0) -> str | None:
         return texts.get(Channel(choice, kind, number))
@@ -270,6 +268,8 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
     for position, call in enumerate(delta.tool_calls or ()):
         number = tool_number(call, position)
         arguments = text("tool", number) or ""
+        if ends and not arguments.strip():
+            continue
         name = _released_name(_name(call), name_channel(choice, number), texts)
         identity = call.id if is_data(call.id) else None
         if is_custom(call):
@@ -283,6 +283,8 @@ def _rewritten(delta: Delta, choice: int, texts: Mapping[Channel, str]) -> Delta
                 )
             )
     older = delta.function_call
+    if older is not None and ends and not (text("tool", FUNCTION_CALL) or "").strip():
+        older = None
     if older is not None:
         name = _released_name(older.name, name_channel(choice, FUNCTION_CALL), texts)
         older = FunctionCall(name=name, arguments=text("tool", FUNCTION_CALL) or "")

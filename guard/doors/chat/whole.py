@@ -19,7 +19,6 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.strings import is_data, is_name
-from guard.doors.tools import breaking_suffix
 from guard.doors.whole import ChoiceText, joined
 from guard.gate import Part
 from guard.verdict import Channel
@@ -38,18 +37,20 @@ def cut_choice(choice: Choices, read: ChoiceText, out: list[ChoiceText]) -> Choi
     calls = list(message.tool_calls or ())
     older = message.function_call
     if terminated:
-        numbers = [tool_number(call, position) for position, call in enumerate(calls)]
-        ends = [_arguments(Channel(read.choice, "tool", n), texts, before) for n in numbers]
-        calls = [
-            _with(call, *end)
-            for call, number, end in zip(calls, numbers, ends, strict=True)
-            if end and _may_name(call, name_channel(read.choice, number), texts)
-        ]
+
+        def input_of(call: Any, number: int) -> str:
+            """Return the input of a call that may go out, which is a whole one; else ""."""
+            channel = Channel(read.choice, "tool", number)
+            text = texts.get(channel, "")
+            whole = bool(text.strip()) and text == before[channel]
+            named = _may_name(call, name_channel(read.choice, number), texts)
+            return text if whole and named else ""
+
+        numbered = [(tool_number(call, n), call) for n, call in enumerate(calls)]
+        calls = [_with(call, text) for n, call in numbered if (text := input_of(call, n))]
         if older is not None:
-            end = _arguments(Channel(read.choice, "tool", FUNCTION_CALL), texts, before)
-            if end and not _may_name(older, name_channel(read.choice, FUNCTION_CALL), texts):
-                end = None
-            older = FunctionCall(name=older.name, arguments="".join(end)) if end else None
+            text = input_of(older, FUNCTION_CALL)
+            older = FunctionCall(name=older.name, arguments=text) if text else None
     refusal = texts.get(Channel(read.choice, "content", REFUSAL))
     cut = type(message)(
         content=texts.get(Channel(read.choice)),
@@ -64,21 +65,6 @@ def cut_choice(choice: Choices, read: ChoiceText, out: list[ChoiceText]) -> Choi
     return Choices(finish_reason=reason, index=choice.index, message=cut)
 
 
-def _arguments(
-    channel: Channel, texts: Mapping[Channel, str], before: Mapping[Channel, str]
-) -> tuple[str, str] | None:
-    """Return a call's released arguments and the text that makes them unparseable.
-
-    None: leave the call out.
-
-    Blank arguments count as cut: some clients read them as an empty object and run the tool.
-    """
-    text = texts.get(channel, "")
-    if not text.strip():
-        return None
-    return text, breaking_suffix(text, complete=text == before[channel])
-
-
 def _may_name(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool:
     """Whether a call's name may go out: one that is no valid name is judged as text."""
     function = call.custom if is_custom(call) else getattr(call, "function", call)
@@ -86,11 +72,11 @@ def _may_name(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool
     return is_name(name) or texts.get(channel) == name
 
 
-def _with(call: Any, text: str, more: str) -> Any:
-    """Return a call with the arguments ``text + more`` and no other text."""
+def _with(call: Any, text: str) -> Any:
+    """Return a call with the input ``text`` and no other text."""
     identity = call.id if is_data(call.id) else ""
     if is_custom(call):
         payload = type(call.custom)(name=call.custom.name, input=text)
         return type(call)(id=identity, type="custom", custom=payload)
-    function = Function(arguments=text + more, name=call.function.name)
+    function = Function(arguments=text, name=call.function.name)
     return type(call)(id=identity, type="function", function=function)

@@ -90,7 +90,7 @@ class MessagesReport:
                 block = {"type": "thinking", "thinking": "", "signature": ""}
                 delta = {"type": "thinking_delta", "thinking": text}
             elif channel.kind == "tool":
-                block = {**self._codec.calls.get(channel, {"type": "tool_use"}), "input": {}}
+                block = {**self._codec.call_blocks.get(channel, {"type": "tool_use"}), "input": {}}
                 delta = {"type": "input_json_delta", "partial_json": text}
             yield {"type": "content_block_start", "index": index, "content_block": block}
             yield {"type": "content_block_delta", "index": index, "delta": delta}
@@ -104,10 +104,10 @@ class MessagesReport:
         texts = dict(self._released())
         calls = [
             {
-                "id": self._codec.calls.get(channel, {}).get("id"),
+                "id": self._codec.call_blocks.get(channel, {}).get("id"),
                 "type": "function",
                 "function": {
-                    "name": self._codec.calls.get(channel, {}).get("name"),
+                    "name": self._codec.call_blocks.get(channel, {}).get("name"),
                     "arguments": text,
                 },
             }

@@ -25,7 +25,7 @@ from guard.doors.messages.events import (
     without_details,
 )
 from guard.doors.responses.events import Place
-from guard.doors.tools import breaking_suffix
+from guard.doors.tools import is_complete
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel, ChannelKind
 
@@ -47,7 +47,7 @@ class MessagesCodec(Codec[Frame]):
     def __init__(self) -> None:
         self.received: dict[Channel, list[str]] = {}
         self.released: dict[Channel, list[str]] = {}
-        self.calls: dict[Channel, Mapping[str, Any]] = {}  # the blocks that begin them
+        self.call_blocks: dict[Channel, Mapping[str, Any]] = {}  # the blocks that begin them
         self.start: Mapping[str, Any] = {"type": "message_start", "message": _blank()}
         self.usage: dict[str, int] = {}  # the provider's latest counts
         self._tools: dict[int, Channel] = {}  # by block
@@ -103,8 +103,22 @@ class MessagesCodec(Codec[Frame]):
         """
         ended = [e.block for e in chunk.events if e.type == "content_block_stop"]
         thinking = [self._texts.get(("reasoning", b)) for b in ended if b in self._signed]
-        calls = [self._tools.get(block) for block in ended]
+        # LiteLLM continues an interrupted call of a chat in a later block.
+        calls = [c for b in ended if (c := self._tools.get(b)) and self._is_complete(c)]
         return [channel for channel in (*thinking, *calls) if channel is not None]
+
+    def calls(self, chunk: Frame) -> list[Channel]:
+        """Return the channels of the calls of which the frame has an event."""
+        found = [self._call_of(event) for event in chunk.events]
+        return [channel for channel in found if channel is not None]
+
+    def _call_of(self, event: Event) -> Channel | None:
+        ours = event.fields is not None and event.type.startswith("content_block_")
+        return self._tools.get(event.block) if ours else None
+
+    def _is_complete(self, call: Channel) -> bool:
+        received = "".join(self.received.get(call, ()))
+        return not received.strip() or is_complete(received)
 
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel that this one continues for a reader."""
@@ -118,6 +132,9 @@ class MessagesCodec(Codec[Frame]):
         out_events: list[Event] = []
         out_texts: list[FrameText] = []
         for number, event in enumerate(chunk.events):
+            call = self._call_of(event)
+            if ends and call is not None and not texts.get(call, "").strip():
+                continue
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
             changed = [one for one, text in mine if one.text != text]
             self._changed.update(one.channel.kind for one in changed)
@@ -178,7 +195,7 @@ class MessagesCodec(Codec[Frame]):
                 if self._tools and not block.get("name"):
                     # LiteLLM continues an interrupted tool call of a chat in an unnamed block.
                     self._tools[event.block] = [*self._tools.values()][-1]
-                self.calls.setdefault(self._tool(event.block), block)
+                self.call_blocks.setdefault(self._tool(event.block), block)
         elif event.delta_type == "signature_delta" and fields["delta"].get("signature"):
             self._signed.add(event.block)
         elif event.type == "content_block_stop":
@@ -282,9 +299,6 @@ class MessagesCodec(Codec[Frame]):
         for index in list(self._open):
             if index == text_block and message:
                 yield self._message_delta(index, message)
-            elif index in self._tools and (more := self._breaking_suffix(self._tools[index])):
-                delta = {"type": "input_json_delta", "partial_json": more}
-                yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
         if text_block is None and message:
             index = self._next
@@ -298,12 +312,6 @@ class MessagesCodec(Codec[Frame]):
         self.released.setdefault(channel, []).append(message)
         delta = {"type": "text_delta", "text": message}
         return {"type": "content_block_delta", "index": index, "delta": delta}
-
-    def _breaking_suffix(self, channel: Channel) -> str:
-        out = "".join(self.released.get(channel, ()))
-        more = breaking_suffix(out, complete=out == "".join(self.received.get(channel, ())))
-        self.released.setdefault(channel, []).append(more)
-        return more
 
 
 def _ends(event: Event) -> bool:

@@ -21,7 +21,7 @@ from guard.doors.responses.events import (
     rewritten_item,
     visit_text,
 )
-from guard.doors.responses.names import CALLS, EVENTS, TERMINAL
+from guard.doors.responses.names import CALLS, EVENTS, SLOT_OF, TERMINAL
 from guard.doors.responses.transcript import Item, ResponseText, Transcript
 from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
@@ -120,6 +120,14 @@ class EventCodec(Codec[ReadEvent]):
             return []
         ended = [text.channel for text in chunk.texts_at.values()]
         return [c for c in ended if c.kind != "reasoning" or chunk.name in TERMINAL]
+
+    def calls(self, chunk: ReadEvent) -> list[Channel]:
+        """Return the channels of the calls that the event announces or has input of."""
+        texts, item = list(chunk.texts_at.values()), chunk.fields.get("item")
+        if isinstance(item, Mapping) and (slot := SLOT_OF.get(str(item.get("type")))):
+            place = Place(chunk.fields.get("output_index") or 0, slot)
+            texts.append(self.transcript.text(place, "tool"))
+        return [t.channel for t in texts if t.channel.kind == "tool" and t.place.slot in CALLS]
 
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel of the part or item that this one continues for a reader."""

@@ -25,6 +25,8 @@ CALLS: Mapping[str, str] = {
     "code": "code_interpreter_call",
 }
 """Slots of items that hold a single text, and the item's type."""
+SLOT_OF: Mapping[str, str] = {**{v: k for k, v in CALLS.items()}, "mcp_call": "arguments"}
+"""The slot of a call's input, by the item's type."""
 TEXTS = ("text", "refusal", "reasoning", "transcript")
 """The texts of a part, and of the event that ends one."""
 SOUND = ("audio", "output_audio")

@@ -11,7 +11,6 @@ from typing import Any
 from guard.doors.fields import Repeats, other
 from guard.doors.responses.events import Place, litellm_event, rewritten_item
 from guard.doors.responses.names import CALLS, STEMS
-from guard.doors.tools import breaking_suffix
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
@@ -222,9 +221,6 @@ class Transcript:
     def _rest(self, text: ResponseText, where: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the events for the released text that was not shown yet."""
         kind, slot, part = text.channel.kind, text.place.slot, text.place.part
-        if slot == "arguments":
-            arguments = "".join(text.released)
-            text.release(breaking_suffix(arguments, complete=len(arguments) == text.length))
         rest = text.take_unshown()
         if not rest:
             return
