@@ -71,7 +71,7 @@ class _TextStream(EndsWhenDropped):
         self._error: Exception | None = None  # the source's
         self._to_judge = False  # whether text was pushed that is not judged yet
         self._out: deque[str] = deque()  # released
-        self._reading = self._is_over = False
+        self._reading = self._is_over = self._is_shut = False
 
     async def _refill(self, either: Either) -> bool:
         """Have the next released text in ``_out``; return whether there is any before the end."""
@@ -146,6 +146,7 @@ class _TextStream(EndsWhenDropped):
                 self._clock.arrived(self._gate)
 
     async def _shut(self, either: Either) -> None:
+        self._is_shut = True
         if callable(close := getattr(self._source, self._close, None)):
             await either(close, close)
 
@@ -215,7 +216,8 @@ class AsyncTextStream(_TextStream):
     def _end_dropped(self) -> None:
         self._over("left")
         # Only the loop that reads the source can close it; without that, Python does what it can.
-        if (loop := self._loop) is not None and loop.is_running():
+        loop = None if self._is_shut else self._loop
+        if loop is not None and loop.is_running():
             with contextlib.suppress(RuntimeError):  # closed since
                 loop.call_soon_threadsafe(self._close_on, loop)
 
