@@ -100,6 +100,8 @@ def test_a_stopped_stream_gives_the_usage_that_was_asked_for(
     assert chunks[-1].usage.completion_tokens > 0
     assert chunks[-2].choices[0].finish_reason == "content_filter"
     assert "BIAS" not in r.serialised(*chunks)
+    plain = list(litellm.completion(**{**asked, "stream": True}))  # whose form differs by version
+    assert len(chunks[-1].choices) == len(plain[-1].choices)
     built = litellm.stream_chunk_builder(chunks)
     assert built.choices[0].message.content == "Fine. " + Policy().message
 

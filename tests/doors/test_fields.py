@@ -9,7 +9,10 @@ import litellm
 import openai.types.responses as sdk
 import pytest
 from litellm.types.utils import (
+    Choices,
     Delta,
+    Message,
+    ModelResponse,
     ModelResponseStream,
     StreamingChoices,
     TextChoices,
@@ -17,7 +20,7 @@ from litellm.types.utils import (
 )
 
 from guard.core import Guard
-from guard.doors import messages
+from guard.doors import chat, messages
 from guard.doors import text as text_completion
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.fields import is_other
@@ -801,3 +804,16 @@ def test_a_value_that_is_not_json_is_refused_by_name() -> None:
 )
 def test_a_name_is_not_prose(name: str, expected: bool) -> None:
     assert is_name(name) == expected
+
+
+def test_a_whole_refusal_stays_where_this_version_has_it() -> None:
+    """LiteLLM 1.110 made it a field of the message."""
+    own = "refusal" in Message.model_fields
+    refusal = {"refusal": f"I will not. {TEXT}"}
+    message = Message(content=None, **(refusal if own else {"provider_specific_fields": refusal}))
+    answer = ModelResponse(choices=[Choices(index=0, message=message)])
+    guarded = chat.guard(r.session(Policy(), Scripted()), answer)
+    cut = guarded.choices[0].message
+    assert guarded.choices[0].finish_reason == "content_filter"
+    assert (cut.refusal if own else cut.provider_specific_fields["refusal"]) == "I will not. "
+    assert hasattr(cut, "refusal") == own

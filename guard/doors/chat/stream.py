@@ -10,7 +10,7 @@ from litellm.types.utils import ModelResponseStream
 from guard.doors.chat.codec import ChatCodec
 from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
-from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper
+from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper, usage_chunk
 from guard.doors.session import DoorSession
 from guard.doors.stream_text import StreamText, joined, withheld
 
@@ -65,7 +65,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         usage, self._usage = self._usage, None
         if usage is not None and self._error is None:
             # LiteLLM's last chunk carries the usage; a stopped stream never reaches it.
-            chunk = self._upstream.model_response_creator()
+            chunk = usage_chunk(self._upstream)
             chunk.usage = usage
             self.chunks.append(chunk)
             self._out.append(chunk)

@@ -18,7 +18,7 @@ from guard.doors.fields import (
     thinking_blocks,
     tool_number,
 )
-from guard.doors.strings import is_data, is_name
+from guard.doors.strings import is_data, is_name, members
 from guard.doors.whole import ChoiceText, joined
 from guard.gate import Part
 from guard.verdict import Channel
@@ -51,14 +51,17 @@ def cut_choice(choice: Choices, read: ChoiceText, out: list[ChoiceText]) -> Choi
         if older is not None:
             text = input_of(older, FUNCTION_CALL)
             older = FunctionCall(name=older.name, arguments=text) if text else None
-    refusal = texts.get(Channel(read.choice, "content", REFUSAL))
+    refusal = texts.get(Channel(read.choice, "content", REFUSAL)) or None
+    # A field of the message since LiteLLM 1.110, where reading one that is missing raises.
+    own: dict[str, Any] = {"refusal": refusal} if "refusal" in members(message) else {}
     cut = type(message)(
         content=texts.get(Channel(read.choice)),
         role=message.role,
         tool_calls=calls or None,
         reasoning_content=texts.get(Channel(read.choice, "reasoning")) or None,
         thinking_blocks=thinking_blocks(texts.get(Channel(read.choice, "reasoning", THINKING))),
-        provider_specific_fields={"refusal": refusal} if refusal else None,
+        provider_specific_fields={"refusal": refusal} if refusal and not own else None,
+        **own,
     )
     cut.function_call = older
     reason = "content_filter" if terminated else choice.finish_reason

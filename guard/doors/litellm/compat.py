@@ -296,6 +296,15 @@ def end_finaliser(stream: CustomStreamWrapper) -> None:
     stream.__dict__["_restore_consumer_correlation_context"] = restored
 
 
+def usage_chunk(stream: CustomStreamWrapper) -> Any:
+    """Return the chunk in which this version of LiteLLM gives a stream's usage, without it.
+
+    Since 1.110 it has no choice; before that, an empty one.
+    """
+    make = getattr(stream, "_new_usage_chunk", stream.model_response_creator)
+    return make()
+
+
 def reports_late(logging: Any) -> bool:
     """Whether LiteLLM's proxy reports a stream after its guardrails have run."""
     return getattr(logging, "_on_deferred_stream_complete", None) is not None
