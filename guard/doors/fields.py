@@ -26,7 +26,10 @@ _OTHER = 1 << 32  # channel numbers from here on: strings in other fields, by th
 # Fields that are read by name.
 _READ = frozenset({"content", "reasoning_content", "refusal"})
 # Search results, in an answer or in the provider's own fields: titles and text of web pages.
-_FOUND = frozenset({"citations", "search_results", "web_search_results", "groundingChunks"})
+# LiteLLM streams Anthropic's citations one by one, as "citation".
+_FOUND = frozenset(
+    {"citation", "citations", "search_results", "web_search_results", "groundingChunks"}
+)
 # Kinds of annotations, and their fields that hold the source's words, not the model's.
 _ANNOTATIONS: Mapping[str, frozenset[str]] = {
     "url_citation": frozenset({"title", "url"}),

@@ -273,6 +273,43 @@ def test_a_citation_of_a_harmless_text_goes_out(provider: Provider) -> None:
     assert [e.annotation["url"] for e in out if e.type == told["type"]] == ["https://a.b"]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_customers_document_that_a_chat_cites_is_not_the_models_text(
+    provider: Provider, stream: bool
+) -> None:
+    cited = {"type": "char_location", "cited_text": TEXT, "document_title": "Letters"}
+    block = {"index": 0, "content_block": {"type": "text", "text": "", "citations": []}}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5"}
+    text = {"type": "text_delta", "text": CLEAN}
+    events = [
+        {"type": "message_start", "message": {**head, "content": [], "usage": usage}},
+        {"type": "content_block_start", **block},
+        {"type": "content_block_delta", "index": 0, "delta": text},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "citations_delta", "citation": cited},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    whole = {
+        **head,
+        "content": [{"type": "text", "text": CLEAN, "citations": [cited]}],
+        "stop_reason": "end_turn",
+        "usage": usage,
+    }
+    provider.script = Script(events=events, answer=whole)
+    base = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.anthropic, "api_key": "k"}
+    answer = guard().completion(**base, messages=r.MESSAGES, stream=stream)
+    out = list(answer) if stream else [answer]
+    assert not answer.guard.stopped
+    assert CLEAN in r.serialised(*out)
+    assert TEXT in r.serialised(*out)
+
+
 def test_events_of_an_unknown_kind_are_judged_as_one_text(provider: Provider) -> None:
     sung = [{"type": "response.verse.sung", "line": piece, **WHERE} for piece in ("so B", "IAS is")]
     provider.script = Script(events=numbered([*streamed()[:1], *sung, *streamed()[1:]]))
