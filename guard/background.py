@@ -6,13 +6,16 @@ What the garbage collector finds is ended here, too: see :class:`EndsWhenDropped
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import queue
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import Context
 from multiprocessing import util
 from typing import Any
@@ -81,14 +84,15 @@ class Worker(ABC):
             if self._thread is None:
                 # atexit runs last in, first out: before the shutdown of exporters that
                 # OpenTelemetry registered earlier. Children of multiprocessing skip atexit.
-                atexit.register(self._leave)
-                util.Finalize(None, self._leave, exitpriority=10)
+                leave = _once(self._leave)
+                atexit.register(leave)
+                util.Finalize(None, leave, exitpriority=10)
                 thread = threading.Thread(target=self.run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread
 
     def _leave(self) -> None:
-        ending.flush(_END_S)  # what ends by it can still be recorded
+        _end_all()  # what ends by it can still be recorded
         self.at_exit()
 
     def before_fork(self) -> None:
@@ -117,35 +121,79 @@ class Calls(Worker):
         self._lost = lost
         super().__init__(name)
 
-    def opened(self) -> queue.SimpleQueue[Any]:
-        """Return the queue, whose thread runs."""
-        if self._thread is None:
-            self._start()
-        return self._queue
-
     def run(self) -> None:
-        """Make the queued calls, each in a context of its own."""
-        while True:
+        """Make the queued calls, each in a context of its own, until another thread does."""
+        while self._thread in (None, threading.current_thread()):
             call = self._queue.get()
             if isinstance(call, threading.Event):
                 call.set()
                 continue
-            with self.working:
+            with self._at_work():
                 try:
                     Context().run(call)
-                except Exception as error:
+                except BaseException as error:  # a source's own close() may raise SystemExit
                     _log.error("%s: %s", self._lost, type(error).__name__)
             del call  # or the thread would keep it alive while it waits
+
+    def _at_work(self) -> AbstractContextManager[Any]:
+        return self.working
 
     def close(self) -> None:
         """Wait for the queued calls."""
         self.flush(_CLOSE_S)
 
 
+class _Ending(Calls):
+    """Ends dropped streams. One that blocks holds up neither the others nor a fork."""
+
+    fork_wait_s = 0.05
+
+    def reset(self) -> None:
+        super().reset()
+        self._since: float | None = None  # when the call in hand began
+        #: Streams that did not end yet. A forked child has none: its parent reads them.
+        self.open: weakref.WeakSet[EndsWhenDropped] = weakref.WeakSet()
+
+    def at_exit(self) -> None:
+        pass  # `_end_all` has waited
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._since = time.monotonic()
+        with self.working:
+            yield
+        if self._thread is threading.current_thread():
+            self._since = None
+
+    def opened(self, stream: EndsWhenDropped | None = None) -> queue.SimpleQueue[Any]:
+        """Return the queue, whose thread runs and does not hang."""
+        since = self._since
+        with contextlib.suppress(RuntimeError):  # at the exit of the process no thread starts
+            if self._thread is None:
+                self._start()
+            elif since is not None and time.monotonic() - since > _END_S:
+                self._replace()
+        if stream is not None:
+            self.open.add(stream)
+        return self._queue
+
+    def _replace(self) -> None:
+        with self._starting:
+            self._since, self.working = None, threading.Lock()
+            thread = threading.Thread(target=self.run, name=self._name, daemon=True)
+            self._thread = thread
+            thread.start()
+
+
+def _once(call: Callable[[], None]) -> Callable[[], None]:
+    calls = [call]
+    return lambda: calls.pop()() if calls else None
+
+
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 _calls = Calls("guard-background", "a metric or a span was lost")
 flush = _calls.flush
-ending = Calls("guard-ending", "a dropped stream did not end cleanly")
+ending = _Ending("guard-ending", "a dropped stream did not end cleanly")
 
 
 def call_soon(call: Callable[[], object]) -> None:
@@ -166,7 +214,7 @@ class EndsWhenDropped:
 
     def _watch_for_drop(self) -> None:
         # This process's queue: a forked child must not end what its parent reads.
-        self._dropped_to = ending.opened()
+        self._dropped_to = ending.opened(self)
 
     def _hand_over(self) -> None:
         """Have this object ended soon: its reader may be a coroutine that is being discarded."""
@@ -183,6 +231,15 @@ class EndsWhenDropped:
     def __del__(self) -> None:
         if self._dropped_to is not None and not self._has_ended():
             self._hand_over()
+
+
+@_once
+def _end_all() -> None:
+    """End, at the exit of the process, the streams that are still open."""
+    for stream in list(ending.open):
+        if not stream._has_ended():
+            stream._hand_over()
+    ending.flush(_END_S)
 
 
 def _of_all(method: Callable[[Worker], None]) -> Callable[[], None]:

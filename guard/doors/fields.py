@@ -84,7 +84,7 @@ def parts_of(message: Any, choice: int) -> list[Part]:
     add(_refusal(fields), "content", REFUSAL)
     add(member(fields.get("audio"), "transcript"), "content", TRANSCRIPT)
     for position, call in enumerate(fields.get("tool_calls") or ()):
-        add(_arguments(call), "tool", tool_number(call, position))
+        add(arguments_of(call), "tool", tool_number(call, position))
     add(member(fields.get("function_call"), "arguments"), "tool", FUNCTION_CALL)
     for name in more:
         if name not in _READ:
@@ -320,7 +320,8 @@ def is_custom(call: Any) -> bool:
     return getattr(call, "custom", None) is not None
 
 
-def _arguments(call: Any) -> object:
+def arguments_of(call: Any) -> Any:
+    """Return the input of a tool call: JSON, or the free text of a custom one."""
     if is_custom(call):
         return member(call.custom, "input")
     return member(getattr(call, "function", None), "arguments")

@@ -1,12 +1,13 @@
 """A tool call goes out whole or not at all: clients repair a cut one to another call, and run it.
 
 So a call is held until its last argument is judged. That comes with the end of its choice, or
-earlier where another call begins and the arguments are complete.
+earlier where something else begins and the arguments are complete.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from guard.verdict import Channel
 
@@ -21,27 +22,33 @@ def is_complete(arguments: str) -> bool:
 
 
 class CallEnds:
-    """Finds the calls of a stream that are complete when the next one of their choice begins.
+    """Finds the calls of a stream that are complete when something else of their choice begins.
 
-    Providers send calls one after the other. Where one goes on after another has begun, its
-    arguments were no whole JSON by then; free text always ends there.
+    That is so where their arguments are whole JSON: nothing but white space can follow. Of free
+    text nobody knows before the end of the choice: providers may send calls by turns.
     """
 
     def __init__(self) -> None:
-        self._open: dict[int, Channel] = {}  # the call that came last, by choice
-        self._arguments: dict[Channel, list[str] | None] = {}
+        self._open: dict[int, dict[Channel, list[str]]] = {}  # by choice
 
-    def before(self, call: Channel, arguments: str | None) -> list[Channel]:
-        """Take a piece of ``call`` (None: of free text); return the call that it shows complete."""
-        before = self._open.get(call.choice)
-        self._open[call.choice] = call
-        if arguments is None:
-            self._arguments[call] = None
-        else:
-            pieces = self._arguments.setdefault(call, [])
-            if pieces is not None:
-                pieces.append(arguments)
-        if before is None or before == call:
-            return []
-        pieces = self._arguments[before]
-        return [before] if pieces is None or is_complete("".join(pieces)) else []
+    def before(
+        self, choice: int, calls: Mapping[Channel, str | None], *, more: bool = False
+    ) -> list[Channel]:
+        """Return the calls that a chunk shows complete.
+
+        ``calls`` are the chunk's pieces of calls (None: free text); ``more``: whether it has other
+        text.
+        """
+        pieces = self._open.get(choice)
+        if pieces is None:
+            if not calls:
+                return []
+            pieces = self._open[choice] = {}
+        ended = [c for c in pieces if (more or any(o != c for o in calls)) and c not in calls]
+        complete = [call for call in ended if is_complete("".join(pieces[call]))]
+        for call in complete:
+            del pieces[call]
+        for call, text in calls.items():
+            if text is not None:
+                pieces.setdefault(call, []).append(text)
+        return complete

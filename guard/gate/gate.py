@@ -9,6 +9,7 @@ from typing import NamedTuple
 from guard.gate.context import Context
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
+from guard.gate.layout import bars, opening
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
@@ -179,6 +180,11 @@ class Gate:
         return self._escapes.sent(self._segmenter.fed) + len(self._escapes.pending)
 
     @property
+    def sent(self) -> int:
+        """Characters fed so far, as they were sent."""
+        return self._sent_all
+
+    @property
     def fed(self) -> int:
         """Characters fed so far."""
         return self._segmenter.fed
@@ -243,14 +249,15 @@ class Gate:
         # One mark for removed segments in a row, unless a line begins between them.
         marked = joins or (segment.start == self._replaced_to and not self._breaks_before(segment))
         if not joins:
-            self._resolve_to(segment.start + _blank(segment.text))
+            kept = _blank(segment.text) if action != "redact" else opening(segment.text)
+            self._resolve_to(segment.start + kept)
         if action in ("pass", "flag"):
             self._resolve_to(segment.release)
         elif action == "redact":
             if segment.end > self._resolved_to:
                 self._replaced_to = segment.end
                 self._replaced_line = segment.text.endswith("\n")
-            self._resolve_to(segment.end, "" if marked else self._policy.replacement)
+            self._replace(segment, "" if marked else self._policy.replacement)
             self._resolve_to(segment.release)
         else:
             self.stopped = True
@@ -322,6 +329,16 @@ class Gate:
         if self._free:
             self._free.popleft()
         return self._asked.popleft()
+
+    def _replace(self, segment: Segment, mark: str) -> None:
+        """Put ``mark`` in the place of a segment, but keep its end of line and a row's bars."""
+        text = segment.text
+        for bar in bars(text):
+            self._resolve_to(segment.start + bar, f" {mark} " if mark else " ")
+            self._resolve_to(segment.start + bar + 1)
+            mark = ""
+        self._resolve_to(segment.start + len(text.rstrip()), mark)
+        self._resolve_to(segment.end)
 
     def _breaks_before(self, segment: Segment) -> bool:
         """Whether a line begins between the last replaced segment and this one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -118,6 +118,8 @@ class ChunkQueue(Generic[C]):
         self._run: _Run[C] | None = None  # the last entry, if the next chunk may join it
         self._ended: set[int] = set()
         self._incomplete: set[Channel] = set()  # tool calls
+        self._carry: Counter[Channel] = Counter()  # held chunks that carry anything of a call
+        self._waits_for: dict[int, _Held[C]] = {}  # by choice: what held its calls up last
         #: Whether anything may have become ready since the last ``ready``.
         self.moved = False
 
@@ -140,8 +142,9 @@ class ChunkQueue(Generic[C]):
                 piece = _Piece(channel, text)
                 pieces[channel.choice].append(piece)
                 self._open.setdefault(channel, deque()).append(piece)
-        open_calls = tuple(call for call in calls if call.choice in pieces)
+        open_calls = tuple({call: None for call in calls if call.choice in pieces})
         self._incomplete.update(open_calls)
+        self._carry.update(open_calls)
         whole = len(pieces) == len(choices)
         held = _Held(self._count, chunk, pieces, whole=whole, calls=open_calls)
         for choice, own in pieces.items():
@@ -161,9 +164,13 @@ class ChunkQueue(Generic[C]):
         run.open += len(text)
 
     def complete(self, call: Channel) -> None:
-        """Let a tool call go out, as far as its text is resolved: nothing of it is missing."""
+        """Let a tool call go out once all of its chunks can: nothing of it is missing."""
         self.moved = True
         self._incomplete.discard(call)
+
+    def holds(self, call: Channel) -> bool:
+        """Whether any chunk of a tool call is held."""
+        return self._carry[call] > 0
 
     def apply(self, channel: Channel, edits: list[TextEdit]) -> None:
         """Apply edits to the next characters of ``channel``."""
@@ -201,11 +208,24 @@ class ChunkQueue(Generic[C]):
             for held in waits.split() if isinstance(waits, _Run) else (waits,):
                 held.whole = False
                 texts: dict[Channel, str] = {}
-                for piece in held.pieces.pop(choice):
-                    if whole:  # nothing goes out after the first unresolved passage
-                        out_of = "" if piece.channel in self._incomplete else piece.result
-                        texts[piece.channel] = texts.get(piece.channel, "") + out_of
-                        whole = piece.resolved == len(piece.text)
+                # A call with other chunks is not among them: they would have left together.
+                mine = [call for call in held.calls if call.choice == choice]
+                withheld = {c for c in mine if c in self._incomplete or self._carry[c] > 1}
+                pieces = held.pieces.pop(choice)
+                # Other texts of calls, such as names: which call one is of is not known here.
+                fields = {p.channel for p in pieces if p.channel.kind == "tool"}.difference(mine)
+                if any(p.channel in fields and p.resolved < len(p.text) for p in pieces):
+                    withheld = set(mine)
+                for piece in pieces:
+                    # Nothing goes out after the first unresolved passage or withheld call.
+                    if not whole:
+                        break
+                    if piece.channel in withheld or (withheld and piece.channel in fields):
+                        texts.setdefault(piece.channel, "")
+                        break
+                    texts[piece.channel] = texts.get(piece.channel, "") + piece.result
+                    whole = piece.resolved == len(piece.text)
+                whole = whole and not withheld
                 if any(texts.values()):
                     cut = self._codec.cut(held.chunk, choice, texts, ends=True)
                     if cut is not None:
@@ -222,6 +242,20 @@ class ChunkQueue(Generic[C]):
         for choice, line in self._lines.items():
             while line:
                 first = line[0]
+                if isinstance(first, _Held) and first.calls:
+                    group = self._group(choice, line)
+                    if not group:
+                        break
+                    for entry in group:
+                        line.popleft()
+                        if isinstance(entry, _Run):
+                            self._close(entry)
+                            number = entry.number
+                            out += enumerate(entry.leave(), number)
+                            continue
+                        free.setdefault(entry.number, (entry, []))[1].append(choice)
+                        self._carry.subtract(c for c in entry.calls if c.choice == choice)
+                    continue
                 if isinstance(first, _Run):
                     number = first.number
                     out += enumerate(first.leave(), number)
@@ -247,6 +281,28 @@ class ChunkQueue(Generic[C]):
         if any(p.resolved < len(p.text) for p in held.pieces[choice]):
             return False
         return not any(c.choice == choice and c in self._incomplete for c in held.calls)
+
+    def _group(self, choice: int, line: deque[_Held[C] | _Run[C]]) -> list[_Held[C] | _Run[C]]:
+        """Return the first entries of a choice that have whole calls; none if these must wait."""
+        waits_for = self._waits_for.get(choice)
+        if waits_for is not None and not self._is_ready(waits_for, choice):
+            return []  # so that a long line is not gone through for each chunk
+        group: list[_Held[C] | _Run[C]] = []
+        begun: Counter[Channel] = Counter()
+        for entry in line:
+            if isinstance(entry, _Run):
+                if entry.open:
+                    return []
+            elif self._is_ready(entry, choice):
+                begun.update(c for c in entry.calls if c.choice == choice)
+            else:
+                self._waits_for[choice] = entry
+                return []
+            group.append(entry)
+            if all(begun[call] == self._carry[call] for call in begun):
+                self._waits_for.pop(choice, None)
+                return group
+        return []
 
     def _split(self, run: _Run[C]) -> None:
         """Replace ``run``, the first open entry of its channel, by its single chunks."""

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
-from guard.gate.codec import Codec
+from guard.gate.codec import Codec, Part
 from guard.gate.flow import View
 from guard.gate.gate import Gate
 from guard.gate.queue import ChunkQueue
@@ -89,6 +89,8 @@ class ResponseGate(Generic[C]):
         # that only watches nothing is held.
         self._calls: dict[Channel, bool] = {}
         self._holds_calls = policy.hold != "none"
+        self._held: dict[int, int] = {}  # characters that came while a call was held, by choice
+        self._gone: set[Channel] = set()  # calls that were complete
         self.overflows: deque[Decision] = deque()
         """Decisions on calls that are too long to be held, for the driver to have recorded."""
         self._jobs: deque[Job] = deque()  # in the order of the text within a choice
@@ -137,12 +139,14 @@ class ResponseGate(Generic[C]):
             if not self._ended[call.choice]:
                 self._calls[call] = False
         self._queue.push(chunk, choices, parts, calls)
+        if self._calls:
+            self._bound_calls(parts)
         closed = frozenset(self._codec.closed(chunk))
         last = {channel: at for at, (channel, _) in enumerate(parts)} if closed else {}
         for at, (channel, text) in enumerate(parts):
             if not self._ended[channel.choice]:
                 self._feed_channel(channel, text)
-                if channel in closed and last[channel] == at:
+                if channel in closed and last[channel] == at and not self._ended[channel.choice]:
                     # Not after the loop: a part of another channel may continue its last sentence.
                     self._finish(self._gates[channel])
         for channel in closed:
@@ -243,9 +247,6 @@ class ResponseGate(Generic[C]):
         gate = self._gates.get(channel)
         if gate is None:
             gate = self._gates[channel] = self._gate(channel)
-        if channel.kind == "tool" and gate.fed + len(text) > self._policy.max_tool_chars:
-            self._refuse(gate, len(text))
-            return
         done = 0
         for at, late in turns.add_text(gate, text):
             if at > done:
@@ -257,6 +258,18 @@ class ResponseGate(Generic[C]):
         gate.feed(text[done:])
         self._collect(gate)
 
+    def _bound_calls(self, parts: list[Part]) -> None:
+        """Stop a choice that has too much behind a call, or a call that goes on after its end."""
+        for channel, text in parts:
+            choice = channel.choice
+            held = next((c for c in self._calls if c.choice == choice), None)
+            if held is None or self._ended[choice]:
+                continue
+            self._held[choice] = self._held.get(choice, 0) + len(text)
+            late = channel in self._gone and bool(text.strip())
+            if late or self._held[choice] > self._policy.max_tool_chars:
+                self._refuse(channel if late else held)
+
     def _end_calls(self, ended: Callable[[Channel], bool] = lambda call: False) -> None:
         """Release the calls whose last argument has come, of which ``ended`` tells, and is judged.
 
@@ -265,21 +278,26 @@ class ResponseGate(Generic[C]):
         for call, known in list(self._calls.items()):
             if self._ended[call.choice]:
                 del self._calls[call]
+                self._held.pop(call.choice, None)
             elif known or ended(call):
                 self._calls[call] = True
                 gate = self._gates.get(call)
                 if gate is None or (gate.is_drained and not gate.stopped):
                     self._queue.complete(call)
                     del self._calls[call]
+                    self._gone.add(call)
+                    if all(c.choice != call.choice for c in self._calls):
+                        self._held.pop(call.choice, None)
 
-    def _refuse(self, gate: Gate, length: int) -> None:
-        """Stop the choice of a tool call that is too long to be held."""
-        policy, channel = self._policy, gate.channel
+    def _refuse(self, channel: Channel) -> None:
+        """Stop the choice of a tool call that cannot be held to its end."""
+        policy = self._policy
         raises = policy.actions.get(channel.kind, policy.action) == "raise"
         verdict = unjudged_verdict("overload", detector="", index_version=None, elapsed_ms=0.0)
         action: Action = "raise" if raises else "terminate"
-        span = Span(gate.fed, gate.fed + length)
-        decision = self._stamp(Decision(action, verdict, channel, span))
+        gate = self._gates.get(channel)
+        end = 0 if gate is None else gate.sent
+        decision = self._stamp(Decision(action, verdict, channel, Span(end, end)))
         self.trail.decisions.append(decision)
         self.overflows.append(decision)
         self._stop(channel.choice, decision)
@@ -328,7 +346,8 @@ class ResponseGate(Generic[C]):
             else:
                 gates = self._turns[choice].open(gate)
         for gate in gates:
-            gate.flow()
+            if gate.channel.kind != "tool" or not self._holds_calls:
+                gate.flow()
             if edits := gate.take_edits():
                 self._queue.apply(gate.channel, edits)
             if gate.holds:

@@ -213,24 +213,30 @@ def test_a_later_chunk_goes_out_without_fields_that_could_repeat_the_cut_text(pl
 FIRST, NEXT = Channel(0, "tool", 0), Channel(0, "tool", 1)
 
 
-@given(st.lists(st.text('{}[]"a1 ,:', max_size=4), max_size=4))
-def test_a_call_ends_before_the_next_if_its_input_is_whole(pieces: list[str]) -> None:
+@given(st.lists(st.text('{}[]"a1 ,:', max_size=4), max_size=4), st.booleans())
+def test_a_call_ends_where_something_else_begins_if_its_input_is_whole(
+    pieces: list[str], content: bool
+) -> None:
     ends = CallEnds()
-    assert [ends.before(FIRST, piece) for piece in pieces] == [[]] * len(pieces)
+    for piece in pieces:
+        assert ends.before(0, {FIRST: piece}) == []
     try:
         json.loads("".join(pieces))
     except json.JSONDecodeError:
         known: list[Channel] = []
     else:
         known = [FIRST]
-    assert ends.before(NEXT, "") == known
-    assert ends.before(Channel(1, "tool", 0), "{}") == []
+    assert ends.before(0, {}) == ends.before(1, {Channel(1, "tool", 0): "{}"}) == []
+    if content:
+        assert ends.before(0, {}, more=True) == known
+    else:
+        assert ends.before(0, {NEXT: ""}) == known
 
 
-def test_free_text_ends_with_the_next_call() -> None:
+def test_of_free_text_nobody_knows_where_it_ends() -> None:
     ends = CallEnds()
-    assert ends.before(FIRST, None) == []
-    assert ends.before(NEXT, None) == [FIRST]
+    assert ends.before(0, {FIRST: None}) == ends.before(0, {NEXT: None}) == []
+    assert ends.before(0, {}, more=True) == []
 
 
 # The fast path of the gate: chunks that carry one content text and nothing else.

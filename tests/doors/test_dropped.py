@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import pytest
 
-from guard import Guard
+from guard import Guard, background
 from guard.background import ending
 from guard.policy import Policy
 from guard.verdict import Decision, GuardTrail, Window
@@ -209,6 +212,73 @@ def test_a_reading_coroutine_that_is_discarded_awaits_nothing(world: World, kind
     finally:
         go.set()
     assert ends == [("left", OURS, "nobody's")]
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, ValueError, GeneratorExit])
+def test_a_source_that_fails_to_close_ends_no_other(raised: type[BaseException]) -> None:
+    class Failing(Source):
+        def close(self) -> None:
+            raise raised
+
+    guard, ends = recorded()
+    good = Source()
+    for source in (Failing(), good):
+        streams = [guard.stream(source)]
+        next(streams[0])
+        streams.clear()
+    assert ending.flush()
+    assert good.closed == [OURS]
+    assert len(ends) == 2
+
+
+def test_a_source_that_blocks_holds_up_no_later_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, blocked = threading.Event(), threading.Event()
+
+    class Blocking(Source):
+        def close(self) -> None:
+            blocked.set()
+            go.wait(60)
+
+    monkeypatch.setattr(background, "_END_S", 0.05)
+    guard, _ends = recorded()
+    good = Source()
+    try:
+        streams = [guard.stream(Blocking())]
+        next(streams[0])
+        streams.clear()
+        assert blocked.wait(10)
+        time.sleep(0.1)
+        streams = [guard.stream(good)]
+        next(streams[0])
+        streams.clear()
+        assert ending.flush()
+        assert good.closed == [OURS]
+    finally:
+        go.set()
+
+
+def test_a_stream_that_is_still_open_at_exit_is_ended() -> None:
+    code = """
+from guard import Guard, background
+from tests.scripted import Scripted
+
+class Source:
+    def __iter__(self): return self
+    def __next__(self): return "All is well. "
+    def close(self): print("closed", flush=True)
+
+class Ends:
+    def decided(self, *facts): pass
+    def ended(self, session, trail, outcome): print(outcome, flush=True)
+
+guard = Guard(detector=Scripted())
+guard.recorder = Ends()
+stream = guard.stream(Source())
+next(stream)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(ran.stdout.split()) == ["closed", "left"]
+    assert ran.stderr == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -213,6 +213,18 @@ def test_parallel_calls_are_channels_of_their_own() -> None:
     assert "stop_details" not in out[-2]["delta"]
 
 
+def test_nothing_of_a_chunk_follows_a_call_that_was_stopped() -> None:
+    tool = call(1, '{"b": "So BI', 'AS is."}')
+    for sent in ([sse(START, *text(0, "Hello. "), *tool, *text(2, "More."), *OVER)],):
+        out = events(guarded(sent))
+        assert types(out)[-4:] == ["delta", "stop", "message_delta", "message_stop"]
+        assert [e["delta"]["stop_reason"] for e in out if e["type"] == "message_delta"] == [
+            "refusal"
+        ]
+        assert "tool_use" not in json.dumps(out)
+        assert "More" not in json.dumps(out)
+
+
 def test_a_call_that_goes_on_in_a_block_without_a_name_is_judged_whole() -> None:
     """LiteLLM makes such blocks of a chat's call where something comes between."""
     more = [started(2, "tool_use", id="x", name="", input={})]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import litellm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from litellm.types.utils import CallTypes
+from litellm.types.utils import CallTypes, Delta, ModelResponseStream, StreamingChoices
 from litellm.utils import return_raw_request
 
 from guard.doors import chat
+from guard.doors.responses.codec import EventCodec
+from guard.doors.responses.events import litellm_event
+from guard.doors.responses.names import RUN, SLOT_OF
+from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel
 from tests.doors import replay as r
@@ -81,7 +86,9 @@ def test_the_calls_before_a_stopped_one_stay_and_it_leaves_nothing(world: World,
     row.play(world, [[("tool", 0, FINE), ("tool", 1, BIASED)]], ([5], 0))
     for way in row.ways(world, guard):
         calls = {c: text for c, text in way.texts.items() if c.kind == "tool"}
-        assert [json.loads(text) for text in calls.values()] == [json.loads(FINE)]
+        left = [json.loads(text) for text in calls.values()]
+        # A piece from the socket may have the end of one call and the beginning of the next.
+        assert left == [json.loads(FINE)] or (left == [] and row.name == "messages")
         emitted = r.serialised(*way.chunks)
         assert "Bea" not in emitted
         assert "So " not in emitted
@@ -99,20 +106,117 @@ def test_a_call_is_held_until_its_last_argument_is_judged(replay: Replay) -> Non
             assert "".join(judged).count("Fine.") == 3
 
 
-def test_a_call_that_goes_on_behind_another_is_whole(replay: Replay) -> None:
-    mixed = [
-        Said(0, "tool", '{"a": ', 0, header=True),
-        Said(0, "tool", '{"b": 1}', 1, header=True),
-        Said(0, "tool", '"So BIAS is."}', 0),
+def piece(number: int, text: str, *, name: str | None = None, first: bool = False) -> Any:
+    """Return a chunk with a piece of a call."""
+    call: dict[str, Any] = {"index": number, "function": {"arguments": text, "name": name}}
+    if first:
+        call |= {"id": f"call_{number}", "type": "function"}
+        call["function"]["name"] = name or "f"
+    delta = Delta(tool_calls=[call])
+    return ModelResponseStream(choices=[StreamingChoices(index=0, delta=delta)])
+
+
+def content(text: str) -> Any:
+    return r.chunk_of(Said(0, "content", text))
+
+
+INTERRUPTED: dict[str, Callable[[], list[Any]]] = {
+    "by another call": lambda: [
+        piece(0, '{"a": ', first=True),
+        piece(1, '{"b": "So', first=True),
+        piece(0, '"Fine."}'),
+        piece(1, ' BIAS is."}'),
+    ],
+    "by content": lambda: [
+        piece(0, '{"a": ', first=True),
+        content("So BIAS is here. "),
+        piece(0, '"Fine."}'),
+    ],
+    "in its later part": lambda: [
+        piece(0, '{"a": ', first=True),
+        piece(1, '{"b": 1}', first=True),
+        piece(0, '"So BIAS is."}'),
+    ],
+    "by its own name": lambda: [
+        piece(0, '{"a": 1}', first=True),
+        piece(0, "", name="So BIAS is here"),
+    ],
+}
+
+
+@pytest.mark.parametrize("hold", ["sentence", "association"])
+@pytest.mark.parametrize("chunks", INTERRUPTED.values(), ids=INTERRUPTED.keys())
+def test_an_interrupted_call_leaves_nothing(
+    replay: Replay, chunks: Callable[[], list[Any]], hold: Any
+) -> None:
+    end = r.chunk_of(finish="tool_calls")
+    s = r.session(Policy(hold=hold), Scripted())
+    out = r.streamed(replay, [*chunks(), end], s).chunks
+    assert calls_in(out) == {}
+    assert out[-1].choices[0].finish_reason == "content_filter"
+    plain = r.session(Policy(action="flag", hold=hold), Scripted())
+    assert len(r.streamed(replay, [*chunks(), end], plain).chunks) >= len(chunks())
+
+
+def test_a_call_that_goes_on_after_its_end_stops_the_choice(replay: Replay) -> None:
+    chunks = [piece(0, '{"a": 1}', first=True), content("Well. "), piece(0, " So. ")]
+    s = r.session(Policy(), Scripted())
+    out = r.streamed(replay, [*chunks, r.chunk_of(finish="stop")], s).chunks
+    assert [c.function.arguments for c in calls_in(out)[0]] == ['{"a": 1}']
+    assert out[-1].choices[0].delta.content == Policy().failure_message
+
+
+def test_what_comes_behind_a_whole_call_is_not_held_to_the_end(replay: Replay) -> None:
+    chunks = [piece(0, '{"a": 1}', first=True), *[content("Well. ")] * 30]
+    stream = r.stream(replay, chunks, r.session(Policy(), Scripted()))
+    next(stream)
+    assert len(stream._sent) < 10
+
+
+def test_calls_with_the_same_number_keep_their_own_input() -> None:
+    same = [Said(0, "tool", '{"a": 1}', 0, True), Said(0, "tool", BIASED, 1, True)]
+    answer = r.answer_of(same)
+    calls = answer.choices[0].message.tool_calls
+    answer.choices[0].message.tool_calls = [calls[0], calls[0].model_copy(deep=True), calls[1]]
+    for number, call in zip((0, 0, 1), answer.choices[0].message.tool_calls, strict=True):
+        call.index = number
+    guarded = chat.guard(r.session(Policy(), Scripted()), answer)
+    assert not guarded.choices[0].message.tool_calls  # they cannot be told apart
+
+
+def test_watching_alone_holds_no_call_and_stops_none(replay: Replay) -> None:
+    long = json.dumps({"text": "So BIAS is here. " * 100})
+    chunks = streamed(replay, said(long), Policy(hold="none", max_tool_chars=1000))
+    assert "".join(c.function.arguments or "" for c in calls_in(chunks)[0]) == long
+
+
+def test_escapes_count_as_they_were_sent(replay: Replay) -> None:
+    policy = Policy(max_tool_chars=1000)
+    chunks = streamed(replay, said('{"a": "' + "\\u0041" * 300 + '"}', size=50), policy)
+    assert calls_in(chunks) == {}
+    assert len(calls_in(streamed(replay, said('{"a": "' + "A" * 300 + '"}'), policy))) == 1
+
+
+@pytest.mark.parametrize("kind", sorted({*RUN, *SLOT_OF}))
+def test_no_item_that_a_client_acts_on_is_announced(kind: str) -> None:
+    slot = SLOT_OF.get(kind, "operation")
+    item = {"id": "i", "type": kind, "call_id": "zeroth", slot: "Fine. So BIAS is here."}
+    opened = {**item, slot: ""}
+    sent = [
+        litellm_event("response.output_item.added", {"output_index": 0, "item": opened}),
+        litellm_event("response.output_item.done", {"output_index": 0, "item": item}),
     ]
-    assert calls_in(streamed(replay, mixed)) == {}
-    mixed[2] = Said(0, "tool", '"Fine."}', 0)
-    assert len(calls_in(streamed(replay, mixed))) == 2
-
-
-def test_watching_alone_holds_no_call(replay: Replay) -> None:
-    chunks = streamed(replay, said(BIASED), Policy(hold="none"))
-    assert "".join(c.function.arguments or "" for c in calls_in(chunks)[0]) == BIASED
+    for events in (sent, sent[1:]):
+        codec = EventCodec()
+        gate = ResponseGate(codec, Policy())
+        out: list[Any] = []
+        s = r.session(Policy(), Scripted())
+        for event in events:
+            gate.push(codec.read(event))
+            s.judge_pending(gate)
+            out += [sealed for one in gate.emit() for sealed in codec.seal(one)]
+        assert gate.stopped
+        assert "zeroth" not in r.serialised(*out)
 
 
 @pytest.mark.parametrize("hold", ["sentence", "association"])

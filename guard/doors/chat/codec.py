@@ -21,6 +21,7 @@ from guard.doors.fields import (
     REFUSAL,
     THINKING,
     Repeats,
+    arguments_of,
     envelope,
     has_content,
     index_of,
@@ -33,7 +34,7 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
-from guard.doors.strings import is_data, is_name, member, members, without_prose, without_text
+from guard.doors.strings import is_data, is_name, members, without_prose, without_text
 from guard.doors.tools import CallEnds
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel
@@ -156,11 +157,12 @@ class ChatCodec(Codec[ModelResponseStream]):
         return [call for choice in chunk.choices for call in _calls_of(choice)]
 
     def closed(self, chunk: ModelResponseStream) -> list[Channel]:
-        """Return the calls that end because the next one of their choice begins."""
+        """Return the calls that end because something else of their choice begins."""
         closed: list[Channel] = []
-        for choice in chunk.choices:
-            for call, arguments in _calls_of(choice).items():
-                closed += self._call_ends.before(call, arguments)
+        for read, choice in zip(self._choices(chunk), chunk.choices, strict=True):
+            calls = _calls_of(choice)
+            more = any(part.channel.kind != "tool" for part in read.parts)
+            closed += self._call_ends.before(choice.index, calls, more=more)
         return closed
 
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
@@ -245,7 +247,9 @@ def _calls_of(choice: StreamingChoices) -> dict[Channel, str | None]:
     delta: Any = members(choice).get("delta")
     for position, call in enumerate(getattr(delta, "tool_calls", None) or ()):
         channel = Channel(choice.index, "tool", tool_number(call, position))
-        calls[channel] = None if is_custom(call) else member(call.function, "arguments") or ""
+        known, text = calls.get(channel, ""), arguments_of(call) or ""
+        json = getattr(call, "function", None) is not None and known is not None
+        calls[channel] = f"{known}{text}" if json else None
     older = getattr(delta, "function_call", None)
     if older is not None:
         calls[Channel(choice.index, "tool", FUNCTION_CALL)] = older.arguments or ""
@@ -270,6 +274,8 @@ def _rewritten(
         arguments = text("tool", number) or ""
         if ends and not arguments.strip():
             continue
+        if (own := arguments_of(call) or "") in arguments:
+            arguments = own  # another call may have the same number
         name = _released_name(_name(call), name_channel(choice, number), texts)
         identity = call.id if is_data(call.id) else None
         if is_custom(call):

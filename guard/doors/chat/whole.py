@@ -11,6 +11,7 @@ from guard.doors.fields import (
     FUNCTION_CALL,
     REFUSAL,
     THINKING,
+    arguments_of,
     is_custom,
     name_channel,
     parts_around,
@@ -19,6 +20,7 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.strings import is_data, is_name, members
+from guard.doors.tools import is_complete
 from guard.doors.whole import ChoiceText, joined
 from guard.gate import Part
 from guard.verdict import Channel
@@ -42,9 +44,11 @@ def cut_choice(choice: Choices, read: ChoiceText, out: list[ChoiceText]) -> Choi
             """Return the input of a call that may go out, which is a whole one; else ""."""
             channel = Channel(read.choice, "tool", number)
             text = texts.get(channel, "")
-            whole = bool(text.strip()) and text == before[channel]
+            whole = not is_custom(call) and is_complete(text) and text == before[channel]
             named = _may_name(call, name_channel(read.choice, number), texts)
-            return text if whole and named else ""
+            # Its own: two calls may have the same number.
+            own = call.arguments if number == FUNCTION_CALL else arguments_of(call)
+            return own or "" if whole and named else ""
 
         numbered = [(tool_number(call, n), call) for n, call in enumerate(calls)]
         calls = [_with(call, text) for n, call in numbered if (text := input_of(call, n))]

@@ -117,8 +117,7 @@ class MessagesCodec(Codec[Frame]):
         return self._tools.get(event.block) if ours else None
 
     def _is_complete(self, call: Channel) -> bool:
-        received = "".join(self.received.get(call, ()))
-        return not received.strip() or is_complete(received)
+        return is_complete("".join(self.received.get(call, ())))
 
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel that this one continues for a reader."""
@@ -134,7 +133,7 @@ class MessagesCodec(Codec[Frame]):
         for number, event in enumerate(chunk.events):
             call = self._call_of(event)
             if ends and call is not None and not texts.get(call, "").strip():
-                continue
+                break
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
             changed = [one for one, text in mine if one.text != text]
             self._changed.update(one.channel.kind for one in changed)

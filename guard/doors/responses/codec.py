@@ -21,8 +21,9 @@ from guard.doors.responses.events import (
     rewritten_item,
     visit_text,
 )
-from guard.doors.responses.names import CALLS, EVENTS, SLOT_OF, TERMINAL
+from guard.doors.responses.names import CALLS, EVENTS, RUN, SLOT_OF, TERMINAL
 from guard.doors.responses.transcript import Item, ResponseText, Transcript
+from guard.doors.tools import CallEnds
 from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
@@ -65,6 +66,8 @@ class EventCodec(Codec[ReadEvent]):
     def __init__(self) -> None:
         self.transcript = Transcript()
         self._changed = False  # whether any text was cut or replaced
+        self._calls: dict[int, Channel] = {}  # the calls' channels, by item
+        self._call_ends = CallEnds()
 
     def read(self, event: Any) -> ReadEvent:
         """Read an event of the provider; raises UsageError if a text is not a string."""
@@ -116,18 +119,29 @@ class EventCodec(Codec[ReadEvent]):
         Reasoning ends with the response only: LiteLLM ends a chat's reasoning item whenever
         another item interrupts it.
         """
+        begun = {t.channel: n if t.place.slot == "arguments" else None for t, n in chunk.new}
+        calls = {channel: text for channel, text in begun.items() if channel.kind == "tool"}
+        if (number := chunk.fields.get("output_index")) in self._calls:
+            calls.setdefault(self._calls[number], "")
+        before = self._call_ends.before(0, calls, more=len(calls) < len(begun))
         if chunk.verb != "done" and chunk.name not in TERMINAL:
-            return []
+            return before
         ended = [text.channel for text in chunk.texts_at.values()]
-        return [c for c in ended if c.kind != "reasoning" or chunk.name in TERMINAL]
+        if "item" in chunk.fields and number in self._calls:
+            ended.append(self._calls[number])
+        return before + [c for c in ended if c.kind != "reasoning" or chunk.name in TERMINAL]
 
     def calls(self, chunk: ReadEvent) -> list[Channel]:
-        """Return the channels of the calls that the event announces or has input of."""
-        texts, item = list(chunk.texts_at.values()), chunk.fields.get("item")
-        if isinstance(item, Mapping) and (slot := SLOT_OF.get(str(item.get("type")))):
-            place = Place(chunk.fields.get("output_index") or 0, slot)
-            texts.append(self.transcript.text(place, "tool"))
-        return [t.channel for t in texts if t.channel.kind == "tool" and t.place.slot in CALLS]
+        """Return the channels of the calls that the event is of."""
+        number, item = chunk.fields.get("output_index"), chunk.fields.get("item")
+        if isinstance(number, int) and isinstance(item, Mapping):
+            kind = str(item.get("type"))
+            if kind in SLOT_OF or kind in RUN:
+                place = Place(number, SLOT_OF.get(kind, "call"))
+                self._calls[number] = self.transcript.text(place, "tool").channel
+        texts = (t for t in chunk.texts_at.values() if t.place.slot in CALLS)
+        found = [text.channel for text in texts if text.channel.kind == "tool"]
+        return [*found, self._calls[number]] if number in self._calls else found
 
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel of the part or item that this one continues for a reader."""
@@ -147,6 +161,9 @@ class EventCodec(Codec[ReadEvent]):
         """Return the events to emit for one that the gate released, in order."""
         if chunk.message is not None:
             return [*self.transcript.ending(chunk.message), self.transcript.ended(usage)]
+        if chunk.ends and chunk.fields.get("output_index") in self._calls:
+            self._changed = True
+            return []  # of a call that was stopped
         for text, new in chunk.new:
             out = new if chunk.texts is None else chunk.texts.get(text.channel, "")
             self._changed = self._changed or chunk.ends or out != new
@@ -226,9 +243,7 @@ class EventCodec(Codec[ReadEvent]):
                 if not all(text.whole for text in texts):
                     item = rewritten_item(item, number, self._rewriter(chunk))
                 self.transcript.items[number] = Item(item, announced=True, done=True)
-            elif number == cut and (
-                item.get("type") == "message" or "".join(t for x in texts for t in x.released)
-            ):
+            elif number == cut and item.get("type") in ("message", "reasoning"):
                 self.transcript.items[number] = Item(
                     rewritten_item(item, number, _nothing), announced=False
                 )

@@ -27,6 +27,10 @@ CALLS: Mapping[str, str] = {
 """Slots of items that hold a single text, and the item's type."""
 SLOT_OF: Mapping[str, str] = {**{v: k for k, v in CALLS.items()}, "mcp_call": "arguments"}
 """The slot of a call's input, by the item's type."""
+RUN = frozenset(
+    "local_shell_call shell_call apply_patch_call computer_call mcp_approval_request".split()
+)
+"""Other items that the client is to act on: held whole, as calls are."""
 TEXTS = ("text", "refusal", "reasoning", "transcript")
 """The texts of a part, and of the event that ends one."""
 SOUND = ("audio", "output_audio")
