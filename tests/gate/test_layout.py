@@ -1,0 +1,89 @@
+"""A removed line leaves the lines around it as they were, and is still read as what it was."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guard import Guard
+from guard.gate.layout import bars, opening
+from tests.rows import examples, rows
+from tests.scripted import Scripted
+
+MARK = "[removed]"
+OPENINGS = ["- ", "* ", "1. ", "12) ", "a) ", "# ", "### ", "> ", "  - ", "> - ", "    2. "]
+
+
+def shown(text: str, size: int) -> str:
+    guard = Guard(detector=Scripted(), action="redact")
+    return "".join(guard.stream([text[i : i + size] for i in range(0, len(text), size)]))
+
+
+@given(
+    openings=st.lists(st.sampled_from(OPENINGS), min_size=1, max_size=6),
+    biased=st.sets(st.integers(0, 5)),
+    size=st.integers(1, 30),
+)
+@examples(200)
+def test_a_line_keeps_its_end_indent_and_markers(
+    openings: list[str], biased: set[int], size: int
+) -> None:
+    said = ["BIAS is so" if n in biased else f"line {n}" for n in range(len(openings))]
+    lines = [o + s + "\n" for o, s in zip(openings, said, strict=True)]
+    wanted = [o + (MARK if "BIAS" in s else s) for o, s in zip(openings, said, strict=True)]
+    assert shown("".join(lines), size).splitlines() == wanted
+
+
+@given(
+    cells=st.lists(
+        st.lists(st.sampled_from(["x", "BIAS is", "a b", ""]), min_size=3, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    size=st.integers(1, 30),
+)
+@examples(100)
+def test_a_row_keeps_its_bars(cells: list[list[str]], size: int) -> None:
+    head = ["| one | two | three |", "|---|---|---|"]
+    table = [*head, *(f"| {' | '.join(row)} |" for row in cells)]
+    out = shown("".join(f"{line}\n" for line in table), size).splitlines()
+    assert out[:2] == head
+    for line, now in zip(table, out, strict=True):
+        assert now.count("|") == 4
+        assert now == line or MARK in now
+        assert "BIAS" not in now
+
+
+@given(at=st.integers(0, 3), size=st.integers(1, 30))
+def test_code_stays_in_its_fence(at: int, size: int) -> None:
+    code = ["x = 1", "y = 2", "def f():", "    return x"]
+    code.insert(at, "# BIAS is here")
+    text = "\n".join(["Code:", "```python", *code, "```", "Behind it.", ""])
+    lines = shown(text, size).splitlines()
+    assert lines[-2:] == ["```", "Behind it."]
+    assert lines[1] == "```python"
+    assert len(lines) == len(text.splitlines())
+    assert f"# {MARK}" in lines
+
+
+@rows(
+    "text, length, places",
+    [
+        ("So it is.", 0, []),
+        ("  2. So it is.", 5, []),
+        ("> - So it is.", 4, []),
+        ("#hash", 0, []),
+        ("| a | b |\n", 1, [4, 8]),
+        (r"| a \| b | c |", 1, [9, 13]),
+        ("a | b", 0, []),
+        ("- [ ] task", 2, []),
+    ],
+)
+def test_what_opens_a_line_and_where_its_bars_are(
+    text: str, length: int, places: list[int]
+) -> None:
+    assert opening(text) == length
+    assert bars(text) == places
+    assert not re.search(r"\w{3}", text[:length])
