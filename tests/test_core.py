@@ -169,21 +169,6 @@ def test_streams_agree_with_each_other_and_with_the_whole_text(
         assert shown == text
 
 
-@pytest.mark.parametrize("size", [1, 7, 100])
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("One. BIAS is. BIAS was. Two.", "One. [removed]  Two."),
-        ("One. BIAS is. So. BIAS was.", "One. [removed] So. [removed]"),
-        ("BIAS is.\n\nBIAS was.\n", "[removed][removed]"),
-    ],
-)
-def test_removed_sentences_in_a_row_show_one_mark(text: str, shown: str, size: int) -> None:
-    pieces = [text[i : i + size] for i in range(0, len(text), size)]
-    out = "".join(make(action="redact").stream(pieces))
-    assert out.replace("\n", "") == shown
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_stopped_source_is_closed_and_never_pulled_again(mode: str) -> None:
     source = Source(["BIAS. ", "more. "] * 50)

@@ -100,7 +100,6 @@ class Gate:
         # The end of the last biased segment: a finding of the next one up to here is the same one.
         self._found_to = 0
         self._replaced_to = -1  # the end of the last replaced segment
-        self._replaced_line = False  # whether it ended with its line
 
     @property
     def is_drained(self) -> bool:
@@ -246,8 +245,6 @@ class Gate:
             action = "terminate"
         repeats = verdict.biased and self._in_overlap(segment, verdict)
         joins = self._replaced_to == self._resolved_to and segment.start < self._resolved_to
-        # One mark for removed segments in a row, unless a line begins between them.
-        marked = joins or (segment.start == self._replaced_to and not self._breaks_before(segment))
         if not joins:
             kept = _blank(segment.text) if action != "redact" else opening(segment.text)
             self._resolve_to(segment.start + kept)
@@ -256,8 +253,7 @@ class Gate:
         elif action == "redact":
             if segment.end > self._resolved_to:
                 self._replaced_to = segment.end
-                self._replaced_line = segment.text.endswith("\n")
-            self._replace(segment, "" if marked else self._policy.replacement)
+            self._replace(segment, "" if joins else self._policy.replacement)
             self._resolve_to(segment.release)
         else:
             self.stopped = True
@@ -337,12 +333,10 @@ class Gate:
             self._resolve_to(segment.start + bar, f" {mark} " if mark else " ")
             self._resolve_to(segment.start + bar + 1)
             mark = ""
-        self._resolve_to(segment.start + len(text.rstrip()), mark)
+        ends_line = text.endswith("\n") and segment.release == segment.end  # else it goes on
+        kept = len(text) - len(text.rstrip()) if ends_line else 0
+        self._resolve_to(segment.end - kept, mark)
         self._resolve_to(segment.end)
-
-    def _breaks_before(self, segment: Segment) -> bool:
-        """Whether a line begins between the last replaced segment and this one."""
-        return self._replaced_line or "\n" in segment.text[: _blank(segment.text)]
 
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""

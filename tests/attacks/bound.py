@@ -104,6 +104,9 @@ class _Choice:
 
     def held(self) -> int:
         """Return how many characters are held; where several channels speak, of those printed."""
+        for key, call in self.came.items():
+            if key[1] == "tool" and (key not in self.went or self.went[key].all < call.all):
+                return 0  # a call is held whole, and what comes behind it
         came, went = self.came.values(), self.went.values()
         if self.several:
             return sum(r.printed for r in came) - sum(r.printed for r in went)
