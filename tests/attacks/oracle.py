@@ -191,7 +191,7 @@ def _disorder(case: Case, texts: dict[Key, str], said: dict[Key, str]) -> list[F
     fails = case.streamed and case.answer.ending != "whole"
     for key, text in texts.items():
         alike = ["", *(said[k] for k in said if k[:2] == key[:2])]
-        # LiteLLM at times goes on after whole JSON: the call goes out, and the rest stops the answer.
+        # LiteLLM at times goes on after whole JSON: the call goes out, the rest stops the answer.
         whole = is_complete(text) and any(one.startswith(text) for one in alike)
         if key[1] == "tool" and text not in alike and not (fails or whole):
             return [Found("order", f"{key}: a part {text!r} of the call {alike[1:]!r}")]
