@@ -16,6 +16,8 @@ def opening(text: str) -> int:
     """
     found = _OPENING.match(text)
     assert found is not None
+    if found.end() >= len(text.rstrip()):  # what looks like a marker is all that is said
+        return len(text) - len(text.lstrip())
     return found.end()
 
 

@@ -75,6 +75,8 @@ def test_code_stays_in_its_fence(at: int, size: int) -> None:
         ("  2. So it is.", 5, []),
         ("> - So it is.", 4, []),
         ("#hash", 0, []),
+        ("X. ", 0, []),
+        (" > ", 1, []),
         ("| a | b |\n", 1, [4, 8]),
         (r"| a \| b | c |", 1, [9, 13]),
         ("a | b", 0, []),
