@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_OPENING = re.compile(r"\s*(?:(?:[-*+•–·▪◦]|\d{1,3}[.)]|[a-zA-Z][.)]|#{1,6}|>)[ \t]+)*\|?")
+_OPENING = re.compile(r"\s*(?:(?:[-*+•–·▪◦]|\d{1,3}[.)]|#{1,6}|>)[ \t]+)*\|?")
 _BAR = re.compile(r"(?<!\\)\|")
 
 

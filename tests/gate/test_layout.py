@@ -13,7 +13,7 @@ from tests.rows import examples, rows
 from tests.scripted import Scripted
 
 MARK = "[removed]"
-OPENINGS = ["- ", "* ", "1. ", "12) ", "a) ", "# ", "### ", "> ", "  - ", "> - ", "    2. "]
+OPENINGS = ["- ", "* ", "1. ", "12) ", "# ", "### ", "> ", "  - ", "> - ", "    2. "]
 
 
 def shown(text: str, size: int) -> str:
@@ -76,6 +76,7 @@ def test_code_stays_in_its_fence(at: int, size: int) -> None:
         ("> - So it is.", 4, []),
         ("#hash", 0, []),
         ("X. ", 0, []),
+        ("X. So it is.", 0, []),
         (" > ", 1, []),
         ("| a | b |\n", 1, [4, 8]),
         (r"| a \| b | c |", 1, [9, 13]),
