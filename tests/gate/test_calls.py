@@ -79,3 +79,8 @@ def test_nothing_of_a_stopped_call_leaves(between: str) -> None:
     left = [piece for step in out for piece in step]
     assert [piece.channel for piece in left if piece.text and piece.channel == CALL] == []
     assert left[-1].text == Policy().message
+
+
+def test_nor_does_a_part_of_one_that_came_at_once() -> None:
+    (out,) = emitted(Piece(CALL, "Fine. BIAS is.", True))
+    assert [piece.text for piece in out] == [Policy().message]
