@@ -114,8 +114,8 @@ class Policy(BaseModel):
     lookahead: Annotated[int, Field(ge=4, le=256)] = 32
     context_segments: Annotated[int, Field(ge=0, le=8)] = 2
     max_tool_chars: Annotated[int, Field(ge=1_000, le=100_000_000)] = 1_000_000
-    """The longest input of a tool call, which is held until all of it is judged. A longer one ends
-    the output."""
+    """The most characters that may come while a tool call is held, which is until all of its input
+    is judged. More end the output."""
     user_context: bool = False
     """Whether the detector sees the last user message as context of the first segment."""
 

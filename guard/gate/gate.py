@@ -170,18 +170,13 @@ class Gate:
     @property
     def holds(self) -> bool:
         """Whether any text waits for the end of its segment or of an escape."""
-        begun = bool(self._escapes.pending) and self._asked_sent < self._sent_all
+        begun = bool(self._escapes.pending) and self._asked_sent < self.sent
         return (begun or self.held_from < self._segmenter.fed) and not self.stopped
-
-    @property
-    def _sent_all(self) -> int:
-        """Characters fed so far, as they were sent."""
-        return self._escapes.sent(self._segmenter.fed) + len(self._escapes.pending)
 
     @property
     def sent(self) -> int:
         """Characters fed so far, as they were sent."""
-        return self._sent_all
+        return self._escapes.sent(self._segmenter.fed) + len(self._escapes.pending)
 
     @property
     def fed(self) -> int:
@@ -204,13 +199,13 @@ class Gate:
         early: dict[int, Window] = {}
         for segment in segments:
             last = segment is segments[-1]
-            sent_to = self._sent_all if last else self._escapes.sent(segment.release)
+            sent_to = self.sent if last else self._escapes.sent(segment.release)
             if window := self._ask(segment, context, user, sent_to):
                 early[segment.start] = window
                 user = ""
         if self._flow is not None:
             self._free += [self._flow.free] * len(segments)
-        self._early, self._asked_to, self._asked_sent = early, fed, self._sent_all
+        self._early, self._asked_to, self._asked_sent = early, fed, self.sent
         self._pass_known()
 
     def flow(self) -> None:
@@ -219,7 +214,7 @@ class Gate:
             return
         if self._policy.hold == "none":
             self._resolve_to(self._segmenter.fed)
-            self._let_out(self._sent_all)
+            self._let_out(self.sent)
         elif self._flow is not None:
             self._resolve_to(self._free[0] if self._asked else self._flow.free)
 

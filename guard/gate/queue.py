@@ -168,10 +168,6 @@ class ChunkQueue(Generic[C]):
         self.moved = True
         self._incomplete.discard(call)
 
-    def holds(self, call: Channel) -> bool:
-        """Whether any chunk of a tool call is held."""
-        return self._carry[call] > 0
-
     def apply(self, channel: Channel, edits: list[TextEdit]) -> None:
         """Apply edits to the next characters of ``channel``."""
         self.moved = True

@@ -55,6 +55,7 @@ class _Choice(NamedTuple):
     choice: int
     ends: bool
     parts: list[Part]
+    calls: dict[Channel, str | None]  # as `_calls_of` returns them
 
 
 def _parts(chunk: ModelResponseStream, choice: StreamingChoices) -> list[Part]:
@@ -154,19 +155,18 @@ class ChatCodec(Codec[ModelResponseStream]):
 
     def calls(self, chunk: ModelResponseStream) -> list[Channel]:
         """Return the channels of the tool calls in the chunk."""
-        return [call for choice in chunk.choices for call in _calls_of(choice)]
+        return [call for choice in self._choices(chunk) for call in choice.calls]
 
     def closed(self, chunk: ModelResponseStream) -> list[Channel]:
         """Return the calls that end because something else of their choice begins."""
         closed: list[Channel] = []
-        for read, choice in zip(self._choices(chunk), chunk.choices, strict=True):
-            calls = _calls_of(choice)
-            more = any(part.channel.kind != "tool" for part in read.parts)
-            closed += self._call_ends.before(choice.index, calls, more=more)
+        for choice in self._choices(chunk):
+            more = any(part.channel.kind != "tool" for part in choice.parts)
+            closed += self._call_ends.before(choice.choice, choice.calls, more=more)
         return closed
 
     def _choices(self, chunk: ModelResponseStream) -> list[_Choice]:
-        # Cached: the gate calls this three times for each chunk.
+        # Cached: the gate calls this five times for each chunk.
         if self._read[0] is not chunk:
             self._note_fast()
             self._read = (chunk, [self._choice(chunk, c) for c in chunk.choices])
@@ -180,7 +180,7 @@ class ChatCodec(Codec[ModelResponseStream]):
 
     def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
         parts = self._repeats.new(_parts(chunk, choice))
-        return _Choice(choice.index, choice.finish_reason is not None, parts)
+        return _Choice(choice.index, choice.finish_reason is not None, parts, _calls_of(choice))
 
     def cut(
         self,

@@ -87,7 +87,7 @@ def local(stream: object, name: str) -> Any:
 
 def connections(stream: object) -> list[httpx.Response]:
     """Return the HTTP responses under ``stream`` that are still open."""
-    return [x for x in _under(stream) if isinstance(x, httpx.Response) and not x.is_closed]
+    return _open_responses(_under(stream))
 
 
 def take_over(stream: object) -> list[httpx.Response]:
@@ -96,7 +96,11 @@ def take_over(stream: object) -> list[httpx.Response]:
     for one in found:
         if isinstance(one, CustomStreamWrapper):
             end_finaliser(one)
-    return [x for x in found if isinstance(x, httpx.Response) and not x.is_closed]
+    return _open_responses(found)
+
+
+def _open_responses(objects: Iterable[object]) -> list[httpx.Response]:
+    return [x for x in objects if isinstance(x, httpx.Response) and not x.is_closed]
 
 
 def close(
