@@ -128,7 +128,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
 
 
 def asked(url: str, expr: str) -> list[Any]:
-    reply = httpx.get(f"{url}/api/v1/query", params={"query": expr}, timeout=30).json()
+    answer = httpx.get(f"{url}/api/v1/query", params={"query": expr}, timeout=30)
+    answer.raise_for_status()  # a server that is still starting answers 503, in plain text
+    reply = answer.json()
     assert reply["status"] == "success", reply
     found: list[Any] = reply["data"]["result"]
     return found
