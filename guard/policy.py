@@ -235,6 +235,11 @@ class Policy(BaseModel):
         """Whether any action is ``rewrite``, so that the model may be asked again."""
         return "rewrite" in (self.action, *self.actions.values())
 
+    @property
+    def redacts(self) -> bool:
+        """Whether any action is ``redact``, so that text may be put in the place of another."""
+        return "redact" in (self.action, *self.actions.values())
+
     def action_on(self, verdict: Verdict, channel: ChannelKind = "content") -> Action:
         """Return the action on a segment of ``channel`` with ``verdict``."""
         if verdict.bias_type is not None:

@@ -26,6 +26,7 @@ from guard.doors.litellm.compat import (
 )
 from guard.doors.litellm.records import Delivery, defer_logging
 from guard.doors.rewrite import Asker, Continuation, cannot_rewrite
+from guard.doors.schemas import fixes_strings
 from guard.doors.session import DoorSession
 from guard.doors.strings import member
 from guard.errors import UsageError
@@ -255,7 +256,9 @@ def session_of_call(session: DoorSession, call: Arguments) -> DoorSession:
         value if isinstance(value := call.get(name), str) else None
         for name in ("model", "litellm_call_id")
     )
-    return replace(session, model=model, request_id=request_id, parent_span=_parent_span(call))
+    fixed = session.policy.redacts and fixes_strings(call)
+    span = _parent_span(call)
+    return replace(session, model=model, request_id=request_id, parent_span=span, fixed=fixed)
 
 
 def _parent_span(call: Arguments) -> Any:

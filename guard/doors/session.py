@@ -74,12 +74,15 @@ class DoorSession:
     door: str = "plain"
     """Where the response comes from, as events name it."""
     recorder: Recorder | None = None
+    fixed: bool = False
+    """Whether text put in the place of a JSON string might not fit the caller's schema."""
     parent_span: Any = None
     """OpenTelemetry's span in which the caller has LiteLLM trace the call."""
 
     def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:
         """Return a gate for the response; ``options`` are those of ResponseGate."""
-        return ResponseGate(codec, self.policy, sinks=self.sinks, stamp=self._stamped, **options)
+        options = {"sinks": self.sinks, "stamp": self._stamped, "fixed": self.fixed, **options}
+        return ResponseGate(codec, self.policy, **options)
 
     def _stamped(self, decision: Decision) -> Decision:
         return replace(

@@ -43,7 +43,8 @@ class Escapes:
     """
 
     def __init__(self, *, letters: bool = True) -> None:
-        self._pattern = _ALL if letters else _CODES
+        self.letters = letters
+        """Whether all escapes of JSON strings are decoded."""
         self.pending = ""
         """The end of the text fed so far, while it may be an incomplete escape."""
         self.read = 0
@@ -94,7 +95,7 @@ class Escapes:
     def _decode(self, text: str) -> str:
         made: list[str] = []
         end = 0
-        for found in self._pattern.finditer(text):
+        for found in (_ALL if self.letters else _CODES).finditer(text):
             made += (text[end : found.start()], _character(found))
             self.read += found.start() - end + 1
             end = found.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,11 +10,14 @@ from typing import NamedTuple
 from guard.gate.context import Context
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
+from guard.gate.json_text import LONGEST_KEY, JsonReader, Kind, Label, Piece
 from guard.gate.layout import bars, opening
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
+
+_MOST_KEYS = 1000  # that one channel keeps in mind
 
 
 class TextEdit(NamedTuple):
@@ -31,12 +35,15 @@ class _Asked(NamedTuple):
 
     White space needs no verdict, nor does a segment that was judged early with the same window.
     ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
-    the text as sent up to which text may go out; it includes an incomplete escape.
+    the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
+    the key that the segment of a JSON string begins with.
     """
 
     segment: Segment
     needs_verdict: bool
     sent_to: int | None = None
+    kind: Kind = "prose"
+    label: Label | None = None
 
 
 class Gate:
@@ -58,7 +65,8 @@ class Gate:
     those that changed are judged again once they are complete.
 
     Segments are cut from the text with its JSON escapes decoded. The text fed and the edits
-    returned count characters as they were sent.
+    returned count characters as they were sent. In JSON each string is a text of its own, and
+    begins with its key; ``fixed`` says that no other string may be put in its place.
     """
 
     def __init__(
@@ -70,6 +78,7 @@ class Gate:
         view: View | None = None,
         released: str = "",
         continues: str = "",
+        fixed: bool = False,
     ) -> None:
         self.channel = channel
         self.stopped = False
@@ -79,6 +88,14 @@ class Gate:
         self._restart = Restart(released)
         self._plain = False  # whether text without a backslash needs no decoding
         self._escapes = Escapes(letters=channel.kind == "tool")
+        # Reads the text as JSON; None once it is none.
+        reader = JsonReader(self._escapes, after=released)
+        self._json = None if continues or reader.over else reader
+        self._kind: Kind = "prose"  # of the open segment
+        self._fixed = fixed
+        self._string_from = 0, Label("", 0)  # where the last string begins, and its label
+        self._keys: set[str] = set()  # the first that were judged
+        self._behind = ""  # the end of the last string, and what came after it
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Context(policy.context_segments, before)
@@ -109,7 +126,9 @@ class Gate:
 
     def takes(self, text: str) -> bool:
         """Add text if it certainly completes no window; otherwise return False (call ``feed``)."""
-        if not self._plain or "\\" in text or not self._segmenter.takes(text):
+        if not self._plain or "\\" in text or (self._json is not None and '"' in text):
+            return False
+        if not self._segmenter.takes(text):
             return False
         if self._flow is not None:
             self._flow.feed(text)
@@ -122,8 +141,10 @@ class Gate:
         if not self._restart.over:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
-        self._feed(self._escapes.feed(text))
+        self._read(text)
         self._plain = self._restart.over and not self._escapes.pending
+        if self._json is not None:  # between strings every character counts
+            self._plain = self._plain and self._json.string is not None
 
     def _drop_repeat(self, repeated: int, text: str) -> str:
         """Leave out ``repeated`` characters, which repeat released text; return ``text``."""
@@ -133,11 +154,63 @@ class Gate:
             self._sent_to += repeated
         return text
 
+    def _read(self, text: str) -> None:
+        if self._json is None:
+            self._feed(self._escapes.feed(text))
+            return
+        for piece in self._json.feed(text):
+            if piece.kind == "structure":
+                self._skip(piece.text)
+            elif piece.kind == "prose":
+                self._leave_json(piece.text)
+            else:
+                self._feed_string(piece)
+        if self._json.over:
+            self._json = None
+
+    def _skip(self, text: str) -> None:
+        """Add what is between the strings of JSON; it needs no verdict."""
+        segments = [*self._segmenter.finish(), self._segmenter.skip(text)]
+        self._behind = (self._behind + text)[-self._policy.overlap or len(text) :]
+        self._kind = "structure"
+        self._open(segments)
+
+    def _leave_json(self, text: str) -> None:
+        """Add text that is no JSON; it continues the string before it."""
+        if self._kind != "prose" and text:
+            self._kind = "prose"
+            self._continue_from(self._behind)
+        self._feed(text)
+
+    def _feed_string(self, piece: Piece) -> None:
+        """Add text inside of a string, or of a key."""
+        label = piece.label
+        if self._kind != piece.kind and piece.text:
+            self._kind = piece.kind
+            if piece.kind == "value" and label.text:
+                self._continue_from(f"{label.text}: ")
+            self._string_from = self._segmenter.fed, label
+        self._feed(piece.text)
+        if not piece.ends:
+            return
+        whole = self._segmenter.fed - max(self._segmenter.start, self._string_from[0])
+        self._behind = self._segmenter.open[-whole:][-self._policy.overlap :] if whole else ""
+        if piece.kind == "key" and len(label.text) < LONGEST_KEY:
+            if label.text in self._keys:
+                self._kind = "structure"
+            elif len(self._keys) < _MOST_KEYS:
+                self._keys.add(label.text)
+        self._open(self._segmenter.finish())
+
+    def _continue_from(self, before: str) -> None:
+        """Let the next segment begin with ``before``, which was judged or needed no verdict."""
+        self._segmenter.continue_from(before)
+        if self._flow is not None:
+            self._flow.continue_from(before)
+
     def _feed(self, text: str) -> None:
         if self.unfinished and text:
-            self._segmenter.continue_from(self.unfinished)
-            if self._flow is not None:
-                self._flow.continue_from(self.unfinished)
+            self._continue_from(self.unfinished)
             self.unfinished = ""
         segments = self._segmenter.feed(text)
         if self._flow is not None and not segments:
@@ -149,7 +222,7 @@ class Gate:
         self._plain = False
         if not self.stopped:
             if not self._restart.over:
-                self._feed(self._escapes.feed(self._drop_repeat(*self._restart.finish())))
+                self._read(self._drop_repeat(*self._restart.finish()))
             if self._escapes.pending:
                 self._feed(self._escapes.finish())
             self.unfinished = self.open_text
@@ -232,23 +305,28 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to = self._take()
+        segment, _, early_to, kind, label = self._take()
         action = self._policy.action_on(verdict, self.channel.kind)
-        if action == "redact" and self.channel.kind == "tool":
-            action = "terminate"  # text put inside arguments could change what the tool does
+        if action == "redact" and not self._can_replace(kind):
+            action = "terminate"
         if action == "rewrite" and not rewrites:
             action = "terminate"
         repeats = verdict.biased and self._in_overlap(segment, verdict)
         joins = self._replaced_to == self._resolved_to and segment.start < self._resolved_to
         if not joins:
-            kept = _blank(segment.text) if action != "redact" else opening(segment.text)
-            self._resolve_to(segment.start + kept)
+            lined = action == "redact" and kind == "prose"
+            kept = opening(segment.text) if lined else _blank(segment.text)
+            self._resolve_to(max(segment.start + kept, segment.fresh if label else 0))
         if action in ("pass", "flag"):
             self._resolve_to(segment.release)
         elif action == "redact":
             if segment.end > self._resolved_to:
                 self._replaced_to = segment.end
-            self._replace(segment, "" if joins else self._policy.replacement)
+            mark = "" if joins else self._policy.replacement
+            if kind == "prose":
+                self._replace_line(segment, mark)
+            else:
+                self._resolve_to(segment.end, json.dumps(mark, ensure_ascii=False)[1:-1])
             self._resolve_to(segment.release)
         else:
             self.stopped = True
@@ -262,9 +340,9 @@ class Gate:
             self._let_out(early_to)
         decision = Decision(
             action=action,
-            verdict=self._as_sent(verdict, segment),
+            verdict=self._as_sent(verdict, segment, label),
             channel=self.channel,
-            span=self._sent(Span(max(segment.start, 0), segment.end)),
+            span=Span(self._begin(segment, label), self._escapes.sent(segment.end)),
             counted=not repeats,
         )
         if early_to is None:
@@ -292,23 +370,27 @@ class Gate:
 
         Adds the segment to ``context``.
         """
-        window, known = None, True
-        if segment.text.strip():
+        window, known, label = None, True, None
+        if self._kind == "value" and segment.start < segment.fresh == self._string_from[0]:
+            label = self._string_from[1]
+        # A key is context only in what it labels; it is judged once.
+        if self._kind != "structure" and segment.text.strip():
             window = Window(segment.text, context.shown(), user or None)
-            context.add(segment.text)
+            if self._kind != "key":
+                context.add(segment.text)
             known = self._early.get(segment.start) == window
             if not known:
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-        self._asked.append(_Asked(segment, not known, sent_to))
+        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label))
         return window
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            segment, _, early_to = self._take()
+            segment, _, early_to, *_ = self._take()
             self._resolve_to(segment.release)
             self._let_out(early_to or 0)
             if early_to is None:
@@ -321,7 +403,16 @@ class Gate:
             self._free.popleft()
         return self._asked.popleft()
 
-    def _replace(self, segment: Segment, mark: str) -> None:
+    def _can_replace(self, kind: Kind) -> bool:
+        """Whether text may be put in the place of a segment.
+
+        Not of a key, which code reads; nor of tool input that is no JSON, which may be code.
+        """
+        if kind == "prose":
+            return self.channel.kind != "tool"
+        return kind == "value" and not self._fixed
+
+    def _replace_line(self, segment: Segment, mark: str) -> None:
         """Put ``mark`` in the place of a segment, but keep its end of line and a row's bars."""
         text = segment.text
         for bar in bars(text):
@@ -355,21 +446,27 @@ class Gate:
         """Drop the offsets of resolved escapes before an offset of the decoded text."""
         self._escapes.forget(min(before, self._resolved_to))
 
-    def _sent(self, span: Span) -> Span:
-        """Map a span of the decoded text to the text as sent."""
-        return Span(self._escapes.sent(span.start), self._escapes.sent(span.end))
+    def _begin(self, segment: Segment, label: Label | None) -> int:
+        """Return the offset in the text as sent where a segment, or its key, begins."""
+        return self._escapes.sent(max(segment.start, 0)) if label is None else label.sent
 
-    def _as_sent(self, verdict: Verdict, segment: Segment) -> Verdict:
+    def _as_sent(self, verdict: Verdict, segment: Segment, label: Label | None) -> Verdict:
         """Return the verdict with its spans mapped to the segment as it was sent."""
         if not verdict.attributions:
             return verdict
-        begin = self._escapes.sent(segment.start)
+        begin = self._escapes.sent(segment.start) if label is None else label.sent
 
-        def place(span: Span) -> Span:
-            return self._sent(span.shifted(segment.start)).shifted(-begin)
+        def place(at: int) -> int:
+            if label is not None and at <= len(label.text):
+                return at  # in the key, which begins there
+            return self._escapes.sent(segment.start + at) - begin
 
         pairs = tuple(
-            replace(a, group_span=place(a.group_span), attribute_span=place(a.attribute_span))
+            replace(
+                a,
+                group_span=Span(*map(place, a.group_span)),
+                attribute_span=Span(*map(place, a.attribute_span)),
+            )
             for a in verdict.attributions
         )
         return verdict if pairs == verdict.attributions else replace(verdict, attributions=pairs)

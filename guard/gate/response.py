@@ -47,7 +47,8 @@ class ResponseGate(Generic[C]):
 
     It stops pulling once ``gate.stopped``; at the end it calls ``finish`` instead of ``push``.
     ``n`` is the number of choices requested: a choice without text yet keeps the stream open.
-    ``stamp`` adds the driver's facts about the call to a decision.
+    ``stamp`` adds the driver's facts about the call to a decision. ``fixed``: no text may be put
+    in the place of a JSON string.
 
     If the driver sets ``rewrites``, the action ``rewrite`` stops the response, sets ``again`` and
     emits no last chunk. The driver then asks the model to continue and feeds the answer to a new
@@ -68,6 +69,7 @@ class ResponseGate(Generic[C]):
         sinks: Iterable[Sink] = (),
         released: str = "",
         stamp: Callable[[Decision], Decision] = lambda decision: decision,
+        fixed: bool = False,
     ) -> None:
         self.trail = GuardTrail() if trail is None else trail
         self.stopped = False
@@ -80,6 +82,7 @@ class ResponseGate(Generic[C]):
         self._released = released
         self._sinks = tuple(sinks)
         self._stamp = stamp
+        self._fixed = fixed
         self._queue = ChunkQueue(codec)
         self._gates: dict[Channel, Gate] = {}
         self._turns: dict[int, Turns] = {}  # by choice
@@ -329,6 +332,7 @@ class ResponseGate(Generic[C]):
             view=view,
             released=released,
             continues=self._gates[before].open_text if before in self._gates else "",
+            fixed=self._fixed,
         )
 
     def _flow(self, gate: Gate) -> None:

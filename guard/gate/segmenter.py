@@ -177,6 +177,14 @@ class Segmenter:
         self._compact()
         return done
 
+    def skip(self, text: str) -> Segment:
+        """Add ``text`` as a segment of its own; call it right after ``finish``."""
+        self._buffer += text
+        segment = self._take(len(self._buffer))
+        self._line_known = False
+        self._compact()
+        return segment
+
     def if_finished(self) -> list[Segment]:
         """Return what ``finish`` would return now; the open segment stays open."""
         return copy(self).finish()

@@ -95,6 +95,21 @@ def test_the_calls_before_a_stopped_one_stay_and_it_leaves_nothing(world: World,
         assert way.ends or way.finish == {0: "content_filter"}
 
 
+@pytest.mark.parametrize("row", [row for row in TABLE if "tool" in row.kinds], ids=lambda r: r.name)
+def test_what_is_redacted_stays_inside_of_its_string(world: World, row: Row) -> None:
+    guard = guard_of(Policy(action="redact"), Scripted())
+    row.play(world, [[("tool", 0, FINE), ("tool", 1, BIASED)]], ([5], 0))
+    for way in row.ways(world, guard):
+        calls = {c: text for c, text in way.texts.items() if c.kind == "tool"}
+        first, second = calls.values()
+        assert json.loads(first) == json.loads(FINE)
+        # To a provider of messages an input is an object: what was said is a string in it.
+        inside = "[removed]" if row.name.startswith("messages") else None
+        assert second == inside or json.loads(second) == {"to": "Bea", "text": "[removed]"}
+        assert "BIAS" not in r.serialised(*way.chunks)
+        assert way.ends or "content_filter" not in way.finish.values()
+
+
 def test_a_call_is_held_until_its_last_argument_is_judged(replay: Replay) -> None:
     judged: list[str] = []
     chunks = [r.chunk_of(piece) for piece in said(FINE * 3)]

@@ -276,11 +276,14 @@ def test_a_finding_in_the_overlap_is_counted_once() -> None:
     assert run.text() == text
 
 
-def test_redaction_of_tool_arguments_stops_instead() -> None:
+def test_redaction_of_tool_input_that_is_no_json_stops_instead() -> None:
     call = Channel(0, "tool", 0)
-    run = Run(chunked('{"a": "X"}', [], call), Policy(action="redact"))
+    run = Run(chunked("a(X)", [], call), Policy(action="redact"))
     assert run.gate.stopped
     assert run.text(call) == ""
+    run = Run(chunked('{"a": "X"}', [], call), Policy(action="redact"))
+    assert not run.gate.stopped
+    assert run.text(call) == '{"a": "[removed]"}'
 
 
 def test_work_grows_with_the_text() -> None:

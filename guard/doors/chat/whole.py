@@ -38,6 +38,7 @@ def cut_choice(choice: Choices, read: ChoiceText, out: list[ChoiceText]) -> Choi
     message = choice.message
     calls = list(message.tool_calls or ())
     older = message.function_call
+    numbered = [(tool_number(call, n), call) for n, call in enumerate(calls)]
     if terminated:
 
         def input_of(call: Any, number: int) -> str:
@@ -50,11 +51,19 @@ def cut_choice(choice: Choices, read: ChoiceText, out: list[ChoiceText]) -> Choi
             own = call.arguments if number == FUNCTION_CALL else arguments_of(call)
             return own or "" if whole and named else ""
 
-        numbered = [(tool_number(call, n), call) for n, call in enumerate(calls)]
         calls = [_with(call, text) for n, call in numbered if (text := input_of(call, n))]
         if older is not None:
             text = input_of(older, FUNCTION_CALL)
             older = FunctionCall(name=older.name, arguments=text) if text else None
+    else:
+        calls = [
+            redacted
+            for number, call in numbered
+            if (redacted := _redacted(call, Channel(read.choice, "tool", number), texts, before))
+        ]
+        if older is not None:
+            channel = Channel(read.choice, "tool", FUNCTION_CALL)
+            older = FunctionCall(name=older.name, arguments=texts.get(channel, ""))
     refusal = texts.get(Channel(read.choice, "content", REFUSAL)) or None
     # A field of the message since LiteLLM 1.110, where reading one that is missing raises.
     own: dict[str, Any] = {"refusal": refusal} if "refusal" in members(message) else {}
@@ -77,6 +86,16 @@ def _may_name(call: Any, channel: Channel, texts: Mapping[Channel, str]) -> bool
     function = call.custom if is_custom(call) else getattr(call, "function", call)
     name = function.name or ""
     return is_name(name) or texts.get(channel) == name
+
+
+def _redacted(
+    call: Any, channel: Channel, texts: Mapping[Channel, str], before: Mapping[Channel, str]
+) -> Any:
+    """Return a call with its released input; None if its number is another's, too."""
+    text = texts.get(channel, "")
+    if text == before.get(channel, ""):
+        return call
+    return _with(call, text) if arguments_of(call) == before[channel] else None
 
 
 def _with(call: Any, text: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from guard.doors.responses.events import Place, visit_text
 from guard.doors.strings import has_prose, is_name, map_strings
+from guard.doors.tools import is_complete
 from guard.verdict import Channel, ChannelKind
 
 Visit = Callable[[Place, ChannelKind, str], str]
@@ -345,8 +346,12 @@ def _block(block: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, A
     if text := input_of(block):
         # A tool call goes out whole or not at all.
         read |= {CALL}
-        if visit_text(visit, Place(index, CALL), "tool", text) != text:
-            return None
+        released = visit_text(visit, Place(index, CALL), "tool", text)
+        if released != text:
+            if not is_complete(released):
+                return None
+            made = released if isinstance(block["input"], str) else json.loads(released)
+            block = {**block, "input": made}
     channel = "tool" if CALL in block else "content"
     if kind == "redacted_thinking":
         channel = "reasoning"

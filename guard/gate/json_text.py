@@ -1,0 +1,213 @@
+"""Read JSON while it arrives: its keys and strings are texts, and all else of it is structure.
+
+A channel is read as JSON from its first ``{"`` or ``["`` on, until it is none. Several documents may
+follow each other, as in JSON lines. What stands between strings (brackets, commas, numbers,
+``true``) says nothing that could be judged; it goes out with what is before it. A string is
+judged with its key, and what is put in its place stays inside its quotation marks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from guard.gate.escapes import Escapes
+
+Kind = Literal["prose", "structure", "key", "value"]
+
+_SPACE = " \t\r\n"
+_INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
+_SCALAR_BEGUN = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][-+]?\d*)?)?")
+_WORDS = ("true", "false", "null")
+# More of either is no JSON that anything reads; it is judged as prose.
+_LONGEST_SCALAR = 40
+_DEEPEST = 200
+LONGEST_KEY = 80
+
+
+class Label(NamedTuple):
+    """The key that a string is judged with, and its offset in the text as sent."""
+
+    text: str
+    sent: int
+
+
+_NO_LABEL = Label("", 0)
+
+
+class Piece(NamedTuple):
+    """A part of the reading.
+
+    ``ends``: whether a key or a string ends with it. ``label`` is the key, or that of the string.
+    """
+
+    kind: Kind
+    text: str
+    ends: bool = False
+    label: Label = _NO_LABEL
+
+
+class JsonReader:
+    r"""Splits the text of one channel into pieces, and decodes it.
+
+    ``after`` is an earlier answer's text that this one continues.
+
+    >>> pieces = JsonReader(Escapes(letters=False)).feed('{"a": "so\\u0021"}')
+    >>> [(piece.kind, piece.text, piece.label.text) for piece in pieces][1:4]
+    [('key', 'a', 'a'), ('structure', '": "', ''), ('value', 'so!', 'a')]
+    """
+
+    def __init__(self, escapes: Escapes, *, after: str = "") -> None:
+        self.escapes = Escapes(letters=False)
+        self.over = False
+        """Whether the text turned out to be no JSON, or no more."""
+        self._label = _NO_LABEL  # of the string that is open, or was last
+        self.string: Literal["key", "value"] | None = None
+        """What the text is inside of."""
+        self._letters = False
+        self._known = False  # whether it is read as JSON: a first string has begun
+        self._escaped = False  # whether the last character was a backslash
+        self._closes = False  # whether the next character closes a string
+        self._expects = "document"
+        self._scalar = ""
+        self._key: list[str] = []
+        self._open: list[tuple[str, Label]] = []  # containers, with the label of what is in them
+        self.feed(after)
+        # Offsets count from here on.
+        self._label = Label(self._label.text, 0)
+        self._open = [(mark, Label(label.text, 0)) for mark, label in self._open]
+        self.escapes, self._letters = escapes, escapes.letters
+        escapes.letters = escapes.letters or self._known
+
+    def feed(self, text: str) -> list[Piece]:
+        """Add text as it was sent."""
+        pieces: list[Piece] = []
+        at = 0
+        while at < len(text):
+            if self.over:
+                pieces.append(Piece("prose", self.escapes.feed(text[at:])))
+                break
+            if self.string is not None:
+                at = self._inside(text, at, pieces)
+            else:
+                at = self._between(text, at, pieces)
+        return pieces
+
+    def _inside(self, text: str, at: int, pieces: list[Piece]) -> int:
+        """Read on inside of a string; return the offset of its closing mark."""
+        kind = self.string
+        assert kind is not None
+        begin = at
+        if self._escaped:
+            at += 1
+            self._escaped = False
+        found = _INSIDE.match(text, at)
+        assert found is not None
+        at = found.end()
+        ends = at < len(text) and text[at] == '"'
+        if not ends and at < len(text):  # a backslash whose character has not come
+            self._escaped = True
+            at = len(text)
+        if kind == "key" and not self._key:
+            self._label = Label("", self.escapes.sent(self.escapes.read))
+        reading = self.escapes.feed(text[begin:at])
+        if ends:
+            reading += self.escapes.finish()
+            self.string = None
+            self._closes = True
+        if kind == "key":
+            self._key.append(reading)
+            if ends:
+                self._label = Label("".join(self._key)[-LONGEST_KEY:], self._label.sent)
+                self._key = []
+                self._expects = "colon"
+        elif ends:
+            self._expects = "comma"
+        if reading or ends:
+            pieces.append(Piece(kind, reading, ends, self._label))
+        return at
+
+    def _between(self, text: str, at: int, pieces: list[Piece]) -> int:
+        """Read up to the opening mark of the next string, or to where JSON ends."""
+        begin = at
+        if self._closes:
+            self._closes = False
+            at += 1
+        while at < len(text):
+            character = text[at]
+            if not self._follows(character):
+                self.over = True
+                self.escapes.letters = self._letters
+                break
+            at += 1
+            if self.string is not None:
+                self._known = True
+                self.escapes.letters = True
+                break
+        kind: Kind = "structure" if self._known else "prose"
+        if at > begin:
+            pieces.append(Piece(kind, self.escapes.feed(text[begin:at])))
+        return at
+
+    def _follows(self, character: str) -> bool:
+        """Whether a character may follow; note what it means."""
+        if self._scalar or character in "-0123456789tfn":
+            if character.isascii() and (character.isalnum() or character in "+-."):
+                return self._begun(self._scalar + character)
+            if _SCALAR.fullmatch(self._scalar) is None:
+                return False
+            self._scalar = ""
+            self._expects = "comma"
+        if character in _SPACE:
+            return True
+        expects = self._expects
+        if character == '"':
+            return self._quoted(expects)
+        if character in "{[":
+            return self._opened(character, expects)
+        if character in "}]":
+            return self._closed(character, expects)
+        if character == ":" and expects == "colon":
+            self._expects = "value"
+            return True
+        if character == "," and expects == "comma" and self._open:
+            self._expects = "key" if self._open[-1][0] == "}" else "value"
+            if self._expects == "value":
+                self._label = self._open[-1][1]
+            return True
+        return False
+
+    def _begun(self, scalar: str) -> bool:
+        if self._expects not in ("value", "value or end") or len(scalar) > _LONGEST_SCALAR:
+            return False
+        self._scalar = scalar
+        words = any(word.startswith(scalar) for word in _WORDS)
+        return words or _SCALAR_BEGUN.fullmatch(scalar) is not None
+
+    def _quoted(self, expects: str) -> bool:
+        if expects in ("key", "key or end"):
+            self.string = "key"
+            return True
+        if expects in ("value", "value or end"):
+            self.string = "value"
+            return True
+        return False
+
+    def _opened(self, character: str, expects: str) -> bool:
+        if expects == "document" or (expects == "comma" and not self._open):
+            self._label = _NO_LABEL
+        elif expects not in ("value", "value or end"):
+            return False
+        self._open.append(("}" if character == "{" else "]", self._label))
+        self._expects = "key or end" if character == "{" else "value or end"
+        return len(self._open) <= _DEEPEST
+
+    def _closed(self, character: str, expects: str) -> bool:
+        if not self._open or self._open[-1][0] != character:
+            return False
+        if expects not in ("comma", "key or end" if character == "}" else "value or end"):
+            return False
+        self._open.pop()
+        self._expects = "comma"
+        return True
