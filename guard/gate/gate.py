@@ -11,7 +11,7 @@ from guard.gate.context import Context
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
 from guard.gate.json_text import LONGEST_KEY, JsonReader, Kind, Label, Piece
-from guard.gate.layout import bars, opening
+from guard.gate.layout import Marks, opening, stretches
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
@@ -117,6 +117,9 @@ class Gate:
         # The end of the last biased segment: a finding of the next one up to here is the same one.
         self._found_to = 0
         self._replaced_to = -1  # the end of the last replaced segment
+        self._marks = Marks() if policy.redacts else None
+        self._marked_to = 0  # offset up to which it has read
+        self._swallows = False  # whether spaces would follow those before a removed passage
 
     @property
     def is_drained(self) -> bool:
@@ -313,20 +316,23 @@ class Gate:
             action = "terminate"
         repeats = verdict.biased and self._in_overlap(segment, verdict)
         joins = self._replaced_to == self._resolved_to and segment.start < self._resolved_to
+        begin = segment.fresh if label else segment.start
+        own = segment.text[begin - segment.start :]
+        follows = begin == self._replaced_to and "\n" not in own[: _blank(own)]
         if not joins:
-            lined = action == "redact" and kind == "prose"
-            kept = opening(segment.text) if lined else _blank(segment.text)
-            self._resolve_to(max(segment.start + kept, segment.fresh if label else 0))
+            self._resolve_space(own, begin, begin + _blank(own))
+            self._swallows = False
+            if action == "redact" and not follows:
+                self._resolve_to(begin + opening(own))
         if action in ("pass", "flag"):
             self._resolve_to(segment.release)
         elif action == "redact":
+            mark = "" if joins or follows else self._policy.replacement
+            if kind == "value":
+                mark = json.dumps(mark, ensure_ascii=False)[1:-1]
+            self._swallows = follows or (joins and self._swallows)
             if segment.end > self._resolved_to:
-                self._replaced_to = segment.end
-            mark = "" if joins else self._policy.replacement
-            if kind == "prose":
-                self._replace_line(segment, mark)
-            else:
-                self._resolve_to(segment.end, json.dumps(mark, ensure_ascii=False)[1:-1])
+                self._replace(segment, begin, mark, joins=joins)
             self._resolve_to(segment.release)
         else:
             self.stopped = True
@@ -346,6 +352,7 @@ class Gate:
             counted=not repeats,
         )
         if early_to is None:
+            self._read_marks(segment, max(begin, self._marked_to), segment.release)
             self._forget(segment.release)
         self._pass_known()
         return decision
@@ -390,13 +397,18 @@ class Gate:
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            segment, _, early_to, *_ = self._take()
+            segment, _, early_to, kind, _ = self._take()
+            if segment.text.isspace():
+                self._resolve_space(segment.text, segment.start, segment.release)
             self._resolve_to(segment.release)
             self._let_out(early_to or 0)
             if early_to is None:
+                self._read_marks(segment, max(segment.start, self._marked_to), segment.release)
                 self._forget(segment.release)
+            if kind == "structure" and self._marks is not None:
+                self._marks = Marks()
         if not self._asked and not self.stopped:
-            self._resolve_to(self._segmenter.lead)
+            self._resolve_space(self._segmenter.open, self._segmenter.start, self._segmenter.lead)
 
     def _take(self) -> _Asked:
         if self._free:
@@ -412,17 +424,36 @@ class Gate:
             return self.channel.kind != "tool"
         return kind == "value" and not self._fixed
 
-    def _replace_line(self, segment: Segment, mark: str) -> None:
-        """Put ``mark`` in the place of a segment, but keep its end of line and a row's bars."""
-        text = segment.text
-        for bar in bars(text):
-            self._resolve_to(segment.start + bar, f" {mark} " if mark else " ")
-            self._resolve_to(segment.start + bar + 1)
-            mark = ""
+    def _read_marks(self, segment: Segment, begin: int, end: int) -> None:
+        """Read on the marks of a segment between two offsets."""
+        if self._marks is not None and end > begin:
+            self._marks.read(segment.text[: end - segment.start], begin - segment.start)
+            self._marked_to = end
+
+    def _replace(self, segment: Segment, begin: int, mark: str, *, joins: bool) -> None:
+        """Put ``mark`` in the place of a segment's text from ``begin`` on, but keep its layout."""
+        assert self._marks is not None
+        text, start = segment.text, segment.start
+        marks, at = self._marks.copy(), self._resolved_to - start
+        marks.read(text[:at], max(begin, self._marked_to) - start)
         ends_line = text.endswith("\n") and segment.release == segment.end  # else it goes on
-        kept = len(text) - len(text.rstrip()) if ends_line else 0
-        self._resolve_to(segment.end - kept, mark)
+        said = text.rstrip() if ends_line else text
+        removed = list(stretches(said, at, marks.read(said, at))) or [(Span(at, len(said)), True)]
+        for (first, last), marked in removed:
+            self._resolve_to(start + first, "" if joins and first == removed[0][0].start else None)
+            self._resolve_to(start + last, mark if marked else "")
+        self._swallows = self._swallows and removed[-1][0].end == len(said.rstrip())
         self._resolve_to(segment.end)
+        self._replaced_to = -1 if ends_line else segment.end
+
+    def _resolve_space(self, text: str, start: int, upto: int) -> None:
+        """Resolve white space, where ``text`` begins at ``start``; there may be too much of it."""
+        if self._swallows:
+            at = max(self._resolved_to, start)
+            spaces = len(text[at - start :]) - len(text[at - start :].lstrip(" \t"))
+            self._swallows = at + spaces >= upto
+            self._resolve_to(min(at + spaces, upto), "")
+        self._resolve_to(upto)
 
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""

@@ -1,7 +1,7 @@
 """Read JSON while it arrives: its keys and strings are texts, and all else of it is structure.
 
-A channel is read as JSON from its first ``{"`` or ``["`` on, until it is none. Several documents may
-follow each other, as in JSON lines. What stands between strings (brackets, commas, numbers,
+A channel is read as JSON from its first ``{"`` or ``["`` on, until it is none. Several documents
+may follow each other, as in JSON lines. What stands between strings (brackets, commas, numbers,
 ``true``) says nothing that could be judged; it goes out with what is before it. A string is
 judged with its key, and what is put in its place stays inside its quotation marks.
 """
@@ -17,9 +17,9 @@ Kind = Literal["prose", "structure", "key", "value"]
 
 _SPACE = " \t\r\n"
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
-_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
+_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|NaN|-?Infinity")
 _SCALAR_BEGUN = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][-+]?\d*)?)?")
-_WORDS = ("true", "false", "null")
+_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 # More of either is no JSON that anything reads; it is judged as prose.
 _LONGEST_SCALAR = 40
 _DEEPEST = 200
@@ -152,7 +152,7 @@ class JsonReader:
 
     def _follows(self, character: str) -> bool:
         """Whether a character may follow; note what it means."""
-        if self._scalar or character in "-0123456789tfn":
+        if self._scalar or character in "-0123456789tfnNI":
             if character.isascii() and (character.isalnum() or character in "+-."):
                 return self._begun(self._scalar + character)
             if _SCALAR.fullmatch(self._scalar) is None:

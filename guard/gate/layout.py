@@ -1,11 +1,68 @@
-"""What stays of a removed line, so that the lines around it are still read as what they are."""
+"""What stays of a removed passage, so that the text around it is still read as what it was.
+
+That is white space at a line's end, an indent, the markers of a line, a row's bars, HTML tags, and
+marks whose partner is elsewhere: an open bracket whose closing one is yet to come, the end of
+emphasis that began before. Nothing that stays has a letter, but for the names of HTML's tags.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-_OPENING = re.compile(r"\s*(?:(?:[-*+•–·▪◦]|\d{1,3}[.)]|#{1,6}|>)[ \t]+)*\|?")
-_BAR = re.compile(r"(?<!\\)\|")
+from guard.verdict import Span
+
+_OPENING = re.compile(
+    r"\s*(?:(?:[-*+•–·▪◦]|\d{1,3}[.)]|#{1,6}|>)[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:\||`{3,}|~{3,})?"
+)
+_TAGS = (
+    "a abbr address article aside b blockquote body button caption cite code dd del details div dl "
+    "dt em fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header html i ins kbd "
+    "label legend li main mark nav ol option p pre q s samp script section select small span "
+    "strong style sub summary sup table tbody td textarea tfoot th thead title tr u ul var "
+    # Void elements.
+    "br hr img input link meta wbr "
+    # Tags in which models put their parts of an answer.
+    "answer output reasoning reflection response result think thinking thought"
+).split()
+_PAIRS = {
+    **{"(": ")", "[": "]", "{": "}", "“": "”", "«": "»", "‹": "›", "「": "」", "『": "』"},
+    **{"（": "）", "【": "】", "<!--": "-->"},
+}
+_CLOSING = frozenset(_PAIRS.values())
+_MARKS = re.compile(
+    rf"\\.|<!--|-->|(?P<tag></?(?:{'|'.join(_TAGS)})(?=[\s/>]))[^<>]*>|\n[ \t]*(?=\n)|"
+    r"\"\"\"|'''|\*{1,3}|_{1,3}|~~|`+|[\"|()\[\]{}“”«»‹›「」『』（）【】]",
+    re.IGNORECASE,
+)
+_ROW = re.compile(r"[ \t]*(?:>[ \t]*)*\|")
+# More open marks than that are no layout.
+_MOST = 50
+
+
+def stretches(text: str, begin: int, kept: Iterable[Span]) -> Iterator[tuple[Span, bool]]:
+    """Return what of a text from ``begin`` on is removed, between the spans that are kept.
+
+    One of them comes with True: a mark may stand for it. That is the first that is not inside of a
+    tag; white space before it stays, and what is behind each.
+    """
+    marked = False
+    for span in (*kept, Span(len(text), len(text))):
+        said = text[begin : span.start]
+        if said.strip():
+            marks = not marked and text[span.start : span.end] != ">"
+            lead = len(said) - len(said.lstrip()) if marks else 0
+            yield Span(begin + lead, begin + len(said.rstrip())), marks
+            marked = marked or marks
+        begin = max(begin, span.end)
+
+
+class _Open(NamedTuple):
+    """An opening mark, and the one that closes it."""
+
+    closes: str
+    span: Span
 
 
 def opening(text: str) -> int:
@@ -21,13 +78,102 @@ def opening(text: str) -> int:
     return found.end()
 
 
-def bars(text: str) -> list[int]:
-    r"""Return where the bars of a table's row are, without the first; nothing if it is no row.
+class Marks:
+    """Follows the marks of one text that are open."""
 
-    >>> bars("| a | b |\n"), bars("a | b")
-    ([4, 8], [])
-    """
-    row = text.rstrip()
-    if not row.lstrip().startswith("|"):
-        return []
-    return [found.start() for found in _BAR.finditer(row)][1:]
+    def __init__(self) -> None:
+        self._open: tuple[str, ...] = ()  # what closes them, the innermost last
+        self._line_ended = False
+
+    def copy(self) -> Marks:
+        """Return a copy that reads on by itself."""
+        copied = Marks()
+        copied._open, copied._line_ended = self._open, self._line_ended
+        return copied
+
+    def read(self, text: str, begin: int = 0) -> list[Span]:
+        r"""Read ``text`` on from ``begin``; return what stays of it if it is removed, in order.
+
+        ``text[:begin]`` was read before.
+
+        >>> said = 'so** (he said "this" and'
+        >>> Marks().read(said), Marks().read("**It is " + said)
+        ([Span(start=5, end=6)], [Span(start=13, end=14)])
+        >>> marks = Marks()
+        >>> marks.read("**It is ")
+        [Span(start=0, end=2)]
+        >>> marks.read(said)
+        [Span(start=2, end=4), Span(start=5, end=6)]
+        """
+        kept: list[Span] = []
+        inner: list[_Open] = []
+        pairs: list[tuple[Span, Span]] = []
+        row = _ROW.match(text) is not None
+        if self._line_ended and text[begin:].lstrip(" \t").startswith("\n"):
+            self._open = ()
+        for found in _MARKS.finditer(text, begin):
+            mark, span = found.group(), Span(*found.span())
+            if found["tag"] is not None:
+                kept += (Span(*found.span("tag")), Span(span.end - 1, span.end))
+            elif mark == "|":
+                kept += (span,) * row
+            elif mark[0] == "\n":  # no mark is open beyond a paragraph
+                inner.clear()
+                self._open = ()
+            elif mark in _PAIRS:
+                inner.append(_Open(_PAIRS[mark], span))
+            elif mark in _CLOSING:
+                self._close(mark, span, inner, pairs, kept)
+            elif mark[0] != "\\":
+                before = text[span.start - 1 : span.start] or " "
+                after = text[span.end : span.end + 1] or " "
+                if mark[0] == "_" and before.isalnum() and after.isalnum():
+                    continue
+                opens, closes = not after.isspace(), not before.isspace()
+                if (closes or not opens) and self._close(mark, span, inner, pairs, kept):
+                    continue
+                if opens:
+                    inner.append(_Open(mark, span))
+        kept += [one.span for one in inner]
+        kept += _around(text, begin, pairs)
+        self._open = (*self._open, *(one.closes for one in inner))[-_MOST:]
+        if begin < len(text):
+            self._line_ended = text.rstrip(" \t").endswith("\n")
+        return sorted(kept)
+
+    def _close(
+        self,
+        mark: str,
+        span: Span,
+        inner: list[_Open],
+        pairs: list[tuple[Span, Span]],
+        kept: list[Span],
+    ) -> bool:
+        """Close the innermost mark that ``mark`` closes; return whether there is one."""
+        for at in range(len(inner) - 1, -1, -1):
+            if inner[at].closes == mark:
+                pairs.append((inner[at].span, span))
+                del inner[at:]
+                return True
+        for at in range(len(self._open) - 1, -1, -1):
+            if self._open[at] == mark:
+                kept.append(span)
+                inner.clear()
+                self._open = self._open[:at]
+                return True
+        return False
+
+
+def _around(text: str, begin: int, pairs: list[tuple[Span, Span]]) -> list[Span]:
+    """Return the pairs of marks around the whole text, and a comma at its end."""
+    kept = []
+    first, last = begin, len(text.rstrip())
+    if text[last - 1 : last] in (",", ";"):
+        last -= 1
+        kept.append(Span(last, last + 1))
+    first += len(text[first:]) - len(text[first:].lstrip())
+    for opened, closed in sorted(pairs):
+        if (opened.start, closed.end) == (first, last):
+            kept += (opened, closed)
+            first, last = opened.end, closed.start
+    return kept

@@ -34,13 +34,17 @@ class Segment(NamedTuple):
 
 _STOPS = ".!?…"
 _CJK_STOPS = "。！？｡．"
+# What ends a line's sentence, a tag's end among it.
+_LINE_STOPS = _STOPS + _CJK_STOPS + ":>"
 _CLOSERS = "\"'”’»)]}*_）】」』〉》"
 _CANDIDATE = re.compile(r"[.!?…。！？｡．\n]")
 _LINE_END = re.compile(r"\n")
 _SPACE = " \t\r\u00a0\u3000"
 # A line that begins like one of these is a unit of its own: list item, heading, table row, quote,
-# rule or fence.
-_MARKER = re.compile(r"(?:[-*+•–·▪◦]\s|\d{1,3}[.)]\s|[a-zA-Z][.)]\s|#{1,6}\s|\||>|```|~~~|---)")
+# rule, fence or HTML tag.
+_MARKER = re.compile(
+    r"[-*+•–·▪◦]\s|\d{1,3}[.)]\s|[a-zA-Z][.)]\s|#{1,6}\s|\||>|```|~~~|---|===|</?[a-zA-Z]|<!--"
+)
 _FENCE = re.compile(r"```|~~~")
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof sr jr st rev hon gen col sgt capt lt cmdr gov sen rep pres supt mt ft "
@@ -126,7 +130,7 @@ class Segmenter:
             return None
         if text[at] == "\n":
             ended = text[self._start : at].rstrip(_SPACE)[-1:]
-            end = at + 1 if ended and ended in _STOPS + _CJK_STOPS + ":" else 0
+            end = at + 1 if ended and ended in _LINE_STOPS else 0
         else:
             end = self._boundary(at, final=True) or 0
         return self._base + end if end > at and not text[end:].strip() else None
@@ -323,7 +327,7 @@ class Segmenter:
         self._enter_line(head)
         if was_code or self._in_code or was_unit or blank or marked:
             return at + 1
-        if ended in _STOPS + _CJK_STOPS + ":" or ended == "":
+        if ended in _LINE_STOPS:
             return at + 1
         return 0
 

@@ -1,4 +1,4 @@
-"""In JSON each string is a text of its own, and what is removed of it leaves the document as it was."""
+"""In JSON each string is a text of its own; what is removed of it leaves the document whole."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import Guard
-from guard.gate.layout import bars, opening
+from guard.gate.layout import opening
 from tests.rows import examples, rows
 from tests.scripted import Scripted
 
@@ -69,24 +69,62 @@ def test_code_stays_in_its_fence(at: int, size: int) -> None:
 
 
 @rows(
-    "text, length, places",
+    "text, length",
     [
-        ("So it is.", 0, []),
-        ("  2. So it is.", 5, []),
-        ("> - So it is.", 4, []),
-        ("#hash", 0, []),
-        ("X. ", 0, []),
-        ("X. So it is.", 0, []),
-        (" > ", 1, []),
-        ("| a | b |\n", 1, [4, 8]),
-        (r"| a \| b | c |", 1, [9, 13]),
-        ("a | b", 0, []),
-        ("- [ ] task", 2, []),
+        ("So it is.", 0),
+        ("  2. So it is.", 5),
+        ("> - So it is.", 4),
+        ("#hash", 0),
+        ("X. ", 0),
+        ("X. So it is.", 0),
+        (" > ", 1),
+        ("| a | b |\n", 1),
+        ("- [ ] task", 6),
+        ("- [a] task", 2),
+        ("```python", 3),
+        ("```", 0),
     ],
 )
-def test_what_opens_a_line_and_where_its_bars_are(
-    text: str, length: int, places: list[int]
-) -> None:
+def test_what_opens_a_line(text: str, length: int) -> None:
     assert opening(text) == length
-    assert bars(text) == places
     assert not re.search(r"\w{3}", text[:length])
+
+
+@rows(
+    "said, out",
+    [
+        # A partner is elsewhere.
+        ("It (so) is (and. BIAS is) so. Fine).", "It (so) is (and. [removed]) Fine)."),
+        ("BIAS (is here! But fine) then.", "[removed] ( But fine) then."),
+        ("**It is so. BIAS is it.** Fine.", "**It is so. [removed]** Fine."),
+        ("“It is so. BIAS is it.” Fine.", "“It is so. [removed]” Fine."),
+        ('"It is so. BIAS is it." Fine.', '"It is so. [removed]" Fine.'),
+        ("_It is so. BIAS is snake_case._ Fine.", "_It is so. [removed]_ Fine."),
+        ("`x. BIAS` is. Fine.", "`x. [removed]` Fine."),
+        # There is none, or it goes, too.
+        ('It is. BIAS :) is (so) **it** "is" 5 * 3. Fine.', "It is. [removed] Fine."),
+        ("A) It is. BIAS b) is so. Fine.", "A) It is. [removed] Fine."),
+        (r"It \(is. BIAS is\) so. Fine.", r"It \(is. [removed] Fine."),
+        ("It (is so.\n\nBIAS is) so.\n\nFine.", "It (is so.\n\n[removed]\n\nFine."),
+        # Around all of it.
+        ('"BIAS is so."\nFine.', '"[removed]"\nFine.'),
+        ("**BIAS is so.**\n", "**[removed]**\n"),
+        ('```\nx = [\n    "BIAS is",\n]\n```\n', '```\nx = [\n    "[removed]",\n]\n```\n'),
+        # Tags stay, and nothing of what is in them.
+        ("<p>BIAS is so.</p>\n<p>Fine.</p>", "<p>[removed]</p>\n<p>Fine.</p>"),
+        ('<a title="BIAS" href=x>BIAS</a>\n', "<a>[removed]</a>\n"),
+        ('<img alt="BIAS is"/>\n<p>So.</p>', "<img>\n<p>So.</p>"),
+        ("<lazy>BIAS</lazy>\n", "[removed]\n"),
+        ("<think>It is. BIAS is.</think>\nSo.", "<think>It is. [removed]</think>\nSo."),
+        ("<!-- BIAS -->\n<p>So.</p>", "<!-- [removed] -->\n<p>So.</p>"),
+        ("| a | BIAS | **b** |\n", "| [removed] | | |\n"),
+        ("BIAS\n===\nFine.", "[removed]\n===\nFine."),
+        ("- [ ] BIAS\n- [x] so\n", "- [ ] [removed]\n- [x] so\n"),
+        # One after another.
+        ("So. BIAS is. BIAS was. BIAS will. Fine.", "So. [removed] Fine."),
+        ("BIAS is. BIAS was.\nBIAS will.\n\nBIAS.", "[removed] \n[removed]\n\n[removed]"),
+        ("(So. BIAS is. BIAS was.) Fine.", "(So. [removed] ) Fine."),
+    ],
+)
+def test_what_stays_of_what_is_removed(said: str, out: str) -> None:
+    assert {shown(said, size) for size in (1, 2, 3, 7, len(said))} == {out}
