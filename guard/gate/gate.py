@@ -442,7 +442,7 @@ class Gate:
         for (first, last), marked in removed:
             self._resolve_to(start + first, "" if joins and first == removed[0][0].start else None)
             self._resolve_to(start + last, mark if marked else "")
-        self._swallows = self._swallows and removed[-1][0].end == len(said.rstrip())
+        self._swallows = self._swallows and removed[-1][0].end == len(said)
         self._resolve_to(segment.end)
         self._replaced_to = -1 if ends_line else segment.end
 

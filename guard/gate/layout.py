@@ -45,7 +45,7 @@ def stretches(text: str, begin: int, kept: Iterable[Span]) -> Iterator[tuple[Spa
     """Return what of a text from ``begin`` on is removed, between the spans that are kept.
 
     One of them comes with True: a mark may stand for it. That is the first that is not inside of a
-    tag; white space before it stays, and what is behind each.
+    tag; white space before it stays, and before each span that is kept.
     """
     marked = False
     for span in (*kept, Span(len(text), len(text))):
@@ -53,7 +53,8 @@ def stretches(text: str, begin: int, kept: Iterable[Span]) -> Iterator[tuple[Spa
         if said.strip():
             marks = not marked and text[span.start : span.end] != ">"
             lead = len(said) - len(said.lstrip()) if marks else 0
-            yield Span(begin + lead, begin + len(said.rstrip())), marks
+            last = begin + len(said.rstrip()) if span.end > span.start else len(text)
+            yield Span(begin + lead, last), marks
             marked = marked or marks
         begin = max(begin, span.end)
 

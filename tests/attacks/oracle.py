@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import cache
@@ -187,12 +188,22 @@ def _ordered(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list
     return found
 
 
+def _same_keys(text: str, other: str) -> bool:
+    """Whether two texts are JSON objects with the same keys in the same order."""
+    if not (is_complete(text) and is_complete(other)):
+        return False
+    one, two = json.loads(text), json.loads(other)
+    return isinstance(one, dict) and isinstance(two, dict) and list(one) == list(two)
+
+
 def _disorder(case: Case, texts: dict[Key, str], said: dict[Key, str]) -> list[Found]:
     fails = case.streamed and case.answer.ending != "whole"
     for key, text in texts.items():
         alike = ["", *(said[k] for k in said if k[:2] == key[:2])]
         # LiteLLM at times goes on after whole JSON: the call goes out, the rest stops the answer.
         whole = is_complete(text) and any(one.startswith(text) for one in alike)
+        if case.policy["action"] == "redact":  # only strings in it are replaced
+            whole = whole or any(_same_keys(text, one) for one in alike)
         if key[1] == "tool" and text not in alike and not (fails or whole):
             return [Found("order", f"{key}: a part {text!r} of the call {alike[1:]!r}")]
         if not any(_follows(text, one) for one in alike):

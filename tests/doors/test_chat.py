@@ -187,12 +187,20 @@ class TestCut:
 
 class TestToolCalls:
     @pytest.mark.parametrize(
-        "arguments",
-        ['{"q": "Fine. BIAS is."}', '{"q": "Fine."} BIAS', '{"q": "BIAS is."}', "12. BIAS is."],
+        "action, arguments",
+        [
+            ("terminate", '{"q": "Fine. BIAS is."}'),
+            ("terminate", '{"q": "BIAS is."}'),
+            *(
+                (a, t)
+                for a in ("terminate", "redact")
+                for t in ('{"q": "Fine."} BIAS', "12. BIAS is.")
+            ),
+            *((a, '{"BIAS": "q"}') for a in ("terminate", "redact")),
+        ],
     )
-    @pytest.mark.parametrize("action", ["terminate", "redact"])
     def test_a_stopped_call_leaves_nothing(
-        self, replay: Replay, arguments: str, action: str
+        self, replay: Replay, action: Any, arguments: str
     ) -> None:
         s = r.session(Policy(action=action), Scripted())
         said = [Said(0, "content", "Calling."), Said(0, "tool", arguments, header=True)]

@@ -392,7 +392,7 @@ class TestSparse:
         self.assert_stopped(self.played(self.completed(search)), "")
 
     def test_a_redacted_item_before_the_cut_stays_redacted(self) -> None:
-        call = self.item('{"q": "BIAS"}', "function_call")
+        call = self.item('{"BIAS": "q"}', "function_call")
         events = self.played(self.completed(self.item(self.TEXT), call), action="redact")
         assert "BIAS" not in r.serialised(*events)
         response = events[-1].response
