@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
 
 _MOST_KEYS = 1000  # that one channel keeps in mind
+# A line that opens a fence which may hold JSON; one that closes a fence looks the same.
+_FENCE = re.compile(r"[ \t>]*(?:`{3,}|~{3,})[ \t]*(?:json[5cl]?|ndjson)?[ \t\r]*", re.IGNORECASE)
 
 
 class TextEdit(NamedTuple):
@@ -95,7 +98,8 @@ class Gate:
         self._fixed = fixed
         self._string_from = 0, Label("", 0)  # where the last string begins, and its label
         self._keys: set[str] = set()  # the first that were judged
-        self._behind = ""  # the end of the last string, and what came after it
+        self._behind = ""  # the end of the last string, and what came after it in its line
+        self._fenced = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Context(policy.context_segments, before)
@@ -159,31 +163,54 @@ class Gate:
 
     def _read(self, text: str) -> None:
         if self._json is None:
-            self._feed(self._escapes.feed(text))
-            return
+            begins = self._after_fence(text)
+            self._feed(self._escapes.feed(text[:begins] if begins else text))
+            if not begins:
+                return
+            self._json, text = JsonReader(self._escapes), text[begins:]
         for piece in self._json.feed(text):
             if piece.kind == "structure":
                 self._skip(piece.text)
-            elif piece.kind == "prose":
-                self._leave_json(piece.text)
+            elif piece.kind == "prose":  # no string has begun yet
+                self._feed(piece.text)
             else:
                 self._feed_string(piece)
         if self._json.over:
-            self._json = None
+            text, self._json = self._json.rest, None
+            if self._kind != "prose":
+                self._leave_json()
+            self._read(text)
+
+    def _after_fence(self, text: str) -> int:
+        """Return where a text goes on behind a line that may open a fence around JSON, or 0."""
+        if "\n" not in text:
+            return 0
+        line, begin = self._segmenter.open.rpartition("\n")[2], 0
+        if not any(mark in part for mark in "`~" for part in (line, text)):
+            return 0
+        for found in re.finditer("\n", text):
+            if _FENCE.fullmatch(line + text[begin : found.start()]):
+                return found.end()
+            line, begin = "", found.end()
+        return 0
 
     def _skip(self, text: str) -> None:
         """Add what is between the strings of JSON; it needs no verdict."""
-        segments = [*self._segmenter.finish(), self._segmenter.skip(text)]
-        self._behind = (self._behind + text)[-self._policy.overlap or len(text) :]
+        if self._kind == "prose":  # what came before its first string
+            self._fenced = self._segmenter.in_code
+            if not any(character.isalpha() for character in self._segmenter.open):
+                self._kind = "structure"
+            self._open(self._segmenter.finish())
+        self._behind = (self._behind + text).rpartition("\n")[2][-self._policy.overlap :]
         self._kind = "structure"
-        self._open(segments)
+        self._open([self._segmenter.skip(text)])
 
-    def _leave_json(self, text: str) -> None:
-        """Add text that is no JSON; it continues the string before it."""
-        if self._kind != "prose" and text:
-            self._kind = "prose"
+    def _leave_json(self) -> None:
+        """Let prose continue the string before it, if that is in the same line."""
+        self._kind = "prose"
+        self._segmenter.in_code = self._fenced
+        if self._behind:
             self._continue_from(self._behind)
-        self._feed(text)
 
     def _feed_string(self, piece: Piece) -> None:
         """Add text inside of a string, or of a key."""

@@ -61,7 +61,8 @@ class JsonReader:
     def __init__(self, escapes: Escapes, *, after: str = "") -> None:
         self.escapes = Escapes(letters=False)
         self.over = False
-        """Whether the text turned out to be no JSON, or no more."""
+        """Whether the text turned out to be no JSON, or no more; the end of it is ``rest``."""
+        self.rest = ""
         self._label = _NO_LABEL  # of the string that is open, or was last
         self.string: Literal["key", "value"] | None = None
         """What the text is inside of."""
@@ -81,17 +82,15 @@ class JsonReader:
         escapes.letters = escapes.letters or self._known
 
     def feed(self, text: str) -> list[Piece]:
-        """Add text as it was sent."""
+        """Add text as it was sent; read no further than JSON goes."""
         pieces: list[Piece] = []
         at = 0
-        while at < len(text):
-            if self.over:
-                pieces.append(Piece("prose", self.escapes.feed(text[at:])))
-                break
+        while at < len(text) and not self.over:
             if self.string is not None:
                 at = self._inside(text, at, pieces)
             else:
                 at = self._between(text, at, pieces)
+        self.rest = text[at:]
         return pieces
 
     def _inside(self, text: str, at: int, pieces: list[Piece]) -> int:

@@ -166,15 +166,16 @@ class Marks:
 
 
 def _around(text: str, begin: int, pairs: list[tuple[Span, Span]]) -> list[Span]:
-    """Return the pairs of marks around the whole text, and a comma at its end."""
-    kept = []
+    """Return the pairs of marks around the whole text, and a comma behind them."""
+    kept: list[Span] = []
     first, last = begin, len(text.rstrip())
-    if text[last - 1 : last] in (",", ";"):
-        last -= 1
-        kept.append(Span(last, last + 1))
     first += len(text[first:]) - len(text[first:].lstrip())
+    comma = text[last - 1 : last] in (",", ";")
+    last -= comma
     for opened, closed in sorted(pairs):
         if (opened.start, closed.end) == (first, last):
+            if comma and not kept:
+                kept.append(Span(last, last + 1))
             kept += (opened, closed)
             first, last = opened.end, closed.start
     return kept

@@ -86,7 +86,8 @@ class Segmenter:
         self._scan = 0
         self._waits = False  # whether the character at `_scan` may end the segment
         self._lead = 0  # end of the open segment's leading white space
-        self._in_code = False
+        self.in_code = False
+        """Whether the text is inside of a fence; then every line is a segment."""
         self._line_is_unit = False  # the current line is a heading or a table row
         self._line_known = False  # whether the first line of the channel has been looked at
         # Characters that the open segment has room for. Negative if `takes` cannot decide by the
@@ -177,7 +178,7 @@ class Segmenter:
         if self._fresh < len(self._buffer):
             done.append(self._take(len(self._buffer)))
         self._line_known = False
-        self._in_code = False
+        self.in_code = False
         self._compact()
         return done
 
@@ -212,7 +213,7 @@ class Segmenter:
             return done
         while True:
             limit = self._start + self._max
-            match = (_LINE_END if self._in_code else _CANDIDATE).search(
+            match = (_LINE_END if self.in_code else _CANDIDATE).search(
                 self._buffer, self._scan, limit
             )
             if match is not None:
@@ -320,12 +321,12 @@ class Segmenter:
         if not enough and not final and len(text) < horizon + _HEAD:
             return None
         head = text[following : following + _HEAD]
-        was_code, was_unit = self._in_code, self._line_is_unit
+        was_code, was_unit = self.in_code, self._line_is_unit
         blank = head[:1] in ("\n", "")
         marked = _MARKER.match(head) is not None
         ended = text[self._start : at].rstrip(_SPACE)[-1:]
         self._enter_line(head)
-        if was_code or self._in_code or was_unit or blank or marked:
+        if was_code or self.in_code or was_unit or blank or marked:
             return at + 1
         if ended in _LINE_STOPS:
             return at + 1
@@ -347,7 +348,7 @@ class Segmenter:
 
     def _enter_line(self, head: str) -> None:
         if _FENCE.match(head):
-            self._in_code = not self._in_code
+            self.in_code = not self.in_code
         self._line_is_unit = head[:1] in ("#", "|") or _FENCE.match(head) is not None
 
     def _force(self, limit: int) -> Segment:
@@ -390,7 +391,7 @@ class Segmenter:
         looked = self._line_known and self._scan == len(self._buffer)
         begun = looked and (self._fresh > 0 or not (self._buffer or " ").isspace())
         self._room = self._max - self._scan if begun else -1
-        self._ends = (_LINE_END if self._in_code else _CANDIDATE).search
+        self._ends = (_LINE_END if self.in_code else _CANDIDATE).search
 
 
 def split(text: str, max_chars: int = 240, overlap: int = 80, lookahead: int = 32) -> list[Segment]:

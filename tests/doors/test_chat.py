@@ -187,7 +187,7 @@ class TestCut:
 
 class TestToolCalls:
     @pytest.mark.parametrize(
-        "action, arguments",
+        ("action", "arguments"),
         [
             ("terminate", '{"q": "Fine. BIAS is."}'),
             ("terminate", '{"q": "BIAS is."}'),

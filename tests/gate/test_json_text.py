@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from hypothesis import given
@@ -94,6 +95,26 @@ def test_json_lines_stay_lines(lines: list[Any], size: int) -> None:
 
 
 @given(
+    made=st.lists(documents, min_size=1, max_size=3),
+    fence=st.sampled_from(["```json", "```", "~~~ JSON", "````json5"]),
+    indent=st.sampled_from([None, 2]),
+    size=st.integers(1, 60),
+)
+@examples(200)
+def test_a_document_in_a_fence_is_read_as_one(
+    made: list[Any], fence: str, indent: int | None, size: int
+) -> None:
+    close = fence.rstrip("jsonJSON5 ")
+    blocks = [f"{fence}\n{json.dumps(one, indent=indent)}\n{close}" for one in made]
+    text = "Here it is:\n\n" + "\n\nAnd so:\n\n".join(blocks) + "\n\nBIAS is so. Fine.\n"
+    out = redacted(text, size)
+    assert out == redacted(text, len(text))
+    found = re.findall(rf"^{fence}\n(.*?)\n{close}$", out, re.DOTALL | re.MULTILINE)
+    assert all(same(json.loads(block), one) for block, one in zip(found, made, strict=True))
+    assert out.endswith(f"\n\n{MARK} Fine.\n")
+
+
+@given(
     text=st.lists(st.sampled_from([*'{}[]",:\\ \nu00e9x1.-tf', "BIAS "]), max_size=40).map("".join),
     size=st.integers(1, 20),
 )
@@ -111,14 +132,15 @@ def test_what_is_no_json_is_judged_all_the_same(text: str, size: int) -> None:
 def test_the_pieces_are_the_reading(text: str, size: int) -> None:
     escapes = Escapes(letters=False)
     reader = JsonReader(escapes)
-    pieces = []
+    pieces, rest = [], ""
     for part in cut(text, size):
         if not reader.over:
             pieces += reader.feed(part)
-        else:
-            pieces[-1] = pieces[-1]._replace(text=pieces[-1].text + escapes.feed(part))
-    reading = "".join(piece.text for piece in pieces) + escapes.finish()
-    assert len(reading) <= len(text)
+            part = reader.rest
+        rest += part
+    reading = "".join(piece.text for piece in pieces)
+    assert len(reading) + len(rest) <= len(text)
+    assert text.endswith(rest)
     # Between strings there is nothing that could be judged.
     for piece in pieces:
         if piece.kind == "structure":
@@ -143,6 +165,7 @@ def test_the_pieces_are_the_reading(text: str, size: int) -> None:
         ('{"a" "b"}', ["a", 'a" "b"}']),
         ('{1: "b"}', ['{1: "b"}']),
         ('["a", nullx', ["a", 'a", nullx']),
+        ('So:\n```json\n{"a": "x"}\n```\nYes.', ["So:\n", "```json\n", "a", "a: x", "Yes."]),
         ('["' + "long " * 60 + 'end"]', None),
     ],
 )
