@@ -14,15 +14,14 @@ _FIXES = frozenset({"enum", "const", "pattern", "format"})
 
 def fixes_strings(call: Mapping[str, Any]) -> bool:
     """Whether a schema of the call says which strings there may be, such as an ``enum``."""
-    return any(_fixes(call[name]) for name in _ARGUMENTS if call.get(name) is not None)
+    return any(_fixes(call[name], outer=True) for name in _ARGUMENTS if call.get(name) is not None)
 
 
-def _fixes(schema: Any) -> bool:
+def _fixes(schema: Any, *, outer: bool = False) -> bool:
     if isinstance(schema, type):  # a pydantic model stands for its schema
         made = getattr(schema, "model_json_schema", None)
         return made is None or _fixes(made())
     if isinstance(schema, Mapping):
-        if any(_FIXES.intersection(v) for v in schema.values() if isinstance(v, Mapping)):
-            return True
-        return any(map(_fixes, schema.values()))
+        # The argument itself may have a key "format" in which the schema is.
+        return bool(not outer and _FIXES.intersection(schema)) or any(map(_fixes, schema.values()))
     return isinstance(schema, (list, tuple)) and any(map(_fixes, schema))
