@@ -150,8 +150,8 @@ class Gate:
         self._escapes.read = self._segmenter.fed
         self._read(text)
         self._plain = self._restart.over and not self._escapes.pending
-        if self._json is not None:  # between strings every character counts
-            self._plain = self._plain and self._json.string is not None
+        if self._json is not None:  # elsewhere every character counts
+            self._plain = self._plain and self._json.string == "value"
 
     def _drop_repeat(self, repeated: int, text: str) -> str:
         """Leave out ``repeated`` characters, which repeat released text; return ``text``."""
@@ -319,7 +319,12 @@ class Gate:
             self._resolve_to(self._segmenter.fed)
             self._let_out(self.sent)
         elif self._flow is not None:
-            self._resolve_to(self._free[0] if self._asked else self._flow.free)
+            text, start, free = self._segmenter.open, self._segmenter.start, self._flow.free
+            if self._asked:
+                text, start, *_ = self._asked[0].segment
+                free = self._free[0]
+            self._resolve_space(text, start, min(free, start + _blank(text)))
+            self._resolve_to(free)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -345,9 +350,12 @@ class Gate:
         joins = self._replaced_to == self._resolved_to and segment.start < self._resolved_to
         begin = segment.fresh if label else segment.start
         own = segment.text[begin - segment.start :]
-        follows = begin == self._replaced_to and "\n" not in own[: _blank(own)]
+        blank = _blank(own)
+        # With nothing but spaces out since the last replacement.
+        follows = begin == self._replaced_to and self._resolved_to <= begin + blank
+        follows = follows and "\n" not in own[:blank]
         if not joins:
-            self._resolve_space(own, begin, begin + _blank(own))
+            self._resolve_space(own, begin, begin + blank)
             self._swallows = False
             if action == "redact" and not follows:
                 self._resolve_to(begin + opening(own))
@@ -425,6 +433,8 @@ class Gate:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
             segment, _, early_to, kind, _ = self._take()
+            if kind == "structure":
+                self._swallows = False
             if segment.text.isspace():
                 self._resolve_space(segment.text, segment.start, segment.release)
             self._resolve_to(segment.release)
@@ -454,7 +464,7 @@ class Gate:
     def _read_marks(self, segment: Segment, begin: int, end: int) -> None:
         """Read on the marks of a segment between two offsets."""
         if self._marks is not None and end > begin:
-            self._marks.read(segment.text[: end - segment.start], begin - segment.start)
+            self._marks.read(segment.text, begin - segment.start, end - segment.start)
             self._marked_to = end
 
     def _replace(self, segment: Segment, begin: int, mark: str, *, joins: bool) -> None:
@@ -462,7 +472,7 @@ class Gate:
         assert self._marks is not None
         text, start = segment.text, segment.start
         marks, at = self._marks.copy(), self._resolved_to - start
-        marks.read(text[:at], max(begin, self._marked_to) - start)
+        marks.read(text, max(begin, self._marked_to) - start, at)
         ends_line = text.endswith("\n") and segment.release == segment.end  # else it goes on
         said = text.rstrip() if ends_line else text
         removed = list(stretches(said, at, marks.read(said, at))) or [(Span(at, len(said)), True)]

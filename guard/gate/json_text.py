@@ -54,7 +54,7 @@ class JsonReader:
     ``after`` is an earlier answer's text that this one continues.
 
     >>> pieces = JsonReader(Escapes(letters=False)).feed('{"a": "so\\u0021"}')
-    >>> [(piece.kind, piece.text, piece.label.text) for piece in pieces][1:4]
+    >>> [(piece.kind, piece.text, piece.label.text) for piece in pieces][2:5]
     [('key', 'a', 'a'), ('structure', '": "', ''), ('value', 'so!', 'a')]
     """
 
@@ -141,12 +141,16 @@ class JsonReader:
                 break
             at += 1
             if self.string is not None:
-                self._known = True
-                self.escapes.letters = True
                 break
-        kind: Kind = "structure" if self._known else "prose"
+        if not self._known:
+            before = at - (self.string is not None)
+            if before > begin:
+                pieces.append(Piece("prose", self.escapes.feed(text[begin:before])))
+                begin = before
+            self._known = self.string is not None
+            self.escapes.letters = self.escapes.letters or self._known
         if at > begin:
-            pieces.append(Piece(kind, self.escapes.feed(text[begin:at])))
+            pieces.append(Piece("structure", self.escapes.feed(text[begin:at])))
         return at
 
     def _follows(self, character: str) -> bool:

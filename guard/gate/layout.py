@@ -37,6 +37,8 @@ _MARKS = re.compile(
     re.IGNORECASE,
 )
 _ROW = re.compile(r"[ \t]*(?:>[ \t]*)*\|")
+_TAG_BEGUN = re.compile(r"<(?:/?|/?[a-z][^<>]*)\Z", re.IGNORECASE)
+_TAG_END = re.compile(r"[\"']?/?>")
 # More open marks than that are no layout.
 _MOST = 50
 
@@ -51,7 +53,7 @@ def stretches(text: str, begin: int, kept: Iterable[Span]) -> Iterator[tuple[Spa
     for span in (*kept, Span(len(text), len(text))):
         said = text[begin : span.start]
         if said.strip():
-            marks = not marked and text[span.start : span.end] != ">"
+            marks = not marked and _TAG_END.fullmatch(text, *span) is None
             lead = len(said) - len(said.lstrip()) if marks else 0
             last = begin + len(said.rstrip()) if span.end > span.start else len(text)
             yield Span(begin + lead, last), marks
@@ -85,17 +87,18 @@ class Marks:
     def __init__(self) -> None:
         self._open: tuple[str, ...] = ()  # what closes them, the innermost last
         self._line_ended = False
+        self._tag = ""  # the beginning of a tag at the end
 
     def copy(self) -> Marks:
         """Return a copy that reads on by itself."""
         copied = Marks()
-        copied._open, copied._line_ended = self._open, self._line_ended
+        copied.__dict__.update(self.__dict__)
         return copied
 
-    def read(self, text: str, begin: int = 0) -> list[Span]:
-        r"""Read ``text`` on from ``begin``; return what stays of it if it is removed, in order.
+    def read(self, text: str, begin: int = 0, end: int | None = None) -> list[Span]:
+        r"""Read a part of a text; return what stays of it if it is removed, in order.
 
-        ``text[:begin]`` was read before.
+        ``text[:begin]`` was read before, and ``text[end:]`` is what follows.
 
         >>> said = 'so** (he said "this" and'
         >>> Marks().read(said), Marks().read("**It is " + said)
@@ -106,13 +109,15 @@ class Marks:
         >>> marks.read(said)
         [Span(start=2, end=4), Span(start=5, end=6)]
         """
+        end = len(text) if end is None else end
         kept: list[Span] = []
         inner: list[_Open] = []
         pairs: list[tuple[Span, Span]] = []
         row = _ROW.match(text) is not None
         if self._line_ended and text[begin:].lstrip(" \t").startswith("\n"):
             self._open = ()
-        for found in _MARKS.finditer(text, begin):
+        begin = self._end_tag(text, begin, end, kept)
+        for found in _MARKS.finditer(text, begin, end):
             mark, span = found.group(), Span(*found.span())
             if found["tag"] is not None:
                 kept += (Span(*found.span("tag")), Span(span.end - 1, span.end))
@@ -136,11 +141,33 @@ class Marks:
                 if opens:
                     inner.append(_Open(mark, span))
         kept += [one.span for one in inner]
-        kept += _around(text, begin, pairs)
+        kept += _around(text[:end], begin, pairs)
+        if kept and text[:end].endswith((",", ";")) and max(kept).end == end - 1:
+            kept.append(Span(end - 1, end))  # of a list
         self._open = (*self._open, *(one.closes for one in inner))[-_MOST:]
-        if begin < len(text):
-            self._line_ended = text.rstrip(" \t").endswith("\n")
+        if begin < end:
+            self._line_ended = text[:end].rstrip(" \t").endswith("\n")
+            begun = _TAG_BEGUN.search(text, begin, end)
+            self._tag = begun.group() if begun else ""
         return sorted(kept)
+
+    def _end_tag(self, text: str, begin: int, end: int, kept: list[Span]) -> int:
+        """Read on inside of a tag that began before; return where it ends."""
+        if not self._tag:
+            return begin
+        at = text.find(">", begin, end)
+        if at < 0:
+            self._tag += text[begin:end]
+            return end
+        whole = self._tag + text[begin : at + 1]
+        found = _MARKS.match(whole)
+        if found is not None and found.end("tag") > len(self._tag):  # cut within its name
+            kept.append(Span(begin, begin + found.end("tag") - len(self._tag)))
+        quotes = whole.count('"')
+        first = at - text[:at].endswith("/")
+        kept.append(Span(first - (text[:first].endswith('"') and quotes % 2 == 0), at + 1))
+        self._tag = ""
+        return at + 1
 
     def _close(
         self,
@@ -166,16 +193,12 @@ class Marks:
 
 
 def _around(text: str, begin: int, pairs: list[tuple[Span, Span]]) -> list[Span]:
-    """Return the pairs of marks around the whole text, and a comma behind them."""
+    """Return the pairs of marks around the whole text."""
     kept: list[Span] = []
-    first, last = begin, len(text.rstrip())
+    first, last = begin, len(text.rstrip(" \t\n,;"))
     first += len(text[first:]) - len(text[first:].lstrip())
-    comma = text[last - 1 : last] in (",", ";")
-    last -= comma
     for opened, closed in sorted(pairs):
         if (opened.start, closed.end) == (first, last):
-            if comma and not kept:
-                kept.append(Span(last, last + 1))
             kept += (opened, closed)
             first, last = opened.end, closed.start
     return kept
