@@ -11,7 +11,7 @@ from typing import NamedTuple
 from guard.gate.context import Context
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
-from guard.gate.json_text import LONGEST_KEY, JsonReader, Kind, Label, Piece
+from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.layout import Marks, opening, stretches
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
@@ -96,7 +96,7 @@ class Gate:
         self._json = None if continues or reader.over else reader
         self._kind: Kind = "prose"  # of the open segment
         self._fixed = fixed
-        self._string_from = 0, Label("", 0)  # where the last string begins, and its label
+        self._string_from = 0, Label("", "", 0)  # where the last string begins, and its label
         self._keys: set[str] = set()  # the first that were judged
         self._behind = ""  # the end of the last string, and what came after it in its line
         self._fenced = False  # whether the JSON is inside of a fence
@@ -209,31 +209,34 @@ class Gate:
         """Let prose continue the string before it, if that is in the same line."""
         self._kind = "prose"
         self._segmenter.in_code = self._fenced
-        if self._behind:
-            self._continue_from(self._behind)
+        self._continue_from(self._behind)
 
     def _feed_string(self, piece: Piece) -> None:
         """Add text inside of a string, or of a key."""
         label = piece.label
         if self._kind != piece.kind and piece.text:
             self._kind = piece.kind
-            if piece.kind == "value" and label.text:
-                self._continue_from(f"{label.text}: ")
+            if piece.kind == "value":
+                self._continue_from(f"{label.path}: " if label.path else "")
+            else:
+                self._continue_from(f"{label.around} " if label.around else "")
             self._string_from = self._segmenter.fed, label
         self._feed(piece.text)
         if not piece.ends:
             return
         whole = self._segmenter.fed - max(self._segmenter.start, self._string_from[0])
         self._behind = self._segmenter.open[-whole:][-self._policy.overlap :] if whole else ""
-        if piece.kind == "key" and len(label.text) < LONGEST_KEY:
-            if label.text in self._keys:
+        if piece.kind == "key" and len(label.path) < LONGEST_PATH:
+            if label.path in self._keys:
                 self._kind = "structure"
             elif len(self._keys) < _MOST_KEYS:
-                self._keys.add(label.text)
+                self._keys.add(label.path)
         self._open(self._segmenter.finish())
 
     def _continue_from(self, before: str) -> None:
         """Let the next segment begin with ``before``, which was judged or needed no verdict."""
+        if not before:
+            return
         self._segmenter.continue_from(before)
         if self._flow is not None:
             self._flow.continue_from(before)
@@ -413,7 +416,7 @@ class Gate:
         Adds the segment to ``context``.
         """
         window, known, label = None, True, None
-        if self._kind == "value" and segment.start < segment.fresh == self._string_from[0]:
+        if self._kind != "prose" and segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         # A key is context only in what it labels; it is judged once.
         if self._kind != "structure" and segment.text.strip():
@@ -523,10 +526,12 @@ class Gate:
         if not verdict.attributions:
             return verdict
         begin = self._escapes.sent(segment.start) if label is None else label.sent
+        lead = 0 if label is None else segment.fresh - segment.start
+        key = lead - len(f"{label.key}: ") if label is not None else 0
 
         def place(at: int) -> int:
-            if label is not None and at <= len(label.text):
-                return at  # in the key, which begins there
+            if at < lead:
+                return max(at - key, 0)  # in the key; what is around it stands elsewhere
             return self._escapes.sent(segment.start + at) - begin
 
         pairs = tuple(

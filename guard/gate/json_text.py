@@ -23,23 +23,29 @@ _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 # More of either is no JSON that anything reads; it is judged as prose.
 _LONGEST_SCALAR = 40
 _DEEPEST = 200
-LONGEST_KEY = 80
+LONGEST_PATH = 80
 
 
 class Label(NamedTuple):
-    """The key that a string is judged with, and its offset in the text as sent."""
+    """The key that a string is judged with, the keys around it, and its offset as sent."""
 
-    text: str
+    key: str
+    around: str
     sent: int
 
+    @property
+    def path(self) -> str:
+        """The end of all keys, the outermost first."""
+        return f"{self.around} {self.key}".strip()[-LONGEST_PATH:]
 
-_NO_LABEL = Label("", 0)
+
+_NO_LABEL = Label("", "", 0)
 
 
 class Piece(NamedTuple):
     """A part of the reading.
 
-    ``ends``: whether a key or a string ends with it. ``label`` is the key, or that of the string.
+    ``ends``: whether a key or a string ends with it. ``label`` is that of the key or the string.
     """
 
     kind: Kind
@@ -54,7 +60,7 @@ class JsonReader:
     ``after`` is an earlier answer's text that this one continues.
 
     >>> pieces = JsonReader(Escapes(letters=False)).feed('{"a": "so\\u0021"}')
-    >>> [(piece.kind, piece.text, piece.label.text) for piece in pieces][2:5]
+    >>> [(piece.kind, piece.text, piece.label.path) for piece in pieces][2:5]
     [('key', 'a', 'a'), ('structure', '": "', ''), ('value', 'so!', 'a')]
     """
 
@@ -76,8 +82,8 @@ class JsonReader:
         self._open: list[tuple[str, Label]] = []  # containers, with the label of what is in them
         self.feed(after)
         # Offsets count from here on.
-        self._label = Label(self._label.text, 0)
-        self._open = [(mark, Label(label.text, 0)) for mark, label in self._open]
+        self._label = self._label._replace(sent=0)
+        self._open = [(mark, label._replace(sent=0)) for mark, label in self._open]
         self.escapes, self._letters = escapes, escapes.letters
         escapes.letters = escapes.letters or self._known
 
@@ -109,7 +115,8 @@ class JsonReader:
             self._escaped = True
             at = len(text)
         if kind == "key" and not self._key:
-            self._label = Label("", self.escapes.sent(self.escapes.read))
+            around = self._open[-1][1].path
+            self._label = Label("", around, self.escapes.sent(self.escapes.read))
         reading = self.escapes.feed(text[begin:at])
         if ends:
             reading += self.escapes.finish()
@@ -118,7 +125,8 @@ class JsonReader:
         if kind == "key":
             self._key.append(reading)
             if ends:
-                self._label = Label("".join(self._key)[-LONGEST_KEY:], self._label.sent)
+                key = "".join(self._key)[-LONGEST_PATH:]
+                self._label = self._label._replace(key=key)
                 self._key = []
                 self._expects = "colon"
         elif ends:
