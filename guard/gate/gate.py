@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from guard.gate.context import Context
+from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
-from guard.gate.layout import Marks, opening, stretches
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
@@ -21,16 +21,6 @@ from guard.verdict import Channel, Decision, Span, Verdict, Window
 _MOST_KEYS = 1000  # that one channel keeps in mind
 # A line that opens a fence which may hold JSON; one that closes a fence looks the same.
 _FENCE = re.compile(r"[ \t>]*(?:`{3,}|~{3,})[ \t]*(?:json[5cl]?|ndjson)?[ \t\r]*", re.IGNORECASE)
-
-
-class TextEdit(NamedTuple):
-    """What to do with the next ``length`` characters: keep them, or put ``text`` in their place.
-
-    The characters are those of the text as the provider sent it. ``text`` is None for "keep".
-    """
-
-    length: int
-    text: str | None = None
 
 
 class _Asked(NamedTuple):
@@ -109,9 +99,7 @@ class Gate:
         if policy.hold == "association":
             self._flow = Flow(self._segmenter, view or View())
         self._new: list[tuple[Window, int]] = []
-        self._edits: list[TextEdit] = []
-        self._resolved_to = 0  # offset in the decoded text up to which edits are decided
-        self._sent_to = 0  # the same in the text as sent
+        self._edits = Edits(self._escapes, removes=policy.redacts)
         self._asked_to = 0  # offset up to which the open segment was judged early
         self._asked_sent = 0  # the same in the text as sent
         # The windows judged early, by the offsets where their segments start.
@@ -120,10 +108,6 @@ class Gate:
         self.unfinished = continues
         # The end of the last biased segment: a finding of the next one up to here is the same one.
         self._found_to = 0
-        self._replaced_to = -1  # the end of the last replaced segment
-        self._marks = Marks() if policy.redacts else None
-        self._marked_to = 0  # offset up to which it has read
-        self._swallows = False  # whether spaces would follow those before a removed passage
 
     @property
     def is_drained(self) -> bool:
@@ -156,9 +140,8 @@ class Gate:
     def _drop_repeat(self, repeated: int, text: str) -> str:
         """Leave out ``repeated`` characters, which repeat released text; return ``text``."""
         if repeated:
-            self._edits.append(TextEdit(repeated, ""))
+            self._edits.drop_sent(repeated)
             self._escapes.skip(repeated)
-            self._sent_to += repeated
         return text
 
     def _read(self, text: str) -> None:
@@ -319,15 +302,15 @@ class Gate:
         if self.stopped:
             return
         if self._policy.hold == "none":
-            self._resolve_to(self._segmenter.fed)
-            self._let_out(self.sent)
+            self._edits.keep(self._segmenter.fed)
+            self._edits.keep_sent(self.sent)
         elif self._flow is not None:
             text, start, free = self._segmenter.open, self._segmenter.start, self._flow.free
             if self._asked:
                 text, start, *_ = self._asked[0].segment
                 free = self._free[0]
-            self._resolve_space(text, start, min(free, start + _blank(text)))
-            self._resolve_to(free)
+            self._edits.keep_space(text, start, free)
+            self._edits.keep(free)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -350,29 +333,18 @@ class Gate:
         if action == "rewrite" and not rewrites:
             action = "terminate"
         repeats = verdict.biased and self._in_overlap(segment, verdict)
-        joins = self._replaced_to == self._resolved_to and segment.start < self._resolved_to
         begin = segment.fresh if label else segment.start
-        own = segment.text[begin - segment.start :]
-        blank = _blank(own)
-        # With nothing but spaces out since the last replacement.
-        follows = begin == self._replaced_to and self._resolved_to <= begin + blank
-        follows = follows and "\n" not in own[:blank]
-        if not joins:
-            self._resolve_space(own, begin, begin + blank)
-            self._swallows = False
-            if action == "redact" and not follows:
-                self._resolve_to(begin + opening(own))
-        if action in ("pass", "flag"):
-            self._resolve_to(segment.release)
-        elif action == "redact":
-            mark = "" if joins or follows else self._policy.replacement
+        if action == "redact":
+            mark = self._policy.replacement
             if kind == "value":
                 mark = json.dumps(mark, ensure_ascii=False)[1:-1]
-            self._swallows = follows or (joins and self._swallows)
-            if segment.end > self._resolved_to:
-                self._replace(segment, begin, mark, joins=joins)
-            self._resolve_to(segment.release)
+            self._edits.remove(segment, begin, mark)
+            self._edits.keep(segment.release)
+        elif action in ("pass", "flag"):
+            self._edits.keep_space(segment.text[begin - segment.start :], begin)
+            self._edits.keep(segment.release)
         else:
+            self._edits.keep_space(segment.text[begin - segment.start :], begin)
             self.stopped = True
             self._plain = False
             self._new.clear()
@@ -381,7 +353,7 @@ class Gate:
         if verdict.biased:
             self._found_to = segment.end
         if early_to is not None and not self.stopped:
-            self._let_out(early_to)
+            self._edits.keep_sent(early_to)
         decision = Decision(
             action=action,
             verdict=self._as_sent(verdict, segment, label),
@@ -390,15 +362,13 @@ class Gate:
             counted=not repeats,
         )
         if early_to is None:
-            self._read_marks(segment, max(begin, self._marked_to), segment.release)
-            self._forget(segment.release)
+            self._edits.end(segment, begin)
         self._pass_known()
         return decision
 
     def take_edits(self) -> list[TextEdit]:
         """Return the edits decided since the last call, in order of the text."""
-        edits, self._edits = self._edits, []
-        return edits
+        return self._edits.take()
 
     def _open(self, segments: list[Segment]) -> None:
         if self._flow is not None and segments:
@@ -437,18 +407,16 @@ class Gate:
         while self._asked and not self._asked[0].needs_verdict:
             segment, _, early_to, kind, _ = self._take()
             if kind == "structure":
-                self._swallows = False
-            if segment.text.isspace():
-                self._resolve_space(segment.text, segment.start, segment.release)
-            self._resolve_to(segment.release)
-            self._let_out(early_to or 0)
+                self._edits.keep_structure(segment.release)
+            self._edits.keep_space(segment.text, segment.start)
+            self._edits.keep(segment.release)
+            self._edits.keep_sent(early_to or 0)
             if early_to is None:
-                self._read_marks(segment, max(segment.start, self._marked_to), segment.release)
-                self._forget(segment.release)
-            if kind == "structure" and self._marks is not None:
-                self._marks = Marks()
+                self._edits.end(segment, segment.start)
         if not self._asked and not self.stopped:
-            self._resolve_space(self._segmenter.open, self._segmenter.start, self._segmenter.lead)
+            self._edits.keep_space(
+                self._segmenter.open, self._segmenter.start, self._segmenter.lead
+            )
 
     def _take(self) -> _Asked:
         if self._free:
@@ -464,58 +432,12 @@ class Gate:
             return self.channel.kind != "tool"
         return kind == "value" and not self._fixed
 
-    def _read_marks(self, segment: Segment, begin: int, end: int) -> None:
-        """Read on the marks of a segment between two offsets."""
-        if self._marks is not None and end > begin:
-            self._marks.read(segment.text, begin - segment.start, end - segment.start)
-            self._marked_to = end
-
-    def _replace(self, segment: Segment, begin: int, mark: str, *, joins: bool) -> None:
-        """Put ``mark`` in the place of a segment's text from ``begin`` on, but keep its layout."""
-        assert self._marks is not None
-        text, start = segment.text, segment.start
-        marks, at = self._marks.copy(), self._resolved_to - start
-        marks.read(text, max(begin, self._marked_to) - start, at)
-        ends_line = text.endswith("\n") and segment.release == segment.end  # else it goes on
-        said = text.rstrip() if ends_line else text
-        removed = list(stretches(said, at, marks.read(said, at))) or [(Span(at, len(said)), True)]
-        for (first, last), marked in removed:
-            self._resolve_to(start + first, "" if joins and first == removed[0][0].start else None)
-            self._resolve_to(start + last, mark if marked else "")
-        self._swallows = self._swallows and removed[-1][0].end == len(said)
-        self._resolve_to(segment.end)
-        self._replaced_to = -1 if ends_line else segment.end
-
-    def _resolve_space(self, text: str, start: int, upto: int) -> None:
-        """Resolve white space, where ``text`` begins at ``start``; there may be too much of it."""
-        if self._swallows:
-            at = max(self._resolved_to, start)
-            spaces = len(text[at - start :]) - len(text[at - start :].lstrip(" \t"))
-            self._swallows = at + spaces >= upto
-            self._resolve_to(min(at + spaces, upto), "")
-        self._resolve_to(upto)
-
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""
         known = self._found_to - segment.start
         return bool(verdict.attributions) and all(
             max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
         )
-
-    def _resolve_to(self, upto: int, text: str | None = None) -> None:
-        if upto > self._resolved_to:
-            self._resolved_to = upto
-            self._let_out(self._escapes.sent(upto), text)
-
-    def _let_out(self, upto: int, text: str | None = None) -> None:
-        """Decide on the text as sent up to an offset."""
-        if upto > self._sent_to:
-            self._edits.append(TextEdit(upto - self._sent_to, text))
-            self._sent_to = upto
-
-    def _forget(self, before: int) -> None:
-        """Drop the offsets of resolved escapes before an offset of the decoded text."""
-        self._escapes.forget(min(before, self._resolved_to))
 
     def _begin(self, segment: Segment, label: Label | None) -> int:
         """Return the offset in the text as sent where a segment, or its key, begins."""

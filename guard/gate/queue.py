@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from guard.gate.codec import Codec, Part, by_channel
-from guard.gate.gate import TextEdit
+from guard.gate.edits import TextEdit
 from guard.verdict import Channel
 
 C = TypeVar("C")

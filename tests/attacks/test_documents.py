@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from guard.gate.gate import Gate
+from guard.gate.edits import Edits
+from guard.gate.segmenter import Segment
 from tests.attacks.documents import document, faults, main
 
 
@@ -24,10 +25,10 @@ def test_a_seed_makes_the_same_document_and_all_kinds_come() -> None:
 def test_what_breaks_a_document_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate that replaces a whole segment breaks documents of every kind."""
 
-    def replace(self: Gate, segment: object, begin: int, mark: str, *, joins: bool) -> None:
-        self._resolve_to(segment.end, mark)  # type: ignore[attr-defined]
+    def remove(self: Edits, segment: Segment, begin: int, mark: str) -> None:
+        self._decide(segment.end, mark)
 
-    monkeypatch.setattr(Gate, "_replace", replace)
+    monkeypatch.setattr(Edits, "remove", remove)
     kinds = {kind for seed in range(300) for kind, _ in faults(seed)}
     assert {"broken markdown", "broken html", "broken code"} <= kinds
 

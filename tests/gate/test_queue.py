@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guard.gate.gate import TextEdit
+from guard.gate.edits import TextEdit
 from guard.gate.queue import ChunkQueue
 from guard.verdict import Channel
 from tests.gate.test_response import Chunk, ChunkCodec
