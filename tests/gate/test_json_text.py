@@ -151,6 +151,7 @@ def test_the_pieces_are_the_reading(text: str, size: int) -> None:
     "text, windows",
     [
         ('{"a": "x. y", "b": 1}', ["a", "a: x.", " y", "b"]),
+        ('{"long key": "x", "b": "y"}', ["long key", "long key: x", "b", "b: y"]),
         ('{"a": ["x", "y"], "a": "z"}', ["a", "a: x", "a: y", "a: z"]),
         ('{"a": {"b": "x"}}', ["a", "a b", "a b: x"]),
         ('{"a": [{"b": ["x", "y"]}, {"b": "z"}]}', ["a", "a b", "a b: x", "a b: y", "a b: z"]),
