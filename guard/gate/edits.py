@@ -91,8 +91,8 @@ class Edits:
         own = text[begin - start :]
         blank = len(own) - len(own.lstrip())
         joins = self._removed_to == self.to and start < self.to
+        # A line break is a segment of its own: what comes behind one begins elsewhere.
         follows = begin == self._removed_to and self.to <= begin + blank
-        follows = follows and "\n" not in own[:blank]
         if not joins:
             self.keep_space(own, begin)
             if not follows:

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import Guard
+from guard.gate import Gate
 from guard.gate.escapes import Escapes
 from guard.gate.json_text import JsonReader
-from guard.policy import Policy
+from guard.policy import DEFAULT_POINTS, Policy
+from guard.verdict import Channel, Scores, Verdict
 from tests.rows import examples, rows
 from tests.scripted import Scripted
 
@@ -45,6 +47,11 @@ documents = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
     max_leaves=8,
 ).filter(lambda made: isinstance(made, (list, dict)))
+
+
+def verdict_of(biased: bool) -> Verdict:
+    scores = Scores(float(biased), bias_type="gender")
+    return Policy().verdict(scores, DEFAULT_POINTS, detector="x", index_version="", elapsed_ms=0.0)
 
 
 def cut(text: str, size: int) -> list[str]:
@@ -167,6 +174,9 @@ def test_the_pieces_are_the_reading(text: str, size: int) -> None:
         ('{"a" "b"}', ["a", 'a" "b"}']),
         ('{1: "b"}', ['{1: "b"}']),
         ('["a", nullx', ["a", 'a", nullx']),
+        ('["a", tr, "b"]', ["a", 'a", tr, "b"]']),
+        ('["a", 1e, "b"]', ["a", 'a", 1e, "b"]']),
+        (r'["a\\", "b\""]', [r"a\\", 'b"']),
         ('So:\n```json\n{"a": "x"}\n```\nYes.', ["So:\n", "```json\n", "a", "a: x", "Yes."]),
         ('["' + "long " * 60 + 'end"]', None),
     ],
@@ -181,6 +191,14 @@ def test_a_string_is_judged_with_its_key(text: str, windows: list[str] | None) -
 def test_where_nothing_can_be_put_the_answer_ends() -> None:
     assert redacted('{"x": "y", "BIAS": "z"}', 3) == '{"x": "y", "' + STOP
     assert redacted('{"BIAS": 1}', 3) == '{"' + STOP
+
+
+def test_where_no_other_string_fits_the_answer_ends() -> None:
+    gate = Gate(Policy(action="redact"), Channel(), fixed=True)
+    gate.feed('{"x": "y"}')
+    gate.finish()
+    verdicts = [verdict_of(window.text == "x: y") for window, _ in gate.windows()]
+    assert [gate.resolve(verdict).action for verdict in verdicts] == ["pass", "terminate"]
 
 
 def test_a_mark_is_written_as_json() -> None:
