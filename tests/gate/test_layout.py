@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,8 @@ MARK = "[removed]"
 OPENINGS = ["- ", "* ", "1. ", "12) ", "# ", "### ", "> ", "  - ", "> - ", "    2. "]
 
 
-def shown(text: str, size: int) -> str:
-    guard = Guard(detector=Scripted(), action="redact")
+def shown(text: str, size: int, **policy: Any) -> str:
+    guard = Guard(detector=Scripted(), action="redact", **policy)
     return "".join(guard.stream([text[i : i + size] for i in range(0, len(text), size)]))
 
 
@@ -128,3 +129,9 @@ def test_what_opens_a_line(text: str, length: int) -> None:
 )
 def test_what_stays_of_what_is_removed(said: str, out: str) -> None:
     assert {shown(said, size) for size in (1, 2, 3, 7, len(said))} == {out}
+
+
+def test_what_is_out_between_two_removed_passages_parts_them() -> None:
+    said = "So women BIAS. And men BIAS. Men BIAS. Fine."
+    outs = {shown(said, size, hold="association") for size in (1, 3, len(said))}
+    assert outs == {"So [removed] And [removed] Fine."}
