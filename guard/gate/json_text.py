@@ -78,7 +78,6 @@ class JsonReader:
         self._closes = False  # whether the next character closes a string
         self._expects = "document"
         self._scalar = ""
-        self._key: list[str] = []
         self._open: list[tuple[str, Label]] = []  # containers, with the label of what is in them
         self.feed(after)
         # Offsets count from here on.
@@ -114,20 +113,17 @@ class JsonReader:
         if not ends and at < len(text):  # a backslash whose character has not come
             self._escaped = True
             at = len(text)
-        if kind == "key" and not self._key:
-            around = self._open[-1][1].path
-            self._label = Label("", around, self.escapes.sent(self.escapes.read))
+        if kind == "key" and self._label.sent < 0:
+            self._label = self._label._replace(sent=self.escapes.sent(self.escapes.read))
         reading = self.escapes.feed(text[begin:at])
         if ends:
             reading += self.escapes.finish()
             self.string = None
             self._closes = True
         if kind == "key":
-            self._key.append(reading)
+            key = (self._label.key + reading)[-LONGEST_PATH:]
+            self._label = self._label._replace(key=key)
             if ends:
-                key = "".join(self._key)[-LONGEST_PATH:]
-                self._label = self._label._replace(key=key)
-                self._key = []
                 self._expects = "colon"
         elif ends:
             self._expects = "comma"
@@ -199,6 +195,7 @@ class JsonReader:
     def _quoted(self, expects: str) -> bool:
         if expects in ("key", "key or end"):
             self.string = "key"
+            self._label = Label("", self._open[-1][1].path, -1)
             return True
         if expects in ("value", "value or end"):
             self.string = "value"
