@@ -47,6 +47,7 @@ class Script:
     message: dict[str, Any] = field(default_factory=dict)  # more fields of a whole answer
     answer: Any = None  # a whole answer as it is sent, in place of what ``choices`` make
     events: Sequence[dict[str, Any]] | None = None  # the same for a stream
+    raw: Sequence[bytes] | None = None  # the same for one that is not of server-sent events
     status: int = 200
     id: str = "chatcmpl-1"
 
@@ -156,10 +157,13 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if script.status != 200:
                 self._whole({"error": {"message": "scripted", "type": "scripted"}}, script.status)
-            elif body.get("stream"):
+            elif body.get("stream") or "stream" in self.path.lower():
                 self.server.streaming.append((served, self.connection))
-                events = wire.events(script, body) if script.events is None else _sent(script)
-                self._stream(events, script, served)
+                if script.raw is not None:
+                    self._raw(script.raw)
+                else:
+                    events = wire.events(script, body) if script.events is None else _sent(script)
+                    self._stream(events, script, served)
             else:
                 answer = wire.whole(script, body) if script.answer is None else script.answer
                 self._whole(answer)
@@ -178,6 +182,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _raw(self, pieces: Sequence[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/vnd.amazon.eventstream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for piece in pieces:
+            self._write(piece)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _stream(self, events: Iterator[tuple[bool, str]], script: Script, served: Served) -> None:
         self.split = script.split

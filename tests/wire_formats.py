@@ -1,4 +1,6 @@
-"""Two more wire formats of the local provider: OpenAI's text completions and its Responses API.
+"""More wire formats of the local provider: OpenAI's text completions and its Responses API.
+
+:func:`bedrock_event` frames an event of Amazon's.
 
 A delta of a script is a text; the Responses API also takes ``{"reasoning": ...}``,
 ``{"refusal": ...}`` and ``{"arguments": ..., "call": n}``. Each run of deltas of one kind is an
@@ -7,7 +9,9 @@ output item of its own.
 
 from __future__ import annotations
 
+import binascii
 import json
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -198,3 +202,16 @@ def _response(
 
 def _data(fields: dict[str, Any]) -> str:
     return f"data: {json.dumps(fields)}\n\n"
+
+
+def bedrock_event(kind: str, fields: dict[str, Any]) -> bytes:
+    """Return an event of Amazon's ``vnd.amazon.eventstream``."""
+    named = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
+    headers = b"".join(
+        bytes([len(name)]) + name.encode() + struct.pack(">BH", 7, len(value)) + value.encode()
+        for name, value in named.items()
+    )
+    body = json.dumps(fields).encode()
+    prelude = struct.pack(">II", 16 + len(headers) + len(body), len(headers))
+    message = prelude + struct.pack(">I", binascii.crc32(prelude)) + headers + body
+    return message + struct.pack(">I", binascii.crc32(message))

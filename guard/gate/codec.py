@@ -85,3 +85,7 @@ class Codec(Protocol[C]):
     def last(self, template: C, choice: int, message: str) -> C:
         """Return the chunk that ends ``choice`` with ``message`` and ``content_filter``."""
         ...
+
+    def closing(self, choice: int) -> C | None:
+        """Return what is missing after the provider's finish reason; None if nothing is."""
+        return None

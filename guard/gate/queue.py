@@ -95,6 +95,7 @@ class _Held(Generic[C]):
     pieces: dict[int, list[_Piece]]
     whole: bool  # whether the chunk itself may still go out, not only copies of its choices
     calls: tuple[Channel, ...] = ()  # the tool calls of which it carries anything
+    ends: tuple[int, ...] = ()  # the choices whose finish reason it carries
 
     def texts(self, choice: int) -> dict[Channel, str]:
         return by_channel((piece.channel, piece.result) for piece in self.pieces[choice])
@@ -120,15 +121,23 @@ class ChunkQueue(Generic[C]):
         self._incomplete: set[Channel] = set()  # tool calls
         self._carry: Counter[Channel] = Counter()  # held chunks that carry anything of a call
         self._waits_for: dict[int, _Held[C]] = {}  # by choice: what held its calls up last
+        #: Choices whose finish reason, the provider's own, has left.
+        self.finished: set[int] = set()
         #: Whether anything may have become ready since the last ``ready``.
         self.moved = False
 
     def push(
-        self, chunk: C, choices: list[int], parts: list[Part], calls: Iterable[Channel] = ()
+        self,
+        chunk: C,
+        choices: list[int],
+        parts: list[Part],
+        calls: Iterable[Channel] = (),
+        ends: Iterable[int] = (),
     ) -> None:
         """Hold ``chunk``; drop its text for choices that have ended.
 
-        ``calls`` are the tool calls of which it carries anything.
+        ``calls`` are the tool calls of which it carries anything, ``ends`` the choices whose finish
+        reason it carries.
         """
         self._count += 1
         self._run = None
@@ -146,7 +155,7 @@ class ChunkQueue(Generic[C]):
         self._incomplete.update(open_calls)
         self._carry.update(open_calls)
         whole = len(pieces) == len(choices)
-        held = _Held(self._count, chunk, pieces, whole=whole, calls=open_calls)
+        held = _Held(self._count, chunk, pieces, whole, open_calls, tuple(ends))
         for choice, own in pieces.items():
             self.moved = self.moved or not own
             self._lines.setdefault(choice, deque()).append(held)
@@ -191,8 +200,15 @@ class ChunkQueue(Generic[C]):
                         text = ""  # the replacement appears once, where its passage began
                 waiting.popleft()
 
-    def end(self, choice: int) -> list[C]:
-        """End ``choice`` now: return the chunks that may still go out, drop the rest."""
+    def end(self, choice: int, *, finished: bool = False) -> list[C]:
+        """End ``choice`` now: return the chunks that may still go out, drop the rest.
+
+        Unless it is ``finished``, so is the provider's finish reason, though it may be ready.
+        """
+        line = self._lines.get(choice, deque())
+        ends = [isinstance(one, _Held) and choice in one.ends for one in line]
+        at = ends.index(True) if True in ends and not finished else len(line)
+        behind = [line.pop() for _ in range(len(line) - at)]
         out = self.ready()
         self.moved = True
         self._run = None
@@ -200,7 +216,8 @@ class ChunkQueue(Generic[C]):
         for channel in [c for c in self._open if c.choice == choice]:
             del self._open[channel]
         whole = True
-        for waits in self._lines.pop(choice, ()):
+        self._lines.pop(choice, None)
+        for waits in (*line, *reversed(behind)):
             for held in waits.split() if isinstance(waits, _Run) else (waits,):
                 held.whole = False
                 texts: dict[Channel, str] = {}
@@ -243,7 +260,7 @@ class ChunkQueue(Generic[C]):
                     if not group:
                         break
                     for entry in group:
-                        line.popleft()
+                        self._leaves(line.popleft(), choice)
                         if isinstance(entry, _Run):
                             self._close(entry)
                             number = entry.number
@@ -262,7 +279,7 @@ class ChunkQueue(Generic[C]):
                     free.setdefault(first.number, (first, []))[1].append(choice)
                 else:
                     break
-                line.popleft()
+                self._leaves(line.popleft(), choice)
         for number, (held, choices) in free.items():
             out += [(number, chunk) for chunk in self._release(held, choices)]
         if self._bare:
@@ -272,6 +289,10 @@ class ChunkQueue(Generic[C]):
         if len(out) > 1:
             out.sort(key=_number)
         return [chunk for _, chunk in out]
+
+    def _leaves(self, entry: _Held[C] | _Run[C], choice: int) -> None:
+        if isinstance(entry, _Held) and choice in entry.ends:
+            self.finished.add(choice)
 
     def _is_ready(self, held: _Held[C], choice: int) -> bool:
         if any(p.resolved < len(p.text) for p in held.pieces[choice]):

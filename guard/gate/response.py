@@ -26,12 +26,13 @@ class Job(NamedTuple):
     """A window to judge, and the channel it came from.
 
     ``turn`` numbers the turns of the choice's channels: it is the turn in which the window's new
-    text begins.
+    text begins. ``late``: that text came after the provider's finish reason.
     """
 
     channel: Channel
     window: Window
     turn: int = 0
+    late: bool = False
 
 
 class ResponseGate(Generic[C]):
@@ -141,7 +142,8 @@ class ResponseGate(Generic[C]):
         for call in calls:
             if not self._ended[call.choice]:
                 self._calls[call] = False
-        self._queue.push(chunk, choices, parts, calls)
+        ends = self._codec.finished(chunk)
+        self._queue.push(chunk, choices, parts, calls, ends)
         if self._calls:
             self._bound_calls(parts)
         closed = frozenset(self._codec.closed(chunk))
@@ -155,9 +157,9 @@ class ResponseGate(Generic[C]):
         for channel in closed:
             if channel in self._gates and not self._ended[channel.choice]:
                 self._finish(self._gates[channel])
-        for choice in self._codec.finished(chunk):
-            self._over.add(choice)
+        for choice in ends:
             self._finish_choice(choice)
+            self._over.add(choice)
         if self._calls:
             self._end_calls(lambda call: call in closed or call.choice in self._over)
         if len(parts) == 1:
@@ -200,7 +202,7 @@ class ResponseGate(Generic[C]):
         if self._ended[choice]:
             return None
         gate = self._gates[job.channel]
-        rewrites = self.rewrites and self._rewrites(job.channel)
+        rewrites = self.rewrites and not job.late and self._rewrites(job.channel)
         decision = self._stamp(gate.resolve(verdict, rewrites=rewrites))
         self._queue.apply(job.channel, gate.take_edits())
         self.trail.decisions.append(decision)
@@ -209,7 +211,7 @@ class ResponseGate(Generic[C]):
         if decision.action == "rewrite":
             self._interrupt(choice)
         elif gate.stopped:
-            self._stop(choice, decision)
+            self._stop(choice, decision, late=job.late)
         elif self._flows:
             self._flow(gate)
         for sink in self._sinks:
@@ -303,7 +305,7 @@ class ResponseGate(Generic[C]):
         decision = self._stamp(Decision(action, verdict, channel, Span(end, end)))
         self.trail.decisions.append(decision)
         self.overflows.append(decision)
-        self._stop(channel.choice, decision)
+        self._stop(channel.choice, decision, late=channel.choice in self._over)
         for sink in self._sinks:
             sink(decision)
 
@@ -359,8 +361,9 @@ class ResponseGate(Generic[C]):
 
     def _collect(self, gate: Gate) -> None:
         turns = self._turns[gate.channel.choice]
+        late = gate.channel.choice in self._over
         for window, start in gate.windows():
-            self._line_up(Job(gate.channel, window, turns.number(gate, start)))
+            self._line_up(Job(gate.channel, window, turns.number(gate, start), late))
         # White space needs no verdict.
         if edits := gate.take_edits():
             self._queue.apply(gate.channel, edits)
@@ -413,7 +416,7 @@ class ResponseGate(Generic[C]):
         assert self._template is not None
         return self._codec.last(self._template, choice, message)
 
-    def _stop(self, choice: int, decision: Decision) -> None:
+    def _stop(self, choice: int, decision: Decision, *, late: bool) -> None:
         policy = self._policy
         found = decision.verdict.biased
         message = policy.message if found else policy.failure_message
@@ -431,8 +434,12 @@ class ResponseGate(Generic[C]):
             self._ended[each] = True
             self._steady = None
             self._over.add(each)
-            self._out += self._queue.end(each)
-            if self.error is None:
+            self._out += self._queue.end(each, finished=late and each == choice)
+            if self.error is not None:
+                continue
+            if each not in self._queue.finished:
                 self._out.append(self._last(each, message))
+            elif (closing := self._codec.closing(each)) is not None:
+                self._out.append(closing)
         # Stop only if no choice is left to which the provider could send text.
         self.stopped = self.over

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,31 @@ def test_redaction_hides_every_biased_segment_and_nothing_else(text: str, cuts: 
     ).replace("\n", "")
     assert "X" not in run.text()
     assert ("•" in run.text()) == bool(segments)
+
+
+@given(texts, texts, sizes, st.sampled_from(["terminate", "redact"]), st.booleans())
+@pytest.mark.parametrize("hold", ["sentence", "association"])
+def test_a_choice_ends_once_whatever_follows_its_finish_reason(
+    hold: Any, text: str, late: str, cuts: list[int], action: Any, at_once: bool
+) -> None:
+    chunks = [*chunked(text, cuts), Chunk({}, [0]), *chunked(late, cuts)]
+    policy = Policy(action=action, hold=hold, replacement="•", message="Stopped.")
+    if at_once:  # a driver that judges when all has come
+        gate = ResponseGate(ChunkCodec(), policy)
+        for chunk in chunks:
+            gate.push(chunk)
+        gate.finish()
+        while jobs := gate.pending():
+            for job in jobs:
+                gate.resolve(job, marked(job.window.text))
+        out = gate.emit()
+    else:
+        out = Run(chunks, policy).out
+    assert sum(0 in chunk.done for chunk in out) == 1
+    stopped = action == "terminate" and "X" in text
+    assert [chunk.last for chunk in out if chunk.done] == ["Stopped." if stopped else ""]
+    if hold == "sentence":
+        assert not any("X" in said for chunk in out for said in chunk.texts.values())
 
 
 @given(st.lists(texts, min_size=2, max_size=3), st.data(), actions)

@@ -63,8 +63,9 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     def _release(self) -> bool:
         over = super()._release()
         usage, self._usage = self._usage, None
-        if usage is not None and self._error is None:
-            # LiteLLM's last chunk carries the usage; a stopped stream never reaches it.
+        told = any(getattr(chunk, "usage", None) is not None for chunk in self.chunks)
+        if usage is not None and self._error is None and not told:
+            # LiteLLM's last chunk carries the usage; a stopped stream seldom reaches it.
             chunk = usage_chunk(self._upstream)
             chunk.usage = usage
             self.chunks.append(chunk)

@@ -15,7 +15,6 @@ from guard.doors.messages.events import (
     KNOWN,
     MESSAGE,
     STOPPED,
-    TERMINAL,
     Event,
     Frame,
     FrameText,
@@ -60,6 +59,8 @@ class MessagesCodec(Codec[Frame]):
         self._repeats = Repeats()
         self._dropped: set[Channel] = set()  # of unknown fields: those whose last text was cut
         self._begun = False  # whether the message's start went out
+        self.ends_sent = 0  # of the last two events of a message
+        self._end: Mapping[str, Any] = STOPPED
         self._open: dict[int, str] = {}  # types of the blocks that went out and have not ended
         self._next = 0  # the number of the next block
 
@@ -93,7 +94,7 @@ class MessagesCodec(Codec[Frame]):
 
     def finished(self, chunk: Frame) -> list[int]:
         """Return the choice if the frame ends the message."""
-        return [0] if any(_ends(event) for event in chunk.events) else []
+        return [0] if any(event.ends for event in chunk.events) else []
 
     def closed(self, chunk: Frame) -> list[Channel]:
         """Return the channels of the calls and signed thinking blocks that end with the frame.
@@ -151,6 +152,10 @@ class MessagesCodec(Codec[Frame]):
         """Return the frame that ends the message with ``message``."""
         return Frame(None, [], message=message)
 
+    def closing(self, choice: int) -> Frame | None:
+        """Return the frame that closes what is open after the provider's stop reason."""
+        return Frame(None, [], message="")
+
     def seal(self, chunk: Frame, form: type[Any]) -> list[Any]:
         """Return the chunks to emit for a frame that the gate released, of the type ``form``."""
         if chunk.message is not None:
@@ -177,7 +182,7 @@ class MessagesCodec(Codec[Frame]):
     def ended(self, usage: Mapping[str, int], form: type[Any]) -> list[Any]:
         """Return the last two events of a stopped message."""
         counts = {"output_tokens": 0, **self.usage, **usage}
-        delta = {"type": "message_delta", "delta": dict(STOPPED), "usage": counts}
+        delta = {"type": "message_delta", "delta": dict(self._end), "usage": counts}
         return [encoded(delta, form), encoded({"type": "message_stop"}, form)]
 
     def joined(self, texts: Mapping[Channel, Iterable[str]]) -> dict[Channel, str]:
@@ -289,6 +294,11 @@ class MessagesCodec(Codec[Frame]):
             self._next = max(self._next, index + 1)
         elif event.type == "content_block_stop":
             self._open.pop(index, None)
+        elif event.type == "message_stop":
+            self.ends_sent = 2
+        elif event.ends and event.type != "error":
+            self.ends_sent = max(self.ends_sent, 1)
+            self._end = fields["delta"]
 
     def ending(self, message: str) -> Iterator[Mapping[str, Any]]:
         """Yield the events that close the open blocks of a stopped message and add ``message``."""
@@ -311,13 +321,6 @@ class MessagesCodec(Codec[Frame]):
         self.released.setdefault(channel, []).append(message)
         delta = {"type": "text_delta", "text": message}
         return {"type": "content_block_delta", "index": index, "delta": delta}
-
-
-def _ends(event: Event) -> bool:
-    if event.type != "message_delta":
-        return event.type in TERMINAL
-    delta = event.fields and event.fields.get("delta")
-    return isinstance(delta, Mapping) and delta.get("stop_reason") is not None
 
 
 def _rewritten(event: Event, texts: list[str]) -> Event | None:

@@ -65,7 +65,8 @@ class MessagesStream(GuardedStream):
     def _sealed(self, chunk: Frame) -> Iterable[Any]:
         yield from self._codec.seal(chunk, self._framer.form)
         if chunk.message is not None:
-            yield from self._codec.ended(self._message_report.usage, self._framer.form)
+            end = self._codec.ended(self._message_report.usage, self._framer.form)
+            yield from end[self._codec.ends_sent :]
 
     def _stream_text(self) -> StreamText:
         released = self._codec.joined(self._codec.released)

@@ -82,6 +82,14 @@ class Event(NamedTuple):
         return int(self.fields.get("index") or 0) if self.fields is not None else 0
 
     @property
+    def ends(self) -> bool:
+        """Whether the event ends the message: it carries the stop reason, or is the last one."""
+        if self.type != "message_delta":
+            return self.type in TERMINAL
+        delta = self.fields and self.fields.get("delta")
+        return isinstance(delta, Mapping) and delta.get("stop_reason") is not None
+
+    @property
     def delta_type(self) -> str:
         """The kind of the event's delta; empty if it has none."""
         delta = self.fields.get("delta") if self.fields is not None else None
@@ -128,7 +136,10 @@ class Framer:
         self._searched = 0
 
     def feed(self, chunk: Any) -> list[Frame]:
-        """Return the frames that ``chunk`` completes: none or one."""
+        """Return the frames that ``chunk`` completes: none or one.
+
+        Two if events of text follow the stop reason: those do not belong to the message.
+        """
         if isinstance(chunk, Mapping):
             self.form = dict
             return [Frame(chunk, [Event(chunk)])]
@@ -146,6 +157,10 @@ class Framer:
         frame = _frame(made, bytes(self._pending[:end]))
         del self._pending[:end]
         self._searched = 0
+        events = frame.events
+        last = next((n for n, event in enumerate(events, 1) if event.ends), len(events))
+        if any(event.type.startswith("content_block_") for event in events[last:]):
+            return [Frame(None, events[:last]), Frame(None, events[last:])]
         return [frame]
 
     def rest(self) -> list[Frame]:

@@ -21,6 +21,7 @@ from guard.doors.responses.names import TERMINAL
 from guard.doors.session import DoorSession
 from guard.doors.states import Event
 from guard.doors.stream_text import StreamText
+from guard.doors.strings import member, without_prose
 
 
 class ResponsesStream(GuardedStream):
@@ -84,10 +85,12 @@ class ResponsesStream(GuardedStream):
 
     def _usage(self) -> Any:
         """Return the usage of everything that the provider sent, as LiteLLM counts it."""
-        partial: Any = None
         with contextlib.suppress(Exception):
-            partial = self._upstream.partial_response_on_disconnect()
-        return None if partial is None else partial.response.usage
+            # LiteLLM counts for itself only as long as the provider's last event has not come.
+            event = self._upstream.completed_response
+            event = event or self._upstream.partial_response_on_disconnect()
+            return without_prose("usage", member(member(event, "response"), "usage"))
+        return None
 
 
 class WholeResponse(Whole):
