@@ -7,6 +7,7 @@ field is a channel of its own, unless the field is known not to hold the model's
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Container, Mapping
 from functools import lru_cache
@@ -22,20 +23,47 @@ THINKING = 1  # number of the thinking blocks among the reasoning channels
 FUNCTION_CALL = -1  # number of the older `function_call` among the tool channels
 
 _OTHER = 1 << 32  # channel numbers from here on: strings in other fields, by their path
+_QUOTE = 2 * _OTHER  # and from here on: those that quote the answer
+_ADDRESS = re.compile(r"https?://[!-~]*")
+_LATEST = 20_000  # characters of the answer in which a quotation is looked for
 
 # Fields that are read by name.
 _READ = frozenset({"content", "reasoning_content", "refusal"})
-# Search results, in an answer or in the provider's own fields: titles and text of web pages.
-# LiteLLM streams Anthropic's citations one by one, as "citation".
-_FOUND = frozenset(
-    {"citation", "citations", "search_results", "web_search_results", "groundingChunks"}
+# What was found for the model: pages of the web, output of tools. Not its words.
+_FOUND = frozenset({"search_results", "web_search_results", "tool_results"})
+QUOTED = frozenset(
+    "cited_text document_title title url uri domain license source sources sourceContent".split()
 )
+"""Fields of a citation, at any depth, that hold the words of its source."""
+# Fields of an Azure search's documents that do.
+_DOCUMENT = QUOTED | {"content", "filepath", "chunk_id", "filter_reason"}
+# Fields of providers, and their fields at any depth that hold the words of sources, not the
+# model's: of a citation, of a page, of a tool's output. LiteLLM streams Anthropic's citations one
+# by one, as "citation".
+_SOURCES: Mapping[str, frozenset[str]] = {
+    "citation": QUOTED,
+    "citations": QUOTED,
+    "citationsContent": QUOTED,
+    "vertex_ai_citation_metadata": QUOTED,
+    "vertex_ai_grounding_metadata": frozenset({"groundingChunks", "searchEntryPoint"}),
+    "all_retrieved_documents": _DOCUMENT,
+    "web_search": QUOTED | {"content", "link", "media", "icon", "refer", "publish_date"},
+    "web_search_calls": frozenset({"sources", "results"}),
+    "code_interpreter_results": frozenset({"outputs"}),
+    "executed_tools": frozenset({"output", "search_results", "code_results", "browser_results"}),
+}
+# Fields around others: each of their own is read by its name.
+_AROUND = ("provider_specific_fields", "context")
+# Fields in which the answer is quoted, and their fields that do so.
+_QUOTING = frozenset({*_SOURCES, "annotations"})
+_QUOTES = frozenset({"text", "supported_text"})
 # Kinds of annotations, and their fields that hold the source's words, not the model's.
 _ANNOTATIONS: Mapping[str, frozenset[str]] = {
-    "url_citation": frozenset({"title", "url"}),
+    "url_citation": frozenset({"title", "url", "content"}),
     "file_citation": frozenset({"filename"}),
     "container_file_citation": frozenset({"filename"}),
     "file_path": frozenset(),
+    "file": frozenset({"name", "hash", "content"}),
 }
 # A shorter text does not count as a repeat: stream tokens may happen to be equal.
 _WORD = 3
@@ -139,6 +167,13 @@ def is_other(channel: Channel) -> bool:
     return channel.tool >= _OTHER
 
 
+def _path_of(channel: Channel, path: str) -> Channel:
+    """Return the channel of a string by its path; of another kind where it quotes the answer."""
+    made, names = path_of(channel, path), path.split(".")
+    quotes = names[-1] in _QUOTES and not _QUOTING.isdisjoint(names[:2])
+    return made._replace(tool=_OTHER + made.tool) if quotes else made
+
+
 def may_repeat(channel: Channel) -> bool:
     """Whether a channel's text may repeat another channel's, and is then judged once."""
     return is_other(channel) or channel[1:] == ("reasoning", THINKING)
@@ -147,8 +182,9 @@ def may_repeat(channel: Channel) -> bool:
 class Repeats:
     """Removes texts that a response repeats, so that they are judged once.
 
-    A repeat is a string of an unknown field that is the same in every chunk; or a field whose
-    whole text so far equals the whole text so far of another channel of its choice.
+    A repeat is a string of an unknown field that is the same in every chunk; a field whose
+    whole text so far equals the whole text so far of another channel of its choice; or a quotation
+    of the answer: a citation's ``text`` that is part of it.
     """
 
     def __init__(self) -> None:
@@ -157,11 +193,23 @@ class Repeats:
         self._same: dict[Channel, list[Channel]] = {}  # channels with the same text so far
         self._left_out: dict[Channel, list[str]] = {}
         self._distinct: set[Channel] = set()  # channels with a text of their own
+        self._said: dict[int, list[str]] = {}  # the content of each choice
 
-    def note(self, channel: Channel, characters: int) -> int:
-        """Add to the length of a channel's text; return that length."""
+    def note(self, channel: Channel, *texts: str) -> int:
+        """Add to a channel's text; return its length so far."""
+        characters = sum(map(len, texts))
         self._length[channel] = length = self._length.get(channel, 0) + characters
+        if channel == (channel.choice, "content", 0):
+            self._said.setdefault(channel.choice, []).extend(texts)
         return length
+
+    def _quoted(self, channel: Channel, text: str) -> bool:
+        """Whether a string quotes the answer of its choice, of which it is a part."""
+        if channel.tool < _QUOTE:
+            return False
+        said = "".join(self._said.get(channel.choice, ()))[-_LATEST:]
+        self._said[channel.choice] = [said]
+        return text in said
 
     def new(self, parts: list[Part]) -> list[Part]:
         """Return the ``parts`` of a chunk or an answer without repeats."""
@@ -169,7 +217,9 @@ class Repeats:
         texts: dict[Channel, str] = {}
         for part in parts:
             channel, text = part
-            length = self.note(channel, len(text))
+            length = self.note(channel, text)
+            if self._quoted(channel, text):
+                continue
             if not may_repeat(channel):
                 new.append(part)
             elif fresh := self._fresh(channel, text, length, texts):
@@ -230,7 +280,7 @@ def _field_parts(name: str, value: Any, choice: int) -> list[Part]:
         parts.append(Part(path_of(channel_of(choice), f"{name}.key"), name))
 
     def visit(path: str, text: str) -> str:
-        parts.append(Part(path_of(channel_of(choice, kind), path), text))
+        parts.append(Part(_path_of(channel_of(choice, kind), path), text))
         return text
 
     if name == "tool_calls":
@@ -239,22 +289,49 @@ def _field_parts(name: str, value: Any, choice: int) -> list[Part]:
             _walk_call(call, f"{name}.{number}", visit)
     elif name == "function_call":
         _walk_call(value, name, visit)
-    elif name == "annotations":
-        for position, annotation in enumerate(value):
-            walk_annotation(annotation, f"{name}.{position}", visit)
-    elif name not in _FOUND:
-        read = _READ_INSIDE.get(name, frozenset())
-        map_strings(_without(value, read), name, visit)
+    else:
+        walk_field(name, _without(value, _READ_INSIDE.get(name, ())), name, visit)
     return parts
+
+
+def holds_sources(name: str) -> bool:
+    """Whether a provider's field of this name may hold the words of what was found or cited."""
+    return name in _SOURCES or name in _FOUND
+
+
+def walk_field(name: str, value: Any, path: str, visit: Any) -> None:
+    """Visit the strings of a provider's field, except the words of what was found or cited."""
+    if name == "annotations" and isinstance(value, (list, tuple)):
+        for position, annotation in enumerate(value):
+            walk_annotation(annotation, f"{path}.{position}", visit)
+    elif name in _SOURCES:
+        map_strings(unquoted(value, _SOURCES[name]), path, visit)
+    elif name in _AROUND and isinstance(value, Mapping):
+        for key, one in value.items():
+            if not is_name(str(key)):
+                visit(f"{path}.{key}.key", str(key))
+            if name == "context" and key == "citations":  # of an Azure search
+                one = unquoted(one, _DOCUMENT)
+            walk_field(str(key), one, f"{path}.{key}", visit)
+    elif name not in _FOUND:
+        map_strings(value, path, visit)
 
 
 # Members of fields that are read by name.
 _READ_INSIDE: Mapping[str, Container[str]] = {
     "audio": frozenset({"transcript"}),
     "thinking_blocks": frozenset({"thinking"}),
-    "provider_specific_fields": _FOUND,
-    "vertex_ai_grounding_metadata": _FOUND | {"searchEntryPoint"},
 }
+
+
+def unquoted(value: Any, names: Container[str] = QUOTED) -> Any:
+    """Return a value without its fields ``names``, at any depth, and addresses in its lists."""
+    if isinstance(value, (list, tuple)):
+        kept = (v for v in value if not (isinstance(v, str) and _ADDRESS.fullmatch(v)))
+        return [unquoted(one, names) for one in kept]
+    if not isinstance(value, Mapping) and not hasattr(value, "__dict__"):
+        return value
+    return {k: unquoted(one, names) for k, one in members(value).items() if k not in names}
 
 
 def _without(value: Any, names: Container[str]) -> Any:

@@ -79,7 +79,7 @@ class ChatCodec(Codec[ModelResponseStream]):
         self._repeats = Repeats()
         self._names: tuple[Any, ...] = ()
         self._fast_channel: Channel | None = None  # the last channel that ``only_text`` read
-        self._fast_length = 0  # characters read there since the last `_note_fast`
+        self._fast: list[str] = []  # what it read there since the last `_note_fast`
         self._last: dict[int, ModelResponseStream] = {}
 
     def parts(self, chunk: ModelResponseStream) -> list[Part]:
@@ -127,7 +127,7 @@ class ChatCodec(Codec[ModelResponseStream]):
                     if channel is not self._fast_channel:
                         self._note_fast()
                         self._fast_channel = channel
-                    self._fast_length += len(text)
+                    self._fast.append(text)
                     return text
         except (KeyError, TypeError):
             pass
@@ -173,10 +173,10 @@ class ChatCodec(Codec[ModelResponseStream]):
         return self._read[1]
 
     def _note_fast(self) -> None:
-        """Note the length of the text that ``only_text`` read since the last call."""
+        """Note the texts that ``only_text`` read since the last call."""
         if self._fast_channel is not None:
-            self._repeats.note(self._fast_channel, self._fast_length)
-        self._fast_length = 0
+            self._repeats.note(self._fast_channel, *self._fast)
+        self._fast.clear()
 
     def _choice(self, chunk: ModelResponseStream, choice: StreamingChoices) -> _Choice:
         parts = self._repeats.new(_parts(chunk, choice))

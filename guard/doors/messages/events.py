@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from guard.doors.fields import unquoted
 from guard.doors.responses.events import Place, visit_text
 from guard.doors.strings import has_prose, is_name, map_strings
 from guard.doors.tools import is_complete
@@ -51,8 +52,6 @@ _ANSWERS = frozenset(
     "bash_code_execution_tool_result text_editor_code_execution_tool_result mcp_tool_result "
     "tool_search_tool_result tool_result".split()
 )
-# Fields of a citation that quote its source.
-_QUOTED = ("cited_text", "document_title", "title", "url", "source")
 # The fields, beside its texts, of a rewritten block: none of them can repeat the texts.
 _BLOCK = ("type", "id", "name", "server_name", "caller")
 MESSAGE = ("id", "type", "role", "model", "usage", "stop_reason", "stop_sequence")
@@ -335,15 +334,7 @@ def _delta(delta: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, A
 
 def _unquoted(owner: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a block or delta without the quotations in its citations."""
-
-    def cited(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [cited(one) for one in value]
-        if not isinstance(value, Mapping):
-            return value
-        return {key: one for key, one in value.items() if key not in _QUOTED}
-
-    return {k: cited(v) if k in ("citation", "citations") else v for k, v in owner.items()}
+    return {k: unquoted(v) if k in ("citation", "citations") else v for k, v in owner.items()}
 
 
 def _block(block: Mapping[str, Any], index: int, visit: Visit) -> Mapping[str, Any] | None:

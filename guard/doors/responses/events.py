@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from litellm.types.llms.openai import ResponsesAPIResponse
 from pydantic import BaseModel, ValidationError
 
-from guard.doors.fields import walk_annotation
+from guard.doors.fields import holds_sources, walk_annotation, walk_field
 from guard.doors.litellm.compat import OpenAIResponsesAPIConfig, hidden_params, set_hidden_params
 from guard.doors.responses.names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.strings import (
@@ -183,16 +183,23 @@ def _output_texts(output: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _rest(
     owner: Mapping[str, Any], read: Container[str], place: Place, kind: ChannelKind, visit: Visit
 ) -> dict[str, Any]:
-    """Return the fields that are not ``read`` by name, with each string in them visited."""
+    """Return the fields that are not ``read`` by name, with each string in them visited.
+
+    Without fields of sources, which a rewritten item does not keep.
+    """
 
     def one(path: str, text: str) -> str:
         return visit(place._replace(slot=place.slot + path), kind, text)
 
-    return {
-        name: map_strings(value, name, one)
-        for name, value in owner.items()
-        if name not in read and (is_name(name) or one(f"{name}.key", name) == name)
-    }
+    made = {}
+    for name, value in owner.items():
+        if name in read or not (is_name(name) or one(f"{name}.key", name) == name):
+            continue
+        if holds_sources(name):
+            walk_field(name, value, name, one)
+        else:
+            made[name] = map_strings(value, name, one)
+    return made
 
 
 def _tokens(logprobs: object, text: object, place: Place, visit: Visit) -> None:

@@ -90,6 +90,9 @@ ITEMS: Mapping[str, frozenset[str]] = {
     "mcp_list_tools": frozenset({"tools", "error"}),
     "mcp_approval_request": _NONE,
     "mcp_approval_response": frozenset({"reason"}),
+    # Perplexity's.
+    "search_results": frozenset({"results"}),
+    "fetch_url_results": frozenset({"contents"}),
 }
 """The known types of items, and their fields that hold a tool's output, not the model's text.
 
