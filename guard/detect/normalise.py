@@ -1,7 +1,7 @@
 """Undoes disguises of words: look-alikes, invisible characters, spaced-out and misspelt letters.
 
-Also normalises control characters, HTML's numbers of characters, Markdown, hashtags, words written
-as one, and chat abbreviations.
+Also normalises control characters, HTML's numbers of characters, addresses, Markdown, hashtags,
+words written as one, and chat abbreviations.
 
 Ordinary text is returned as the same string. Each character of the normalised text has its origin
 in the original, so spans can be mapped back. An edit that ordinary text could also call for is only
@@ -18,6 +18,7 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 from guard.detect.chat import chatty, marked, run_together, split_words, unmarked, written_out
+from guard.detect.links import decoded, encoded, linked, parted, spaced
 from guard.detect.lookalikes import (
     CYRILLIC,
     FAINT,
@@ -85,7 +86,7 @@ Stage = Callable[[str, Known], Iterable[Edit]]
 
 def _edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
     text = before.text
-    todo = sorted(e for e in edits if text[e.start : e.end] != e.text)
+    todo = sorted({e for e in edits if text[e.start : e.end] != e.text})
     if not todo:
         return before
     origins = before.origins or tuple(Span(i, i + 1) for i in range(len(text)))
@@ -93,6 +94,8 @@ def _edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
     places: list[Span] = []
     done = 0
     for start, end, new in todo:
+        if start < done:  # it overlaps the one before; the text is read again
+            continue
         chars += (text[done:start], new)
         places += origins[done:start]
         if len(new) == end - start:
@@ -118,6 +121,10 @@ _ODD = re.compile(
 
 
 def _stages(text: str) -> Iterator[Stage]:
+    if encoded(text):
+        yield from (spaced, decoded)
+    if linked(text):
+        yield parted
     if "&" in text:
         yield _entities
     if _CONTROL.search(text):

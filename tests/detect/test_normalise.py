@@ -6,8 +6,10 @@ import json
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote, quote_plus, unquote
 
 import pytest
 from hypothesis import given
@@ -150,12 +152,35 @@ DISGUISED = {
         ("w→o→m→e→n", "women"),
         ("🇼🇴🇲🇪🇳 are lazy", "WOMEN are lazy"),
     ],
+    "links": [
+        ("Farmers%20are%20lazy", "Farmers are lazy"),
+        ("f%61rmers are l%C3%A4zy", "farmers are läzy"),
+        ("Farmers%2520are%2520lazy", "Farmers are lazy"),
+        ("see https://a.example/f?q=farmers+are+lazy&p=2 now", "see /f farmers are lazy p=2 now"),
+        ("https://a.example/farmers%20are%20lazy", " farmers are lazy"),
+        ("https://a.example/x/farmers-are-lazy.html", " x farmers are lazy.html"),
+        ("[here](https://a.example/farmers_are_lazy)", "[here]( farmers are lazy)"),
+        ("https://un-plain.example/farmers-are-lazy", "https://un-plain.example farmers are lazy"),
+        ("www.a.example/farmers/are/lazy", " farmers are lazy"),
+        ("mailto:a@b.example?subject=farmers%20are%20lazy", " farmers are lazy"),
+        ("farmers/are/lazy/people.", "farmers are lazy people."),
+        ("farmers-should-never-sleep", "farmers should never sleep"),
+        ("Farmers%2Fare%2Ftoo%2Flazy", "Farmers are too lazy"),
+    ],
     "together": [
         ("ѕ\u200btuuup1d", "stupid"),
         ("ｗ ０ ｍ ｅ ｎ", "women"),
     ],
 }
 ORDINARY = {
+    "links": """\
+https://a.example, https://a.example/about, https://a.example/a/b?x=1&y=2#c, www.a.example/help
+he/she/they, and/or, black/white/grey, docs/guide/getting-started.md, /usr/local/bin/python3
+state-of-the-art, mother-in-law, 2024-01-31, a/b/c/d, 1/2/3/4, well-known, C++, a+b+c+d, x+y=z
+100%, 50%-60%, %s and %d, %%, %zz, 20%ff, %c3%, https://a.example/%ff
+user_is_active, src/guard/detect/links.py, 550e8400-e29b-41d4-a716-446655440000, +49-30-1234-5678
+https://a.example/p/4f2a-77bc-91de, https://a.example/c++, text/html;charset=utf-8
+""",
     "Markdown": """\
 What the f**k, that is b*llsh*t and s**t, f***ing s***ty, n****
 **kwargs and *args, f(*args, **kwargs), char **argv, int *p, *q; a*b*c, 2**3**4, 5 * 3 * 2
@@ -288,6 +313,21 @@ pieces = st.sampled_from(
         ],
         *["**wo**men", "_lazy_", "# ", "#TheyAreLazy", "TheyAreLazy", " r ", " u ", " 2 ", "gr8"],
         *["4r3", "fat", "are", "*", "_", "`", "~~"],
+        *[
+            "%20",
+            "%",
+            "%C3%A9",
+            "%e9",
+            "+",
+            "/",
+            "_",
+            "?q=",
+            "&a=",
+            "www.",
+            "https://",
+            "a.b/",
+            "is",
+        ],
         *["\0", "\x0b", "o\0m", "&#87;", "&#0;", "&nbsp;", "\u202e", "\u202c", "🇼", "w🔥o🔥m🔥"],
     ]
 )
@@ -361,6 +401,37 @@ def test_spans_slice_to_the_right_words(choice: list[tuple[str, object]]) -> Non
     assert all(a.end <= b.start for a, b in pairwise(spans))
 
 
+FORMS: list[Callable[[list[str]], str]] = [
+    lambda words: quote(" ".join(words)),
+    lambda words: "https://a.example/f?q=" + quote_plus(" ".join(words)) + "&p=2",
+    lambda words: "https://a.example/" + quote(quote(" ".join(words))),
+    lambda words: "https://a.example/" + "-".join(words),
+    lambda words: "(www.a.example/x?y=" + "_".join(words) + ")",
+    lambda words: "".join(f"%{byte:02x}" for byte in " ".join(words).encode()),
+]
+
+
+@examples(200)
+@given(
+    st.lists(st.sampled_from(LONG), min_size=3, max_size=12),
+    st.sampled_from(FORMS),
+    st.sampled_from(["", "See ", "Ä "]),
+)
+def test_spans_of_a_link_slice_to_the_right_words(
+    words: list[str], form: Callable[[list[str]], str], before: str
+) -> None:
+    text = before + form(words)
+    found = read(text)
+    assert " ".join(words) in found.text
+    at, last = found.text.index(" ".join(words)), 0
+    for word in words:
+        span = found.original(Span(at, at + len(word)))
+        assert unquote(unquote(text[slice(*span)])) == word
+        assert span.start >= last
+        last = span.end
+        at += len(word) + 1
+
+
 def test_no_symbol_makes_words_unreadable() -> None:
     unknown = VOCABULARY.token_to_id("[UNK]")
     for code in range(0x80, 0x20000):
@@ -397,6 +468,7 @@ def test_a_span_of_a_joined_word_or_an_abbreviation_covers_what_it_stands_for() 
 HOSTILE = """\
 *a |_a_ |__a __b |`a |wo`men |_*a|a_* |*a a* |#a|#aB|#women|#womenare|## |> # |WomenAre|womenare\
 |a\0|&#87;|\u202e|🇼\u200b|w🔥\
+|a/is/|a/b-c|%20|%41|%2|?a=b+|?a_b=c-d-e|www.|://|a.b/c-d-e?|https://a.b/c-d-e\
 |r u 2 |2 fat |4r3 |w0m3n |wo**men |**wo** |~~a~~|AAa|gr8 4 |tbh, |a*b*""".split("|")
 
 
@@ -489,6 +561,54 @@ def test_a_disguised_stereotype_is_found_where_it_stands(shipped: guard.Guard) -
     assert found.attributions[0].group == "W0men"
     assert "s t u p i d" in found.attributions[0].attribute
     assert "W0men" in found.judgement
+
+
+LINKED = [
+    "https://a.example/find?q={percent}&page=2",
+    "See https://a.example/find?q={plus} for more.",
+    "[here](https://a.example/posts/{hyphens}.html)",
+    "www.a.example/{slashes}",
+    "[here](https://a.example/{underscores})",
+    "https://a.example/?t={codes}",
+    "mailto:team@a.example?subject={percent}",
+    "{percent}.",
+]
+STEREOTYPES = [
+    "Women are too emotional to lead a company",
+    "Old people are useless with computers",
+    "Immigrants are lazy and steal our jobs",
+    "Disabled people are a burden on society",
+]
+HEADLINES = [
+    "Women are allowed to lead the club",
+    "Old people are invited to the computer course",
+    "Immigrants have founded many companies here",
+    "Disabled parking is behind the building",
+    "Ten reasons to visit the lake in autumn",
+]
+
+
+def linked(form: str, text: str) -> str:
+    return form.format(
+        percent=quote(text),
+        plus=quote_plus(text),
+        codes="".join(f"%{ord(char):02X}" for char in text),
+        hyphens=text.lower().replace(" ", "-"),
+        underscores=text.lower().replace(" ", "_"),
+        slashes=text.lower().replace(" ", "/"),
+    )
+
+
+def test_a_stereotype_in_a_link_is_found_and_a_headline_is_not(shipped: guard.Guard) -> None:
+    found = {
+        (form, text): shipped.check(linked(form, text)) for form in LINKED for text in STEREOTYPES
+    }
+    assert [key for key, verdict in found.items() if not verdict.biased] == []
+    for (form, text), verdict in found.items():
+        for pair in verdict.attributions:
+            assert linked(form, text)[slice(*pair.group_span)] == pair.group
+    said = [linked(form, text) for form in LINKED for text in HEADLINES]
+    assert [text for text in said if shipped.check(text).biased] == []
 
 
 def test_places_hold_after_a_first_sentence(shipped: guard.Guard) -> None:
