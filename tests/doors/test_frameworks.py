@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import litellm
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from guard.core import Guard
 from guard.policy import Policy
@@ -20,6 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+ASKED = [{"role": "user", "content": "Tell me."}]
 STOP = Policy().message
 CUT = "All is well. " + STOP
 SAID = ["All is well.", " BIAS", " is.", " So it", " goes."]
@@ -91,3 +96,38 @@ class TestInstructor:
             ask = client.chat.completions.create
             made = pool.submit(ask, response_model=None, **asked, **base).result()
             assert made.choices[0].message.content == CUT
+
+
+class TestTracers:
+    """What their spans hold of a stopped answer; [the page of records](docs/litellm-records.md)."""
+
+    @pytest.fixture(params=["openinference.instrumentation", "opentelemetry.instrumentation"])
+    def instrumentor(self, request: pytest.FixtureRequest) -> Iterator[Any]:
+        pytest.importorskip("wrapt")
+        module = pytest.importorskip(f"{request.param}.litellm")
+        instrumentor = module.LiteLLMInstrumentor()
+        yield instrumentor
+        if instrumentor.is_instrumented_by_opentelemetry:
+            instrumentor.uninstrument()
+
+    @pytest.mark.parametrize("first", ["guard", "instrumentor"])
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+    def test_spans_hold_the_guarded_answer(
+        self, base: dict[str, Any], instrumentor: Any, first: str, stream: bool
+    ) -> None:
+        spans = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        call = {**base, "model": "openai/gpt-4o", "messages": ASKED, "stream": stream}
+        if first == "instrumentor":
+            instrumentor.instrument(tracer_provider=provider)
+        with guard_of().intercept():
+            if first == "guard":
+                instrumentor.instrument(tracer_provider=provider)
+            answer = litellm.completion(**call)
+            out = list(answer) if stream else [answer]
+        assert out
+        (span,) = spans.get_finished_spans()
+        said = str(dict(span.attributes or {}))
+        assert "All is well." in said
+        assert "BIAS" not in said

@@ -346,6 +346,32 @@ def test_an_unknown_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
 
+class Instrumentor:
+    """Wraps a function as OpenInference's does: by a bound method and a table of originals."""
+
+    def __init__(self) -> None:
+        self.original_litellm_funcs = {"completion": litellm.completion}
+        self.seen: list[Any] = []
+
+    def wrapper(self, *args: Any, **kwargs: Any) -> Any:
+        self.seen.append(self.original_litellm_funcs["completion"](*args, **kwargs))
+        return self.seen[-1]
+
+
+@pytest.mark.parametrize("first", ["guard", "instrumentor"])
+def test_an_instrumentor_sees_the_guarded_answer(
+    monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    instrumentor = Instrumentor()
+    with monkeypatch.context() as patching:
+        if first == "instrumentor":
+            patching.setattr(litellm, "completion", instrumentor.wrapper)
+        with guard_of().intercept():
+            patching.setattr(litellm, "completion", instrumentor.wrapper)
+            assert said(litellm.completion(**CALL)) == CUT
+    assert [said(answer) for answer in instrumentor.seen] == [CUT]
+
+
 def test_wrappers_of_other_libraries_are_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 

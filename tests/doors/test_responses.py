@@ -485,3 +485,33 @@ def test_a_done_event_keeps_its_class() -> None:
     (out,) = codec.seal(codec.read(done))
     assert type(out) is OutputTextDoneEvent
     assert out.text == "x"
+
+
+class Traced:
+    """A tracer's proxy of a stream, which says that it is of the class of the stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattribute__(self, name: str) -> Any:
+        stream = object.__getattribute__(self, "_stream")
+        return stream if name == "_stream" else getattr(stream, name)
+
+    def __iter__(self) -> Traced:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._stream)
+
+
+def test_a_stream_that_a_tracer_wraps_is_guarded(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.script = Script([SAID])
+    plain_call = litellm.responses
+    monkeypatch.setattr(litellm, "responses", lambda **more: Traced(plain_call(**more)))
+    stream = guard().responses(**call(provider), stream=True)
+    assert isinstance(stream, BaseResponsesAPIStreamingIterator)
+    out = list(stream)
+    assert stream.guard.stopped
+    assert "BIAS" not in r.serialised(*out)

@@ -332,13 +332,19 @@ def _function(name: str, value: Any) -> FunctionType:
         isinstance(function, FunctionType)
         and str(function.__globals__.get("__name__")).startswith("litellm")
     ):
-        function = getattr(function, "__wrapped__", None)
+        function = getattr(function, "__wrapped__", None) or _traced(function, name)
     if function is None:
         raise ConfigError(
             f"guard expected {name} of LiteLLM {compat.version()} to be a function of LiteLLM "
             f"and found {type(value).__name__}; call the functions of guard itself."
         )
     return function
+
+
+def _traced(wrapper: Any, name: str) -> Any:
+    """Return what a method of OpenInference's instrumentor wraps: it keeps that in a table."""
+    table = getattr(getattr(wrapper, "__self__", None), "original_litellm_funcs", None)
+    return table.get(name.rpartition(".")[2]) if isinstance(table, Mapping) else None
 
 
 def _copy(function: FunctionType) -> FunctionType:

@@ -187,7 +187,7 @@ def _wrap(response: object, session: DoorSession, user: str, n: int) -> Messages
         return WholeMessage(response, session, user)
     if not (hasattr(response, "__anext__") or hasattr(response, "__next__")):
         raise unreadable(response, "messages")
-    kind: Any = type(response)
+    kind: Any = response.__class__  # a tracer's proxy says that it is of the class of its stream
     bare = kind in (GeneratorType, AsyncGeneratorType)
     guarded = MessagesStream if bare else guarded_class(MessagesStream, kind)
     stream: MessagesStream = guarded(response, session, user=user)

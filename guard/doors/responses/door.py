@@ -123,8 +123,10 @@ class WholeResponse(Whole):
 
 def _wrap(response: object, session: DoorSession, user: str, n: int) -> ResponsesStream | Whole:
     if isinstance(response, BaseResponsesAPIStreamingIterator):
-        # LiteLLM's Router makes a class for each stream: use the base class that all share.
-        kind: Any = next(k for k in type(response).__mro__ if "<locals>" not in k.__qualname__)
+        # LiteLLM's Router makes a class for each stream: use the base class that all share. A
+        # tracer's proxy says that it is of the class of its stream.
+        classes: Any = response.__class__.__mro__
+        kind = next(k for k in classes if "<locals>" not in k.__qualname__)
         guarded = guarded_class(ResponsesStream, kind)
         stream: ResponsesStream = guarded(response, session, user=user)
         return stream
