@@ -26,6 +26,7 @@ _OTHER = 1 << 32  # channel numbers from here on: strings in other fields, by th
 _QUOTE = 2 * _OTHER  # and from here on: those that quote the answer
 _ADDRESS = re.compile(r"https?://[!-~]*")
 _LATEST = 20_000  # characters of the answer in which a quotation is looked for
+_PIECES = 1_000  # of it that are held apart
 
 # Fields that are read by name.
 _READ = frozenset({"content", "reasoning_content", "refusal"})
@@ -200,7 +201,10 @@ class Repeats:
         characters = sum(map(len, texts))
         self._length[channel] = length = self._length.get(channel, 0) + characters
         if channel == (channel.choice, "content", 0):
-            self._said.setdefault(channel.choice, []).extend(texts)
+            said = self._said.setdefault(channel.choice, [])
+            said += texts
+            if len(said) > _PIECES:
+                said[:] = ["".join(said)[-_LATEST:]]
         return length
 
     def _quoted(self, channel: Channel, text: str) -> bool:

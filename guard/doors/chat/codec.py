@@ -45,6 +45,7 @@ _USUAL = 5
 _ROLES = (None, "assistant")
 # Number of fields of a choice that carries nothing but its delta.
 _FIELDS = 4
+_MOST_FAST = 1_000  # texts that are noted together at most
 # Identifies the response of a chunk: the same in all of its chunks.
 _names = itemgetter("id", "model", "object", "system_fingerprint")
 
@@ -128,6 +129,8 @@ class ChatCodec(Codec[ModelResponseStream]):
                         self._note_fast()
                         self._fast_channel = channel
                     self._fast.append(text)
+                    if len(self._fast) > _MOST_FAST:
+                        self._note_fast()
                     return text
         except (KeyError, TypeError):
             pass
