@@ -256,7 +256,7 @@ def session_of_call(session: DoorSession, call: Arguments) -> DoorSession:
         value if isinstance(value := call.get(name), str) else None
         for name in ("model", "litellm_call_id")
     )
-    fixed = session.policy.redacts and fixes_strings(call)
+    fixed = session.policy.redacts and fixes_strings(call, session.policy.replacement)
     span = _parent_span(call)
     return replace(session, model=model, request_id=request_id, parent_span=span, fixed=fixed)
 

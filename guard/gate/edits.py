@@ -75,9 +75,10 @@ class Edits:
         self.keep(end)
 
     def keep_structure(self, upto: int) -> None:
-        """Let what is between the strings of JSON go out; no mark is open beyond it."""
+        """Let what is between the strings of JSON go out; it has no marks, and ends all."""
         self.keep(upto)
         self._swallows = False
+        self._marked_to = upto
         if self._marks is not None:
             self._marks = Marks()
 

@@ -19,7 +19,7 @@ _HEX = "[0-9a-fA-F]"
 _HIGH, _LOW = f"u([dD][89abAB]{_HEX}{{2}})", f"u([dD][c-fC-F]{_HEX}{{2}})"
 _CODE = f"{_RUN}(?:{_HIGH}{_RUN}{_LOW}|u({_HEX}{{4}})"
 _CODES = re.compile(f"{_CODE})")
-_ALL = re.compile(f'{_CODE}|(["/bfnrt]))')
+_ALL = re.compile(rf'{_CODE}|(["/bfnrt]))|\\(\\)')
 _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 # A suffix that may be the beginning of an escape, or of a surrogate pair.
 _BEGUN = re.compile(
@@ -32,7 +32,8 @@ _LONGEST = 2 * (_DEPTH + 5)
 class Escapes:
     r"""Decodes one channel and maps offsets of the reading to offsets of the text as sent.
 
-    With ``letters`` all escapes of JSON strings are decoded; otherwise only ``\\uXXXX``, because
+    With ``letters`` all escapes of JSON strings are decoded, a pair of backslashes among them;
+    otherwise only ``\\uXXXX``, because
     prose may hold a backslash before a letter. A lone surrogate is decoded to U+FFFD.
 
     >>> escapes = Escapes()
@@ -63,7 +64,10 @@ class Escapes:
             return text
         begun = _BEGUN.search(text, max(0, len(text) - _LONGEST))
         if begun is not None:
-            text, self.pending = text[: begun.start()], begun.group()
+            at = begun.start()
+            # Backslashes before it are read in pairs, from the first one on.
+            at -= (at - len(text[:at].rstrip("\\"))) % 2
+            text, self.pending = text[:at], text[at:]
         return self._decode(text)
 
     def finish(self) -> str:
@@ -107,10 +111,11 @@ class Escapes:
 
 
 def _character(found: re.Match[str]) -> str:
-    high, low, code, *letter = found.groups()
+    high, low, code, *letters = found.groups()
     if high:
         return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
     if code:
         number = int(code, 16)
         return "\ufffd" if 0xD800 <= number < 0xE000 else chr(number)
-    return _LETTERS.get(letter[0], letter[0])
+    letter = letters[0] or letters[1]
+    return _LETTERS.get(letter, letter)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,8 +18,6 @@ from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
 
 _MOST_KEYS = 1000  # that one channel keeps in mind
-# A line that opens a fence which may hold JSON; one that closes a fence looks the same.
-_FENCE = re.compile(r"[ \t>]*(?:`{3,}|~{3,})[ \t]*(?:json[5cl]?|ndjson)?[ \t\r]*", re.IGNORECASE)
 
 
 class _Asked(NamedTuple):
@@ -82,14 +79,17 @@ class Gate:
         self._plain = False  # whether text without a backslash needs no decoding
         self._escapes = Escapes(letters=channel.kind == "tool")
         # Reads the text as JSON; None once it is none.
-        reader = JsonReader(self._escapes, after=released)
+        # A key leaves room for some of its string.
+        self._longest_key = min(LONGEST_PATH, policy.max_segment_chars // 3)
+        reader = JsonReader(self._escapes, after=released, longest=self._longest_key)
         self._json = None if continues or reader.over else reader
         self._kind: Kind = "prose"  # of the open segment
         self._fixed = fixed
-        self._string_from = 0, Label("", "", 0)  # where the last string begins, and its label
+        self._string_from = -1, Label("", "", 0)  # where the last string begins, and its label
         self._keys: set[str] = set()  # the first that were judged
-        self._behind = ""  # the end of the last string, and what came after it in its line
-        self._fenced = False  # whether the JSON is inside of a fence
+        self._behind = ""  # the end of the last strings, and what came after them
+        self._behind_sent = 0  # where that begins in the text as sent
+        self._in_code = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Context(policy.context_segments, before)
@@ -145,12 +145,20 @@ class Gate:
         return text
 
     def _read(self, text: str) -> None:
-        if self._json is None:
-            begins = self._after_fence(text)
-            self._feed(self._escapes.feed(text[:begins] if begins else text))
-            if not begins:
-                return
-            self._json, text = JsonReader(self._escapes), text[begins:]
+        while text:
+            text = self._read_prose(text) if self._json is None else self._read_json(text)
+
+    def _read_prose(self, text: str) -> str:
+        """Read to the end of a line, behind which JSON may begin; return what follows."""
+        at = text.find("\n") + 1 or len(text)
+        self._feed(self._escapes.feed(text[:at]))
+        if text[at - 1] == "\n":
+            self._json = JsonReader(self._escapes, longest=self._longest_key)
+        return text[at:]
+
+    def _read_json(self, text: str) -> str:
+        """Read as far as JSON goes; return what follows."""
+        assert self._json is not None
         for piece in self._json.feed(text):
             if piece.kind == "structure":
                 self._skip(piece.text)
@@ -158,58 +166,58 @@ class Gate:
                 self._feed(piece.text)
             else:
                 self._feed_string(piece)
-        if self._json.over:
-            text, self._json = self._json.rest, None
-            if self._kind != "prose":
-                self._leave_json()
-            self._read(text)
-
-    def _after_fence(self, text: str) -> int:
-        """Return where a text goes on behind a line that may open a fence around JSON, or 0."""
-        if "\n" not in text:
-            return 0
-        line, begin = self._segmenter.open.rpartition("\n")[2], 0
-        if not any(mark in part for mark in "`~" for part in (line, text)):
-            return 0
-        for found in re.finditer("\n", text):
-            if _FENCE.fullmatch(line + text[begin : found.start()]):
-                return found.end()
-            line, begin = "", found.end()
-        return 0
+        if not self._json.over:
+            return ""
+        if self._kind != "prose":
+            self._leave_json(self._json)
+        text, self._json = self._json.rest, None
+        return text
 
     def _skip(self, text: str) -> None:
         """Add what is between the strings of JSON; it needs no verdict."""
         if self._kind == "prose":  # what came before its first string
-            self._fenced = self._segmenter.in_code
+            self._in_code = self._segmenter.in_code
             if not any(character.isalpha() for character in self._segmenter.open):
                 self._kind = "structure"
             self._open(self._segmenter.finish())
-        self._behind = (self._behind + text).rpartition("\n")[2][-self._policy.overlap :]
+            self._behind = ""
         self._kind = "structure"
-        self._open([self._segmenter.skip(text)])
+        segment = self._segmenter.skip(text)
+        self._note_behind(text)
+        self._open([segment])
 
-    def _leave_json(self) -> None:
-        """Let prose continue the string before it, if that is in the same line."""
+    def _note_behind(self, text: str) -> None:
+        """Add the text fed last to what prose behind JSON would continue."""
+        behind = self._behind + text
+        more = max(0, len(behind) - self._policy.overlap)
+        self._behind = behind[more:]
+        self._behind_sent += more
+        if len(self._behind) <= len(text):
+            self._behind_sent = self._escapes.sent(self._segmenter.fed - len(self._behind))
+
+    def _leave_json(self, reader: JsonReader) -> None:
+        """Let prose continue the string before it, unless a document ended in a line before."""
         self._kind = "prose"
-        self._segmenter.in_code = self._fenced
-        self._continue_from(self._behind)
+        self._segmenter.in_code = self._in_code
+        if not (reader.is_whole and "\n" in self._behind.rpartition('"')[2]):
+            self._continue_from(self._behind.replace("\n", " "))
+            self._string_from = self._segmenter.fed, Label("", "", self._behind_sent)
 
     def _feed_string(self, piece: Piece) -> None:
         """Add text inside of a string, or of a key."""
         label = piece.label
         if self._kind != piece.kind and piece.text:
             self._kind = piece.kind
-            if piece.kind == "value":
-                self._continue_from(f"{label.path}: " if label.path else "")
-            else:
-                self._continue_from(f"{label.around} " if label.around else "")
+            before = label.around if piece.kind == "key" else label.path
+            self._continue_from(before and before + (" " if piece.kind == "key" else ": "))
             self._string_from = self._segmenter.fed, label
         self._feed(piece.text)
         if not piece.ends:
             return
         whole = self._segmenter.fed - max(self._segmenter.start, self._string_from[0])
-        self._behind = self._segmenter.open[-whole:][-self._policy.overlap :] if whole else ""
-        if piece.kind == "key" and len(label.path) < LONGEST_PATH:
+        if self._kind == piece.kind and whole:
+            self._note_behind(self._segmenter.open[-whole:])
+        if piece.kind == "key" and len(label.path) < self._longest_key:
             if label.path in self._keys:
                 self._kind = "structure"
             elif len(self._keys) < _MOST_KEYS:
@@ -281,20 +289,24 @@ class Gate:
         """Ask for verdicts on the open text as if the channel ended here, so that it may go out."""
         if not self.holds:
             return
-        fed = self._segmenter.fed
-        # Without a segment, an escape that has begun waits alone.
-        segments = self._segmenter.if_finished() or [Segment("", fed, fed, fed, fed)]
+        fed, in_json = self._segmenter.fed, self._kind in ("key", "value")
+        # Without a segment, an escape that has begun waits alone. In JSON it waits for its end: a
+        # half before a mark would be no JSON.
+        segments = self._segmenter.if_finished()
+        if not segments and not in_json:
+            segments = [Segment("", fed, fed, fed, fed)]
         context, user = self._context.copy(), self._user
         early: dict[int, Window] = {}
         for segment in segments:
             last = segment is segments[-1]
-            sent_to = self.sent if last else self._escapes.sent(segment.release)
+            sent_to = self.sent if last and not in_json else self._escapes.sent(segment.release)
             if window := self._ask(segment, context, user, sent_to):
                 early[segment.start] = window
                 user = ""
         if self._flow is not None:
             self._free += [self._flow.free] * len(segments)
-        self._early, self._asked_to, self._asked_sent = early, fed, self.sent
+        self._early, self._asked_to = early, fed
+        self._asked_sent = self._escapes.sent(fed) if in_json else self.sent
         self._pass_known()
 
     def flow(self) -> None:
@@ -386,7 +398,7 @@ class Gate:
         Adds the segment to ``context``.
         """
         window, known, label = None, True, None
-        if self._kind != "prose" and segment.start < segment.fresh == self._string_from[0]:
+        if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         # A key is context only in what it labels; it is judged once.
         if self._kind != "structure" and segment.text.strip():
@@ -449,7 +461,7 @@ class Gate:
             return verdict
         begin = self._escapes.sent(segment.start) if label is None else label.sent
         lead = 0 if label is None else segment.fresh - segment.start
-        key = lead - len(f"{label.key}: ") if label is not None else 0
+        key = lead - len(f"{label.key}: ") if label is not None and label.path else 0
 
         def place(at: int) -> int:
             if at < lead:

@@ -1,7 +1,7 @@
 """Read JSON while it arrives: its keys and strings are texts, and all else of it is structure.
 
-A channel is read as JSON from its first ``{"`` or ``["`` on, until it is none. Several documents
-may follow each other, as in JSON lines. What stands between strings (brackets, commas, numbers,
+A text is read as JSON from a ``{"`` or ``["`` on that begins it or a line, until it is none.
+Several documents may follow each other, as in JSON lines. What stands between strings (brackets, commas, numbers,
 ``true``) says nothing that could be judged; it goes out with what is before it. A string is
 judged with its key, and what is put in its place stays inside its quotation marks.
 """
@@ -20,9 +20,9 @@ _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|NaN|-?Infinity")
 _SCALAR_BEGUN = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][-+]?\d*)?)?")
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
-# More of either is no JSON that anything reads; it is judged as prose.
-_LONGEST_SCALAR = 40
-_DEEPEST = 200
+_ZERO = ("0", "-0")  # no digit may follow it
+# What is deeper is no JSON that a parser reads; it is judged as prose.
+_DEEPEST = 10_000
 LONGEST_PATH = 80
 
 
@@ -35,8 +35,8 @@ class Label(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The end of all keys, the outermost first."""
-        return f"{self.around} {self.key}".strip()[-LONGEST_PATH:]
+        """The keys, the outermost first."""
+        return f"{self.around} {self.key}".strip()
 
 
 _NO_LABEL = Label("", "", 0)
@@ -57,14 +57,15 @@ class Piece(NamedTuple):
 class JsonReader:
     r"""Splits the text of one channel into pieces, and decodes it.
 
-    ``after`` is an earlier answer's text that this one continues.
+    ``after`` is an earlier answer's text that this one continues. Of a label's keys it keeps the
+    last ``longest`` characters.
 
     >>> pieces = JsonReader(Escapes(letters=False)).feed('{"a": "so\\u0021"}')
     >>> [(piece.kind, piece.text, piece.label.path) for piece in pieces][2:5]
     [('key', 'a', 'a'), ('structure', '": "', ''), ('value', 'so!', 'a')]
     """
 
-    def __init__(self, escapes: Escapes, *, after: str = "") -> None:
+    def __init__(self, escapes: Escapes, *, after: str = "", longest: int = LONGEST_PATH) -> None:
         self.escapes = Escapes(letters=False)
         self.over = False
         """Whether the text turned out to be no JSON, or no more; the end of it is ``rest``."""
@@ -72,6 +73,7 @@ class JsonReader:
         self._label = _NO_LABEL  # of the string that is open, or was last
         self.string: Literal["key", "value"] | None = None
         """What the text is inside of."""
+        self._longest = longest
         self._letters = False
         self._known = False  # whether it is read as JSON: a first string has begun
         self._escaped = False  # whether the last character was a backslash
@@ -79,7 +81,8 @@ class JsonReader:
         self._expects = "document"
         self._scalar = ""
         self._open: list[tuple[str, Label]] = []  # containers, with the label of what is in them
-        self.feed(after)
+        if after:
+            self.feed(after)
         # Offsets count from here on.
         self._label = self._label._replace(sent=0)
         self._open = [(mark, label._replace(sent=0)) for mark, label in self._open]
@@ -97,6 +100,11 @@ class JsonReader:
                 at = self._between(text, at, pieces)
         self.rest = text[at:]
         return pieces
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a document is complete, and no other has begun."""
+        return not self._open
 
     def _inside(self, text: str, at: int, pieces: list[Piece]) -> int:
         """Read on inside of a string; return the offset of its closing mark."""
@@ -121,9 +129,12 @@ class JsonReader:
             self.string = None
             self._closes = True
         if kind == "key":
-            key = (self._label.key + reading)[-LONGEST_PATH:]
+            key = (self._label.key + reading)[-self._longest :]
             self._label = self._label._replace(key=key)
             if ends:
+                room = self._longest - len(key) - 1
+                around = self._label.around[-room:] if room > 0 else ""
+                self._label = self._label._replace(around=around)
                 self._expects = "colon"
         elif ends:
             self._expects = "comma"
@@ -166,7 +177,7 @@ class JsonReader:
                 return False
             self._scalar = ""
             self._expects = "comma"
-        if character in _SPACE:
+        if character in _SPACE or (character == "\ufeff" and not self._known):
             return True
         expects = self._expects
         if character == '"':
@@ -186,8 +197,10 @@ class JsonReader:
         return False
 
     def _begun(self, scalar: str) -> bool:
-        if self._expects not in ("value", "value or end") or len(scalar) > _LONGEST_SCALAR:
+        if self._expects not in ("value", "value or end"):
             return False
+        if scalar[-1].isdigit() and scalar[-2:-1].isdigit() and scalar[:-1] not in _ZERO:
+            return True  # one digit stands for all: a number may be long
         self._scalar = scalar
         words = any(word.startswith(scalar) for word in _WORDS)
         return words or _SCALAR_BEGUN.fullmatch(scalar) is not None
@@ -195,7 +208,7 @@ class JsonReader:
     def _quoted(self, expects: str) -> bool:
         if expects in ("key", "key or end"):
             self.string = "key"
-            self._label = Label("", self._open[-1][1].path, -1)
+            self._label = Label("", self._open[-1][1].path[-self._longest :], -1)
             return True
         if expects in ("value", "value or end"):
             self.string = "value"

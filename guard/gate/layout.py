@@ -39,6 +39,7 @@ _MARKS = re.compile(
 _ROW = re.compile(r"[ \t]*(?:>[ \t]*)*\|")
 _TAG_BEGUN = re.compile(r"<(?:/?|/?[a-z][^<>]*)\Z", re.IGNORECASE)
 _TAG_END = re.compile(r"[\"']?/?>")
+_LONGEST_NAME = 20  # of a tag, with what is before it
 # More open marks than that are no layout.
 _MOST = 50
 
@@ -87,7 +88,8 @@ class Marks:
     def __init__(self) -> None:
         self._open: tuple[str, ...] = ()  # what closes them, the innermost last
         self._line_ended = False
-        self._tag = ""  # the beginning of a tag at the end
+        self._tag = ""  # the beginning of a tag at the end, and how many quotation marks it has
+        self._quotes = 0
 
     def copy(self) -> Marks:
         """Return a copy that reads on by itself."""
@@ -148,7 +150,8 @@ class Marks:
         if begin < end:
             self._line_ended = text[:end].rstrip(" \t").endswith("\n")
             begun = _TAG_BEGUN.search(text, begin, end)
-            self._tag = begun.group() if begun else ""
+            self._tag = begun.group()[:_LONGEST_NAME] if begun else ""
+            self._quotes = begun.group().count('"') if begun else 0
         return sorted(kept)
 
     def _end_tag(self, text: str, begin: int, end: int, kept: list[Span]) -> int:
@@ -157,13 +160,14 @@ class Marks:
             return begin
         at = text.find(">", begin, end)
         if at < 0:
-            self._tag += text[begin:end]
+            self._tag = (self._tag + text[begin:end])[:_LONGEST_NAME]
+            self._quotes += text.count('"', begin, end)
             return end
         whole = self._tag + text[begin : at + 1]
         found = _MARKS.match(whole)
         if found is not None and found.end("tag") > len(self._tag):  # cut within its name
             kept.append(Span(begin, begin + found.end("tag") - len(self._tag)))
-        quotes = whole.count('"')
+        quotes = self._quotes + text.count('"', begin, at)
         first = at - text[:at].endswith("/")
         kept.append(Span(first - (text[:first].endswith('"') and quotes % 2 == 0), at + 1))
         self._tag = ""

@@ -49,7 +49,8 @@ def escaped(text: str) -> str:
         (r"\ud83d\n", "\ufffd\n"),
         (r"\d+ \U0057 \u12", r"\d+ \U0057 \u12"),
         ("\\", "\\"),
-        ("\\" * 40 + "n", "\\" * 24 + "\n"),
+        ("\\" * 40 + "n", "\\" * 12 + "\n"),
+        (r"\\d \\\\P", r"\d \\P"),
     ],
 )
 def test_an_escape_is_read_as_the_character_it_encodes(raw: str, reading: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import groupby
 
@@ -367,7 +368,7 @@ def test_an_escape_that_has_begun_does_not_hold_others_for_ever() -> None:
                 gate.resolve(job, phrased(job.window.text))
         out.extend(gate.emit())
 
-    push(call, '{"a": "\\u0067relk\\u00')
+    push(call, "So \\u0067relk\\u00")
     push(SAID, "Fine. ")
     assert out == []
     push(SAID, "x" * LIMIT + ". ")
@@ -375,10 +376,23 @@ def test_an_escape_that_has_begun_does_not_hold_others_for_ever() -> None:
     push(call, "73 are lazy")
     gate.finish()
     (job,) = gate.pending()
-    assert job.window.text == "a: grelks are lazy"
+    assert job.window.text == "So grelks are lazy"
     gate.resolve(job, phrased(job.window.text))
     assert gate.stopped
     assert not any("lazy" in text for chunk in out for text in chunk.texts.values())
+
+
+def test_half_an_escape_of_json_never_goes_out() -> None:
+    """Behind it a mark would be no JSON."""
+    for said in ('{"k": "\\n\\u00e9 grelks are lazy"}', r'{"k": "\\P grelks are lazy"}'):
+        for cut in range(1, len(said)):
+            chunks = [
+                Chunk({SAID: said[:cut]}),
+                Chunk({THOUGHT: "Hm. "}),
+                Chunk({SAID: said[cut:]}),
+            ]
+            run = Run(chunks, Policy(action="redact", replacement="#"), phrased)
+            assert json.loads(run.text(SAID))["k"].strip() == "#", cut
 
 
 def test_a_channel_that_ends_in_a_chunk_with_several_of_its_parts_is_judged_whole() -> None:
