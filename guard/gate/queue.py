@@ -260,12 +260,13 @@ class ChunkQueue(Generic[C]):
                     if not group:
                         break
                     for entry in group:
-                        self._leaves(line.popleft(), choice)
+                        line.popleft()
                         if isinstance(entry, _Run):
                             self._close(entry)
                             number = entry.number
                             out += enumerate(entry.leave(), number)
                             continue
+                        self._leaves(entry, choice)
                         free.setdefault(entry.number, (entry, []))[1].append(choice)
                         self._carry.subtract(c for c in entry.calls if c.choice == choice)
                     continue
@@ -276,10 +277,11 @@ class ChunkQueue(Generic[C]):
                         break
                     self._close(first)
                 elif self._is_ready(first, choice):
+                    self._leaves(first, choice)
                     free.setdefault(first.number, (first, []))[1].append(choice)
                 else:
                     break
-                self._leaves(line.popleft(), choice)
+                line.popleft()
         for number, (held, choices) in free.items():
             out += [(number, chunk) for chunk in self._release(held, choices)]
         if self._bare:
@@ -290,8 +292,8 @@ class ChunkQueue(Generic[C]):
             out.sort(key=_number)
         return [chunk for _, chunk in out]
 
-    def _leaves(self, entry: _Held[C] | _Run[C], choice: int) -> None:
-        if isinstance(entry, _Held) and choice in entry.ends:
+    def _leaves(self, entry: _Held[C], choice: int) -> None:
+        if choice in entry.ends:
             self.finished.add(choice)
 
     def _is_ready(self, held: _Held[C], choice: int) -> bool:

@@ -63,14 +63,16 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
     def _release(self) -> bool:
         over = super()._release()
         usage, self._usage = self._usage, None
-        told = any(getattr(chunk, "usage", None) is not None for chunk in self.chunks)
-        if usage is not None and self._error is None and not told:
+        if usage is not None and self._error is None and not self._tells_usage():
             # LiteLLM's last chunk carries the usage; a stopped stream seldom reaches it.
             chunk = usage_chunk(self._upstream)
             chunk.usage = usage
             self.chunks.append(chunk)
             self._out.append(chunk)
         return over
+
+    def _tells_usage(self) -> bool:
+        return any(getattr(chunk, "usage", None) is not None for chunk in self.chunks)
 
     def _read(self, chunk: ModelResponseStream) -> ModelResponseStream:
         self._sent.append(chunk)
