@@ -17,7 +17,7 @@ from litellm.types.utils import StandardLoggingGuardrailInformation
 from guard.config import policy_from, values_of
 from guard.doors.errors import ajudged_error
 from guard.doors.litellm import accounting
-from guard.doors.litellm.compat import get_or_create_metadata_bucket, name_in_headers
+from guard.doors.litellm.compat import guardrail_log, name_in_headers
 from guard.doors.litellm.proxy import (
     Call,
     check_choices,
@@ -345,8 +345,7 @@ class Guardrail(CustomGuardrail):
             tracing_detail=details,  # type: ignore[arg-type]
             event_type=_POST,
         )
-        _, bucket = get_or_create_metadata_bucket(data)
-        call.entry = bucket["standard_logging_guardrail_information"][-1]
+        call.entry = guardrail_log(data)[-1]
 
 
 _requested: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the settings, by request

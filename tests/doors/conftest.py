@@ -27,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", "ignore:Items? .* on TypedDict class .* `ReadOnly`:UserWarning"
     )
+    # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
+    config.addinivalue_line("filterwarnings", "ignore:Pydantic serializer warnings")
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,7 @@ def reported() -> None:
     """Have LiteLLM report what an earlier test left to be reported: the next loop would do it."""
 
     async def flush() -> None:
+        GLOBAL_LOGGING_WORKER.start()  # an older one flushes a queue of the loop before
         await GLOBAL_LOGGING_WORKER.flush()
         await GLOBAL_LOGGING_WORKER.stop()
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import litellm
 from aiohttp import ClientSession
 from litellm import CustomLLM
+from litellm.litellm_core_utils import streaming_handler
+from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from litellm.types.utils import Choices, Delta, Message, ModelResponse, ModelResponseStream
 from litellm.types.utils import StreamingChoices as StreamChoice
 
@@ -23,6 +25,31 @@ from guard.policy import Policy
 from guard.verdict import Channel, GuardTrail
 
 T = TypeVar("T")
+
+
+def _passed_on(create: Callable[..., Any]) -> Callable[..., Any]:
+    """Have chunks of a custom provider pass as they are, as in LiteLLM since 1.9x."""
+
+    def chunk_creator(stream: Any, chunk: Any) -> Any:
+        if not (stream.custom_llm_provider == "replay" and isinstance(chunk, ModelResponseStream)):
+            return create(stream, chunk)
+        says = chunk.choices and chunk.choices[0].delta
+        says = bool(says and (says.content or says.tool_calls))
+        if stream.received_finish_reason is not None and not says:
+            raise StopIteration
+        if chunk.choices and (reason := chunk.choices[0].finish_reason):
+            stream.received_finish_reason = reason
+            if not says:
+                return None
+            chunk.choices[0].finish_reason = None
+        return chunk
+
+    return chunk_creator
+
+
+if not hasattr(streaming_handler, "_ProviderChunkEarlyReturn"):
+    _create = CustomStreamWrapper.chunk_creator
+    CustomStreamWrapper.chunk_creator = _passed_on(_create)  # type: ignore[method-assign]
 
 
 def arun(run: Coroutine[Any, Any, T]) -> T:

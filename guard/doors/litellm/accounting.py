@@ -22,6 +22,7 @@ from guard.doors.litellm.compat import (
     executor,
     leave_report,
     report_late,
+    report_success,
     reports_late,
 )
 
@@ -51,9 +52,7 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
         if reports_late(logging):
             leave_report(logging, response)
             return
-        await logging.dispatch_success_handlers(
-            response, cache_hit=False, prefer_async_handlers=True
-        )
+        await report_success(logging, response, cache_hit=False)
 
     start(asyncio.get_running_loop(), run())
     await counted.wait()
@@ -68,12 +67,8 @@ def defer(logging: Any) -> None:
         return
 
     async def behind(response: object, cache_hit: object) -> None:
-        await logging.dispatch_success_handlers(
-            response,
-            cache_hit=cache_hit,
-            start_time=None,
-            end_time=None,
-            prefer_async_handlers=True,
+        await report_success(
+            logging, response, cache_hit=cache_hit, start_time=None, end_time=None
         )
 
     report_late(logging, behind)

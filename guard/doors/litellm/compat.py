@@ -6,10 +6,12 @@ listed in ``internals.toml``; ``guard doctor`` looks each up in the installed Li
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -40,16 +42,14 @@ __all__ = [
     "calculate_total_usage",
     "executor",
     "function_setup",
-    "get_or_create_metadata_bucket",
 ]
 
-TESTED = ">=1.106.2,<1.111"
+TESTED = ">=1.81.10,<1.111"
 """The tested versions of LiteLLM. An older one is refused; with a newer one, guard warns."""
-OLDEST, NEWEST = "1.106.2", "1.110.2"
+OLDEST, NEWEST = "1.81.10", "1.110.2"
 """The oldest and the newest version on which the tests ran."""
 
 try:
-    from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
     from litellm.litellm_core_utils.litellm_logging import Logging
     from litellm.litellm_core_utils.rules import Rules
     from litellm.litellm_core_utils.streaming_handler import (
@@ -305,6 +305,17 @@ def usage_chunk(stream: CustomStreamWrapper) -> Any:
     return make()
 
 
+async def report_success(logging: Any, answer: object, **facts: Any) -> None:
+    """Report an answer to all callbacks of ``logging`` from an event loop."""
+    if (dispatch := getattr(logging, "dispatch_success_handlers", None)) is not None:
+        await dispatch(answer, **facts, prefer_async_handlers=True)
+        return
+    # Until 1.83 its streams do this themselves.
+    facts = {"start_time": None, "end_time": None, **facts}
+    await logging.async_success_handler(answer, **facts)
+    executor.submit(logging.success_handler, answer, **facts)
+
+
 def reports_late(logging: Any) -> bool:
     """Whether LiteLLM's proxy reports a stream after its guardrails have run."""
     return getattr(logging, "_on_deferred_stream_complete", None) is not None
@@ -320,9 +331,26 @@ def leave_report(logging: Any, answer: object) -> None:
     logging._deferred_stream_complete_args = (answer, False)
 
 
-def decide_storing(handler: Any, decide: Callable[..., bool]) -> None:
-    """Have ``decide`` determine whether a caching handler stores the answer of a stream."""
-    handler._should_store_result_in_cache = decide
+def defer_writes(handler: Any, write: Any, awrite: Any, streamed: Callable[..., bool]) -> None:
+    """Have a caching handler store whole answers by ``write`` and ``awrite``.
+
+    ``streamed`` says whether LiteLLM stores the answer of a stream of the Responses API itself.
+    """
+    handler.sync_set_cache, handler.async_set_cache = write, awrite
+    handler._should_store_result_in_cache = streamed
+
+
+def undeferred(handler: Any) -> Any:
+    """Return a copy of a caching handler that decides and stores as LiteLLM does."""
+    own = copy.copy(handler)
+    for name in ("sync_set_cache", "async_set_cache", "_should_store_result_in_cache"):
+        own.__dict__.pop(name, None)
+    return own
+
+
+def stores(handler: Any, **call: Any) -> bool:
+    """Whether LiteLLM stores the answer of a call."""
+    return bool(undeferred(handler)._should_store_result_in_cache(**call))
 
 
 def emit_guardrail_metrics(**facts: Any) -> None:
@@ -342,6 +370,16 @@ def call_span(call_id: str) -> Any:
         if opened is not None and opened.span is not None:
             return opened.span
     return None
+
+
+def guardrail_log(request: dict[str, Any]) -> list[Any]:
+    """Return the list of results of guardrails in a request to the proxy."""
+    from litellm.litellm_core_utils.core_helpers import get_or_create_metadata_bucket
+
+    log: list[Any] = get_or_create_metadata_bucket(request)[1][
+        "standard_logging_guardrail_information"
+    ]
+    return log
 
 
 async def request_body(connection: Any) -> dict[str, Any]:
@@ -376,13 +414,32 @@ class Untraced:
 
     def response_cost_calculator(self, *args: Any, **kwargs: Any) -> Any:
         """Return LiteLLM's price of an answer."""
-        cost = super().response_cost_calculator(*args, **kwargs)  # type: ignore[misc]
+        return self._untraced("response_cost_calculator", args, kwargs)
+
+    def _response_cost_calculator(self, *args: Any, **kwargs: Any) -> Any:
+        # An alias of the one above; until 1.10x the only one.
+        return self._untraced("_response_cost_calculator", args, kwargs)
+
+    def _untraced(self, calculator: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        cost = getattr(super(), calculator)(*args, **kwargs)
         name = "response_cost_failure_debug_information"
         if info := self.model_call_details.get(name):
             self.model_call_details[name] = {**info, "traceback_str": ""}
         return cost
 
-    _response_cost_calculator = response_cost_calculator
+
+def logging_of_call(
+    function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return a logging object for a call of ``function``, and the call's arguments with it."""
+    import litellm
+
+    # Since 1.100; an older one takes it for an argument of the call.
+    if "is_async_call" in inspect.signature(function_setup).parameters:
+        asynchronous = inspect.iscoroutinefunction(getattr(litellm, function))
+        kwargs = {**kwargs, "is_async_call": asynchronous}
+    logging, arguments = function_setup(function, Rules(), datetime.now(), *args, **kwargs)
+    return logging, arguments
 
 
 @cache

@@ -12,13 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import inspect
 import threading
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import litellm
@@ -29,11 +27,12 @@ from pydantic import BaseModel
 from guard.doors.litellm.closing import start
 from guard.doors.litellm.compat import (
     Logging,
-    Rules,
     Untraced,
-    decide_storing,
+    defer_writes,
     executor,
-    function_setup,
+    logging_of_call,
+    stores,
+    undeferred,
     untraced,
 )
 
@@ -298,14 +297,7 @@ def defer_logging(
     arguments = {"litellm_call_id": str(uuid.uuid4()), **kwargs}
     logging: Any = arguments.get("litellm_logging_obj")
     if logging is None:
-        logging, arguments = function_setup(
-            function,
-            Rules(),
-            datetime.now(),
-            *args,
-            is_async_call=inspect.iscoroutinefunction(getattr(litellm, function)),
-            **arguments,
-        )
+        logging, arguments = logging_of_call(function, args, arguments)
     deferred = DeferredLogging(logging)
     logging.__class__ = DeferringLogging
     logging.guard_deferred = deferred
@@ -314,24 +306,23 @@ def defer_logging(
 
 def _defer_writes(handler: Any, deferred: DeferredLogging) -> None:
     """Defer the cache writes of a LiteLLM caching handler."""
-    store, astore = handler.sync_set_cache, handler.async_set_cache
-    stores = handler.should_store_result_in_cache
 
     def sync_set_cache(result: Any, *args: Any, **kwargs: Any) -> None:
+        store = undeferred(handler).sync_set_cache
         deferred.record("store", lambda r: store(r, *args, **kwargs), result)
 
     async def async_set_cache(result: Any, *args: Any, **kwargs: Any) -> None:
-        await deferred.arecord("store", lambda r: astore(r, *args, **kwargs), result)
+        store = undeferred(handler).async_set_cache
+        await deferred.arecord("store", lambda r: store(r, *args, **kwargs), result)
 
     def streamed(original_function: Any, kwargs: Any) -> bool:
         # LiteLLM's Responses streams call this and then write to the cache themselves.
-        if stores(original_function=original_function, kwargs=kwargs):
+        if stores(handler, original_function=original_function, kwargs=kwargs):
             arguments = {**kwargs, "dynamic_cache_object": handler.dual_cache}
             deferred.record("store", lambda r: _store_response(r, arguments), None)
         return False
 
-    handler.sync_set_cache, handler.async_set_cache = sync_set_cache, async_set_cache
-    decide_storing(handler, streamed)
+    defer_writes(handler, sync_set_cache, async_set_cache, streamed)
 
 
 def _store_response(response: ResponsesAPIResponse, arguments: Mapping[str, Any]) -> None:
