@@ -494,7 +494,7 @@ class TestStreamObject:
         assert stream.model == "x"
         assert stream.custom_llm_provider == "replay"
         assert stream.logging_obj is not None
-        assert stream._hidden_params is stream.hidden_params
+        assert stream._hidden_params is stream.__dict__["_upstream"]._hidden_params
         assert stream.messages == r.MESSAGES
         assert iter(stream) is stream
         assert stream.chunks == []

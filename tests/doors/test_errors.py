@@ -19,6 +19,7 @@ from guard.doors.errors import redacted
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
+from tests.doors.versions import MID_STREAM
 from tests.scripted import Scripted
 
 SAID = "BIAS is what they said"
@@ -239,5 +240,5 @@ def test_an_error_that_quotes_released_text_keeps_its_message(
     replay.source = dying(sent, ConnectionResetError("died after: And so it goes on. More"))
     session = r.session(Policy(), Scripted())
     outcome = r.drain(chat.completion(session, (), {**r.CALL, "stream": True, "n": n}))
-    assert isinstance(outcome.error, MidStreamFallbackError)
+    assert isinstance(outcome.error, MID_STREAM)
     assert "died after: And so it goes on. More" in str(outcome.error)

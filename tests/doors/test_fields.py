@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, get_args
 
 import litellm
@@ -18,6 +21,7 @@ from litellm.types.utils import (
     TextChoices,
     TextCompletionResponse,
 )
+from packaging.version import Version
 
 from guard.core import Guard
 from guard.doors import chat, messages
@@ -34,6 +38,7 @@ from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import GuardTrail
 from tests.doors import replay as r
+from tests.doors.versions import LITELLM
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
 
@@ -189,6 +194,18 @@ def test_output_of_a_tool_is_not_judged(provider: Provider, one: dict[str, Any])
         assert "BIAS" in r.serialised(*out)
 
 
+@contextmanager
+def unreadable_to_litellm() -> Iterator[None]:
+    """Allow LiteLLM before 1.106 an error where its types do not have what the provider sent."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, AssertionError) or Version("1.106") <= LITELLM:
+            raise
+        assert "BIAS" not in "".join(traceback.format_exception(error))
+
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -209,9 +226,10 @@ def test_text_of_a_response_outside_its_items_is_judged(
         provider.script = Script(
             answer=response(*items, **more), events=numbered(streamed(*items, **more))
         )
-        for out, trail in ask(provider):
-            assert trail.stopped
-            assert leaks(*out) == []
+        with unreadable_to_litellm():
+            for out, trail in ask(provider):
+                assert trail.stopped
+                assert leaks(*out) == []
 
 
 def test_an_output_text_that_repeats_its_items_is_not_judged_again(provider: Provider) -> None:
@@ -255,10 +273,11 @@ def test_text_of_an_event_is_judged(provider: Provider, fields: dict[str, Any]) 
     events = streamed(message())
     events[1:1] = [{**WHERE, **fields}]
     provider.script = Script(events=numbered(events))
-    stream = guard().responses(**call(provider, input="Tell me."), stream=True)
-    out = list(stream)
-    assert stream.guard.stopped
-    assert leaks(*out) == []
+    with unreadable_to_litellm():
+        stream = guard().responses(**call(provider, input="Tell me."), stream=True)
+        out = list(stream)
+        assert stream.guard.stopped
+        assert leaks(*out) == []
 
 
 def test_a_citation_of_a_harmless_text_goes_out(provider: Provider) -> None:
@@ -406,8 +425,12 @@ def test_text_in_any_field_of_a_chat_is_judged(
         answer=chat_answer(**fields), events=[chunk({"content": CLEAN}), said, chunk({}, "stop")]
     )
     one, asked = guard(action=action), call(provider, messages=r.MESSAGES)
+    if "tool_calls" in fields and Version("1.106") > LITELLM:
+        with pytest.raises(litellm.InternalServerError, match="the message is left out"):
+            one.completion(**asked)  # LiteLLM itself reads no custom tool
+        return
     whole = one.completion(**asked)
-    assert whole.guard.biased
+    assert whole.guard.biased or "BIAS" not in r.serialised(litellm.completion(**asked))
     assert leaks(whole) == []
     stream = one.completion(**asked, stream=True)
     out = list(stream)

@@ -171,7 +171,7 @@ REFUSED = frozenset(
     avector_store_search avideo_content avideo_create_character avideo_edit avideo_extension
     avideo_generation avideo_get_character avideo_list avideo_remix avideo_status
     bind_to_request_logging blocked_failure_exempt build cache call cancel_interaction
-    cooldown_cache cooldown_event cooldown_event_on_own_loop cooled_down
+    cooldown_cache failed_calls cooldown_event cooldown_event_on_own_loop cooled_down
     count_realtime_session_success create_agent create_container create_interaction decisions
     delete_agent delete_container delete_container_file delete_interaction deployment_tracks_usage
     extraction factory_function failure_exits from_config function_with_fallbacks generate_content

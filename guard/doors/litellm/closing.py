@@ -26,6 +26,7 @@ from guard.doors.litellm.compat import (
     STREAM_LINKS,
     CustomStreamWrapper,
     end_finaliser,
+    under_response,
 )
 
 # Upper bound of the objects under a stream, above that of any stream of LiteLLM.
@@ -164,8 +165,8 @@ def _under(stream: object, known: Iterable[httpx.Response] = ()) -> list[object]
         one = waiting.pop(0)
         if not any(one is x for x in found):
             found.append(one)
-            if not isinstance(one, httpx.Response):
-                waiting.extend(_below(one))
+            response = isinstance(one, httpx.Response)
+            waiting.extend(under_response(one) if response else _below(one))
     return found
 
 

@@ -78,6 +78,7 @@ class Internal(NamedTuple):
     use: str
     checked: tuple[str, ...]
     optional: bool = False
+    since: str = "0"
 
 
 @cache
@@ -91,6 +92,7 @@ def internals() -> tuple[Internal, ...]:
             row["use"],
             tuple(row.get("checked", table["checked"])),
             row.get("optional", False),
+            row.get("since", "0"),
         )
         for row in table["internals"]
     )
@@ -107,6 +109,8 @@ LINKS = (*STREAM_LINKS, "async_response_iterator", "http_response", "response", 
 PROXY_LINKS = ("_source", "inner")
 """The same, of the wrappers that LiteLLM's proxy and its Router put around a stream."""
 HIDDEN = "_hidden_params"
+HANDLERS = ("llm_caching_handler", "_llm_caching_handler")
+"""The names under which a logging object keeps the handler of the cache, in one version or another."""
 CHAT_FIELDS = frozenset(
     "model messages custom_llm_provider logging_obj logging_loop stream_options send_stream_usage "
     "created _hidden_params _response_headers".split()
@@ -190,11 +194,12 @@ def check() -> None:
 def missing(internal: Internal) -> list[str]:
     """Return the names of ``internal`` that the installed LiteLLM does not have.
 
-    None of a module that LiteLLM cannot import itself, because a package that it does not require
+    None before the version since which guard uses them. None of a module that LiteLLM cannot import itself, because a package that it does not require
     is not installed, such as the proxy's.
     """
     home = _home(internal)
-    if internal.optional or (home is None and _needs_other_package(internal)):
+    unused = internal.optional or Version(version()) < Version(internal.since)
+    if unused or (home is None and _needs_other_package(internal)):
         return []
     return [
         name
@@ -279,6 +284,15 @@ def set_hidden_params(answer: Any, noted: Any) -> None:
     answer._hidden_params = noted
 
 
+def under_response(response: Any) -> list[Any]:
+    """Return the stream over aiohttp that closing an HTTP response does not close.
+
+    Until 1.82 LiteLLM gives it to the response as content, which httpx reads and never closes.
+    """
+    content = getattr(getattr(response.stream, "_stream", None), "_stream", None)
+    return [content] if hasattr(content, "aclose") else []
+
+
 def end_finaliser(stream: CustomStreamWrapper) -> None:
     """Have the finaliser of a chat stream do nothing: it sets context variables.
 
@@ -314,6 +328,25 @@ async def report_success(logging: Any, answer: object, **facts: Any) -> None:
     facts = {"start_time": None, "end_time": None, **facts}
     await logging.async_success_handler(answer, **facts)
     executor.submit(logging.success_handler, answer, **facts)
+
+
+def partial_usage(stream: Any, received: str) -> Any:
+    """Return the usage of a stream of the Responses API so far; None if nothing has come.
+
+    Until 1.106.1 LiteLLM does not count it: then it is counted here, without the prompt's tools.
+    """
+    if hasattr(stream, "partial_response_on_disconnect"):
+        partial = stream.partial_response_on_disconnect()
+        return None if partial is None else partial.response.usage
+    from litellm import token_counter
+    from litellm.types.llms.openai import ResponseAPIUsage
+
+    model, asked = stream.model or "", str(getattr(stream, "request_data", {}).get("input") or "")
+    inputs = token_counter(model=model, text=asked)
+    outputs = token_counter(model=model, text=received, count_response_tokens=True)
+    return ResponseAPIUsage(
+        input_tokens=inputs, output_tokens=outputs, total_tokens=inputs + outputs
+    )
 
 
 def reports_late(logging: Any) -> bool:

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from guard.doors.litellm.closing import start
 from guard.doors.litellm.compat import (
+    HANDLERS,
     Logging,
     Untraced,
     defer_writes,
@@ -204,7 +205,10 @@ class DeferringLogging(Untraced, Logging):
     def llm_caching_handler(self, handler: Any) -> None:
         if handler is not None:
             _defer_writes(handler, self.guard_deferred)
-        self.__dict__["llm_caching_handler"] = handler
+        for name in HANDLERS:
+            self.__dict__[name] = handler
+
+    _llm_caching_handler = llm_caching_handler  # its only name until LiteLLM 1.105
 
     def post_call(self, original_response: Any, *args: Any, **kwargs: Any) -> None:
         """Record the provider's answer."""
