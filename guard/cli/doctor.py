@@ -124,6 +124,8 @@ def _litellm() -> Iterator[Finding]:
         return
     state: State = "ok" if compat.is_tested() else "note"
     yield Finding("litellm", "version", state, f"{compat.version()}; tested: {compat.TESTED}")
+    if compat.is_tested() and (refused := compat.refused("calls of responses and messages")):
+        yield Finding("litellm", "doors", "note", refused)
     for internal in compat.internals():
         missing = compat.missing(internal)
         found = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"

@@ -21,6 +21,7 @@ from guard.doors.errors import ajudged_error, judged_error
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import (
     HIDDEN,
+    check_door,
     hidden_params,
     set_hidden_params,
 )
@@ -80,6 +81,8 @@ class Door:
     """Makes the call that continues an answer (action ``rewrite``); None if not supported."""
     records: bool = True
     """Whether LiteLLM's records of a call can be deferred (``litellm_records``)."""
+    newer: bool = False
+    """Whether the door is refused with a LiteLLM older than ``compat.ALL_DOORS``."""
 
     def call(
         self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -89,11 +92,12 @@ class Door:
         Raises LiteLLM's errors (without their message if it is found biased); BiasFound and
         DetectorError under the action ``raise``; UsageError if the answer is not text, if ``n``
         is not a whole number, or if the policy asks for rewriting or deferred records and this
-        door does not support it.
+        door does not support it; ConfigError if LiteLLM is too old for this door.
         """
         function = getattr(owner, self.function)
         if guarded():
             return function(*args, **kwargs)
+        self._check()
         with frames_cleared():
             return run(self._call(sync, self.function, function, session, args, kwargs))
 
@@ -104,9 +108,14 @@ class Door:
         function = getattr(owner, self.async_function)
         if guarded():
             return await function(*args, **kwargs)
+        self._check()
         name = self.async_function
         with frames_cleared():
             return await self._call(asynchronous, name, function, session, args, kwargs)
+
+    def _check(self) -> None:
+        if self.newer:
+            check_door(f"calls of {self.name}")
 
     async def _call(
         self,

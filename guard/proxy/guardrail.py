@@ -17,7 +17,7 @@ from litellm.types.utils import StandardLoggingGuardrailInformation
 from guard.config import policy_from, values_of
 from guard.doors.errors import ajudged_error
 from guard.doors.litellm import accounting
-from guard.doors.litellm.compat import guardrail_log, name_in_headers
+from guard.doors.litellm.compat import check_door, guardrail_log, name_in_headers
 from guard.doors.litellm.proxy import (
     Call,
     check_choices,
@@ -87,6 +87,7 @@ class Guardrail(CustomGuardrail):
     ) -> None:
         where = f"config.yaml: guardrail {guardrail_name!r}"
         try:
+            check_door("answers of the proxy")
             if event_hook not in (_POST.value, [_POST.value]):
                 raise ConfigError(f"{where}: mode must be 'post_call', got {event_hook!r}.")
             check_others(others, where)

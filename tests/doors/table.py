@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import httpx
 import litellm
 from litellm.types.utils import Usage
-from packaging.version import Version
 
 from guard.core import Guard
 from guard.policy import Policy
@@ -20,7 +19,7 @@ from tests.doors import replay as r
 from tests.doors.log import Log
 from tests.doors.replay import Outcome, Replay, Said
 from tests.doors.texts import chunks, saids
-from tests.doors.versions import LITELLM
+from tests.doors.versions import ALL_DOORS
 from tests.provider import Provider, Script
 from tests.scripted import Scripted
 
@@ -74,7 +73,8 @@ class Row(NamedTuple):
     @property
     def most(self) -> int:
         """How many choices an answer may have at most."""
-        return 3 if self.door is CHAT and not self.wire else 1
+        # An older LiteLLM cannot join what several choices said, and raises at the end.
+        return 3 if self.door is CHAT and not self.wire and ALL_DOORS else 1
 
     def play(self, world: World, choices: Runs, chunking: Chunking) -> None:
         self.source.play(world, choices, chunking)
@@ -464,17 +464,18 @@ UNKNOWN = Source(_openai("x"), _wired, wire=True)
 
 ANTHROPIC = Source(_anthropic, _messages_wired, wire=True)
 
-# Until LiteLLM 1.82 a synchronous call for a stream of messages returns an asynchronous one.
-_FROM_CHAT = Row if Version("1.83") <= LITELLM else AsyncRow
 TABLE = [
+    row
+    for row in [
     Row("chat", CHAT, IN_PROCESS),
     Row("text", TEXT, UNKNOWN),
     Row("text from chat", TEXT, IN_PROCESS),
     Row("responses", RESPONSES, KNOWN),
+    Row("responses from chat", RESPONSES, IN_PROCESS),
     Row("responses replayed", RESPONSES, UNKNOWN),
     AsyncRow("messages", MESSAGES, ANTHROPIC),
     AsyncRow("messages from responses", MESSAGES, KNOWN._replace(play=_messages_from_responses)),
-    _FROM_CHAT("messages from chat", MESSAGES, IN_PROCESS._replace(play=_messages_from_chat)),
+    Row("messages from chat", MESSAGES, IN_PROCESS._replace(play=_messages_from_chat)),
+    ]
+    if ALL_DOORS or row.door in (CHAT, TEXT)
 ]
-if Version("1.83") <= LITELLM:  # which can ask a custom provider for a response
-    TABLE.append(Row("responses from chat", RESPONSES, IN_PROCESS))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, get_args
 
 import litellm
@@ -194,18 +191,6 @@ def test_output_of_a_tool_is_not_judged(provider: Provider, one: dict[str, Any])
         assert "BIAS" in r.serialised(*out)
 
 
-@contextmanager
-def unreadable_to_litellm() -> Iterator[None]:
-    """Allow LiteLLM before 1.106 an error where its types do not have what the provider sent."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, AssertionError) or Version("1.106") <= LITELLM:
-            raise
-        assert "BIAS" not in "".join(traceback.format_exception(error))
-
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -226,10 +211,9 @@ def test_text_of_a_response_outside_its_items_is_judged(
         provider.script = Script(
             answer=response(*items, **more), events=numbered(streamed(*items, **more))
         )
-        with unreadable_to_litellm():
-            for out, trail in ask(provider):
-                assert trail.stopped
-                assert leaks(*out) == []
+        for out, trail in ask(provider):
+            assert trail.stopped
+            assert leaks(*out) == []
 
 
 def test_an_output_text_that_repeats_its_items_is_not_judged_again(provider: Provider) -> None:
@@ -273,11 +257,10 @@ def test_text_of_an_event_is_judged(provider: Provider, fields: dict[str, Any]) 
     events = streamed(message())
     events[1:1] = [{**WHERE, **fields}]
     provider.script = Script(events=numbered(events))
-    with unreadable_to_litellm():
-        stream = guard().responses(**call(provider, input="Tell me."), stream=True)
-        out = list(stream)
-        assert stream.guard.stopped
-        assert leaks(*out) == []
+    stream = guard().responses(**call(provider, input="Tell me."), stream=True)
+    out = list(stream)
+    assert stream.guard.stopped
+    assert leaks(*out) == []
 
 
 def test_a_citation_of_a_harmless_text_goes_out(provider: Provider) -> None:

@@ -30,6 +30,7 @@ from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
 from tests.doors.table import TABLE, Row, World, arun
 from tests.doors.versions import since
+from tests.provider import Provider
 from tests.scripted import Scripted
 
 try:
@@ -167,7 +168,7 @@ class TestRouter:
         assert len(events) == 6
         assert said(router.completion("first", r.MESSAGES)) == SAID
 
-    @since("1.83", "responses of a custom provider")
+    @since(compat.ALL_DOORS)
     def test_methods_made_for_each_router(self, router: Any, replay: Replay) -> None:
         made = router.aresponses
         with guard_of().intercept():
@@ -336,6 +337,27 @@ def test_a_version_out_of_range_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ConfigError, match=rf"{re.escape(compat.TESTED)} and found 1\.80\.17"):
         guard_of().install()
     assert said(completion(**CALL)) == SAID
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("door", ["responses", "messages"])
+def test_a_door_that_litellm_is_too_old_for_is_refused(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, door: str, asynchronous: bool
+) -> None:
+    monkeypatch.setattr(compat, "version", lambda: "1.83.7")
+    asked = {"model": "openai/gpt-4o", "api_base": provider.openai, "api_key": "k"}
+    asked |= {"input": "Hi"} if door == "responses" else {"messages": r.MESSAGES, "max_tokens": 9}
+    plain: Any = Plain()
+    name = f"a{door}" if asynchronous else door
+    with guard_of().intercept():
+        for owner in (plain, guard_of(), guard_of().wrap(Router(model_list=[]))):
+            if not hasattr(owner, name):
+                continue  # a Router has no synchronous messages
+            with pytest.raises(ConfigError, match=rf"calls of {door} .* 1\.106\.2 .* 1\.83\.7"):
+                answer = getattr(owner, name)(**asked)
+                arun(answer) if asynchronous else None
+        assert said(completion(**CALL)) == CUT
+    assert provider.served == []
 
 
 def test_an_unknown_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import litellm
 import pytest
 from litellm.caching.caching import Cache
 from litellm.litellm_core_utils.litellm_logging import _get_traceback_str_for_error
-from packaging.version import Version
 from pydantic import BaseModel
 
 from guard.core import Guard
@@ -20,8 +19,7 @@ from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.log import WHOLE, Callback, quiet, tasks_end
-from tests.doors.table import RESPONSES, TABLE, Row, World, arun, guard_of
-from tests.doors.versions import LITELLM
+from tests.doors.table import TABLE, Row, World, arun, guard_of
 from tests.provider import Script
 from tests.scripted import Scripted
 
@@ -238,11 +236,6 @@ def told_by(row: Row, response: Any) -> dict[Any, str]:
     return outcome.texts
 
 
-def caches(row: Row, way: str) -> bool:
-    """Whether LiteLLM caches such an answer: until 1.83 no stream of the Responses API."""
-    return Version("1.84") <= LITELLM or not (row.door is RESPONSES and "stream" in way)
-
-
 # The option.
 
 
@@ -313,8 +306,7 @@ def test_harmless_answers_are_reported_and_cached_as_without_the_guard(
     keeper.settle()
     quiet(lambda: len(cached))
     assert outcome.texts == own.texts
-    assert len(cached) == entries
-    assert entries > 0 or not caches(row, way)
+    assert len(cached) == entries > 0
 
     def heard(told: list[tuple[str, Any, str]]) -> list[tuple[str, Any]]:
         kept = [(kind, response) for kind, response, _ in told if "success" in kind]
@@ -379,7 +371,7 @@ def test_a_detector_that_fails_leaves_nothing_in_the_cache(world: World, cache: 
 def test_a_cached_answer_is_judged_again(
     row: Row, world: World, monkeypatch: pytest.MonkeyPatch, keeper: Keeper, way: str
 ) -> None:
-    if row.name == LITELLMS_OWN or not caches(row, way):
+    if row.name == LITELLMS_OWN:
         return
     monkeypatch.setattr(litellm, "cache", Cache(type="local"))
     row.play(world, [[("content", 0, TEXT)]], ([6], 0))

@@ -1,4 +1,4 @@
-"""Which LiteLLM the tests run on, and what an older one cannot do without guard either."""
+"""Which LiteLLM the tests run on, and what is not run on an older one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import pytest
 from litellm.exceptions import APIConnectionError, MidStreamFallbackError
 from packaging.version import Version
 
+from guard.doors.litellm import compat
+
 LITELLM = Version(metadata.version("litellm"))
+ALL_DOORS = Version(compat.ALL_DOORS) <= LITELLM
 
 
-def since(version: str, what: str) -> pytest.MarkDecorator:
-    """Skip a test below ``version``, for want of ``what`` in LiteLLM itself."""
-    before = f"LiteLLM {LITELLM} has no {what}; {version} has"
-    return pytest.mark.skipif(Version(version) > LITELLM, reason=before)
+def since(version: str) -> pytest.MarkDecorator:
+    """Skip a test of what guard refuses, or LiteLLM cannot do, below ``version``."""
+    reason = f"needs LiteLLM {version}, runs with {LITELLM}"
+    return pytest.mark.skipif(Version(version) > LITELLM, reason=reason)
 
 
 # How LiteLLM reports a provider that fails in the middle of a synchronous stream.

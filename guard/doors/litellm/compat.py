@@ -48,6 +48,9 @@ TESTED = ">=1.81.10,<1.111"
 """The tested versions of LiteLLM. An older one is refused; with a newer one, guard warns."""
 OLDEST, NEWEST = "1.81.10", "1.110.2"
 """The oldest and the newest version on which the tests ran."""
+ALL_DOORS = "1.106.2"
+"""The oldest version with every door. With an older one chats and text completions are guarded, and
+calls of the Responses and Messages API refused: LiteLLM makes and reports their streams otherwise."""
 
 try:
     from litellm.litellm_core_utils.litellm_logging import Logging
@@ -191,10 +194,26 @@ def check() -> None:
         )
 
 
+def refused(what: str) -> str:
+    """Return why guard refuses a door with the installed LiteLLM; empty if it has all doors."""
+    if Version(version()) >= Version(ALL_DOORS):
+        return ""
+    return (
+        f"guard judges {what} with LiteLLM {ALL_DOORS} or newer and found {version()}, with which "
+        "it judges chats and text completions; install a newer LiteLLM."
+    )
+
+
+def check_door(what: str) -> None:
+    """Raise ConfigError if guard refuses a door with the installed LiteLLM."""
+    if reason := refused(what):
+        raise ConfigError(reason)
+
+
 def missing(internal: Internal) -> list[str]:
     """Return the names of ``internal`` that the installed LiteLLM does not have.
 
-    None before the version since which guard uses them. None of a module that LiteLLM cannot import itself, because a package that it does not require
+    None before the version since which guard uses them, and none of a module that LiteLLM cannot import itself, because a package that it does not require
     is not installed, such as the proxy's.
     """
     home = _home(internal)
@@ -328,25 +347,6 @@ async def report_success(logging: Any, answer: object, **facts: Any) -> None:
     facts = {"start_time": None, "end_time": None, **facts}
     await logging.async_success_handler(answer, **facts)
     executor.submit(logging.success_handler, answer, **facts)
-
-
-def partial_usage(stream: Any, received: str) -> Any:
-    """Return the usage of a stream of the Responses API so far; None if nothing has come.
-
-    Until 1.106.1 LiteLLM does not count it: then it is counted here, without the prompt's tools.
-    """
-    if hasattr(stream, "partial_response_on_disconnect"):
-        partial = stream.partial_response_on_disconnect()
-        return None if partial is None else partial.response.usage
-    from litellm import token_counter
-    from litellm.types.llms.openai import ResponseAPIUsage
-
-    model, asked = stream.model or "", str(getattr(stream, "request_data", {}).get("input") or "")
-    inputs = token_counter(model=model, text=asked)
-    outputs = token_counter(model=model, text=received, count_response_tokens=True)
-    return ResponseAPIUsage(
-        input_tokens=inputs, output_tokens=outputs, total_tokens=inputs + outputs
-    )
 
 
 def reports_late(logging: Any) -> bool:

@@ -16,11 +16,7 @@ import litellm
 from litellm.types.utils import Choices, Message, ModelResponse, Usage
 
 from guard.doors.litellm import accounting, closing
-from guard.doors.litellm.compat import (
-    BaseResponsesAPIStreamingIterator,
-    CustomStreamWrapper,
-    partial_usage,
-)
+from guard.doors.litellm.compat import BaseResponsesAPIStreamingIterator, CustomStreamWrapper
 from guard.doors.messages.codec import MessagesCodec
 from guard.doors.messages.events import encoded
 from guard.verdict import Channel, ChannelKind
@@ -54,7 +50,7 @@ class MessagesReport:
                 self._count(counted.prompt_tokens, counted.completion_tokens)
             elif events is not None:
                 self.logging = events.logging_obj
-                usage = partial_usage(events, self._received())
+                usage = events.partial_response_on_disconnect().response.usage
                 self._count(usage.input_tokens, usage.output_tokens)
             else:
                 self._native()
@@ -69,7 +65,7 @@ class MessagesReport:
         self.usage = {"input_tokens": inputs or 0, "output_tokens": outputs or 0}
 
     def _native(self) -> None:
-        received = self._received()
+        received = "".join(text for pieces in self._codec.received.values() for text in pieces)
         model = self._codec.start["message"].get("model") or ""
         count = litellm.token_counter(model=model, text=received, count_response_tokens=True)
         usage = self._codec.usage
@@ -83,9 +79,6 @@ class MessagesReport:
         if isinstance(pump, asyncio.Task):
             pump.get_loop().call_soon_threadsafe(pump.cancel)
             self.logging = closing.local(self._upstream, "self").litellm_logging_obj
-
-    def _received(self) -> str:
-        return "".join(text for pieces in self._codec.received.values() for text in pieces)
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         """Yield the released text as the events of a stream, with one block for each channel."""

@@ -201,4 +201,5 @@ DOOR = Door(
     _wrap,
     user=lambda call: last_message(call.get("messages")),
     records=False,
+    newer=True,
 )
