@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 from contextvars import ContextVar, Token
 
-_LOGGING = "litellm-logging"  # name prefix of LiteLLM's logging threads
+LOGGING = "litellm-logging"
+"""Beginning of the names of LiteLLM's logging threads."""
 
 
 class _Mark:
@@ -36,7 +37,7 @@ def guarded() -> bool:
     if mark is None or not mark.alive:
         return False
     here = threading.current_thread()
-    return mark.thread == here.ident or not here.name.startswith(_LOGGING)
+    return mark.thread == here.ident or not here.name.startswith(LOGGING)
 
 
 class inside:  # noqa: N801  (used as `with inside():`; a class, for speed: entered for each chunk)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def _passed_on(create: Callable[..., Any]) -> Callable[..., Any]:
-    """Have chunks of a custom provider pass as they are, as in LiteLLM since 1.9x."""
+    """Have chunks of a custom provider pass as they are, as LiteLLM from 1.91 on does."""
 
     def chunk_creator(stream: Any, chunk: Any) -> Any:
         if not (stream.custom_llm_provider == "replay" and isinstance(chunk, ModelResponseStream)):

@@ -467,15 +467,17 @@ ANTHROPIC = Source(_anthropic, _messages_wired, wire=True)
 TABLE = [
     row
     for row in [
-    Row("chat", CHAT, IN_PROCESS),
-    Row("text", TEXT, UNKNOWN),
-    Row("text from chat", TEXT, IN_PROCESS),
-    Row("responses", RESPONSES, KNOWN),
-    Row("responses from chat", RESPONSES, IN_PROCESS),
-    Row("responses replayed", RESPONSES, UNKNOWN),
-    AsyncRow("messages", MESSAGES, ANTHROPIC),
-    AsyncRow("messages from responses", MESSAGES, KNOWN._replace(play=_messages_from_responses)),
-    Row("messages from chat", MESSAGES, IN_PROCESS._replace(play=_messages_from_chat)),
+        Row("chat", CHAT, IN_PROCESS),
+        Row("text", TEXT, UNKNOWN),
+        Row("text from chat", TEXT, IN_PROCESS),
+        Row("responses", RESPONSES, KNOWN),
+        Row("responses from chat", RESPONSES, IN_PROCESS),
+        Row("responses replayed", RESPONSES, UNKNOWN),
+        AsyncRow("messages", MESSAGES, ANTHROPIC),
+        AsyncRow(
+            "messages from responses", MESSAGES, KNOWN._replace(play=_messages_from_responses)
+        ),
+        Row("messages from chat", MESSAGES, IN_PROCESS._replace(play=_messages_from_chat)),
     ]
     if ALL_DOORS or row.door in (CHAT, TEXT)
 ]

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core import Guard
+from guard.doors.litellm import compat
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay
 from tests.doors.texts import chunkings, chunks, saids
+from tests.doors.versions import since
 from tests.rows import examples
 from tests.scripted import Scripted, slow
 
@@ -82,6 +84,7 @@ def test_group_and_attribute_never_both_go_out(
 @both
 @given(choices=spoken(most=2), one=chunkings, two=chunkings, mode=modes)
 @few
+@since(compat.ALL_DOORS)
 def test_any_chunking_gives_the_same(
     replay: Replay, door: Door, choices: Any, one: Any, two: Any, mode: tuple[str, str]
 ) -> None:
@@ -93,6 +96,7 @@ def test_any_chunking_gives_the_same(
 
 @given(spoken(most=2), chunkings, modes)
 @few
+@since(compat.ALL_DOORS)
 def test_whole_and_streamed_sync_and_async_agree(
     replay: Replay, choices: Any, chunking: Any, mode: tuple[str, str]
 ) -> None:
@@ -108,6 +112,7 @@ def test_whole_and_streamed_sync_and_async_agree(
 @both
 @given(choices=spoken(), chunking=chunkings, mode=modes)
 @few
+@since(compat.ALL_DOORS)
 def test_harmless_text_comes_in_the_providers_own_chunks(
     replay: Replay, door: Door, choices: Any, chunking: Any, mode: tuple[str, str]
 ) -> None:

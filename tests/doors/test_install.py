@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -353,9 +354,9 @@ def test_a_door_that_litellm_is_too_old_for_is_refused(
         for owner in (plain, guard_of(), guard_of().wrap(Router(model_list=[]))):
             if not hasattr(owner, name):
                 continue  # a Router has no synchronous messages
+            ask = partial(getattr(owner, name), **asked)
             with pytest.raises(ConfigError, match=rf"calls of {door} .* 1\.106\.2 .* 1\.83\.7"):
-                answer = getattr(owner, name)(**asked)
-                arun(answer) if asynchronous else None
+                arun(ask()) if asynchronous else ask()
         assert said(completion(**CALL)) == CUT
     assert provider.served == []
 
@@ -419,6 +420,7 @@ def test_wrappers_of_other_libraries_are_unwrapped(monkeypatch: pytest.MonkeyPat
             pass
 
 
+@since(compat.ALL_DOORS)
 def test_a_newer_version_warns_and_works_where_its_internals_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -433,6 +435,7 @@ def internal(homes: str, names: str) -> compat.Internal:
     return compat.Internal(tuple(homes.split()), tuple(names.split()), "a test", (compat.OLDEST,))
 
 
+@since(compat.ALL_DOORS)
 def test_a_newer_version_without_an_internal_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -445,10 +448,9 @@ def test_a_newer_version_without_an_internal_is_refused_by_name(
 
 
 def test_internals_are_found_in_the_version_that_is_installed() -> None:
-    assert metadata.version("litellm") in (compat.OLDEST, compat.NEWEST)
     assert {i.homes[0]: lacks for i in compat.internals() if (lacks := compat.missing(i))} == {}
     checked = {version for i in compat.internals() for version in i.checked}
-    assert checked == {compat.OLDEST, compat.NEWEST}
+    assert checked >= {compat.OLDEST, compat.NEWEST, metadata.version("litellm")}
 
 
 @pytest.mark.parametrize(

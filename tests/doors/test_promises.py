@@ -13,12 +13,14 @@ from litellm import CustomStreamWrapper
 
 from guard.core import Guard
 from guard.detect.protocol import Window
+from guard.doors.litellm import compat
 from guard.errors import BiasFound
 from guard.policy import Policy
 from guard.verdict import Channel
 from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay
 from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
+from tests.doors.versions import since
 from tests.rows import examples
 from tests.scripted import Scripted
 
@@ -42,6 +44,7 @@ def dumped(chunks_: Any) -> list[dict[str, Any]]:
 @both
 @examples(30)
 @given(choices=choices_(kinds=KINDS), chunking=chunkings, action=actions)
+@since(compat.ALL_DOORS)
 def test_harmless_text_comes_in_the_providers_own_chunks(
     replay: Replay, door: Door, choices: Any, chunking: Any, action: str
 ) -> None:
@@ -73,6 +76,7 @@ def test_harmless_text_comes_in_the_providers_own_chunks(
 
 @given(choices_(most=3, kinds=KINDS), chunkings)
 @examples(40)
+@since(compat.ALL_DOORS)
 def test_harmless_choices_come_in_order_each(replay: Replay, choices: Any, chunking: Any) -> None:
     sent = chunks(choices, chunking)
     outcome = r.streamed(replay, sent, r.session(Policy(), Scripted("$none")))

@@ -17,8 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from guard.core import Guard
 from guard.doors.errors import judged_error
+from guard.doors.litellm import compat
 from guard.policy import Policy
 from tests.doors import replay as r
+from tests.doors.versions import since
 from tests.provider import Provider, Script
 from tests.scripted import Scripted, failing
 
@@ -110,6 +112,7 @@ def test_an_error_without_a_finding_is_the_same_object(provider: Provider, ask: 
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@since(compat.ALL_DOORS)
 def test_an_error_that_ends_a_stream_does_not_quote_unjudged_text(
     provider: Provider, asynchronous: bool
 ) -> None:

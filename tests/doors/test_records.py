@@ -15,11 +15,13 @@ from litellm.litellm_core_utils.litellm_logging import _get_traceback_str_for_er
 from pydantic import BaseModel
 
 from guard.core import Guard
+from guard.doors.litellm import compat
 from guard.errors import BiasFound, UsageError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.log import WHOLE, Callback, quiet, tasks_end
 from tests.doors.table import TABLE, Row, World, arun, guard_of
+from tests.doors.versions import since
 from tests.provider import Script
 from tests.scripted import Scripted
 
@@ -512,6 +514,7 @@ def test_without_it_a_stream_that_ran_to_its_end_is_reported_and_cached_raw(
     assert "Quagmire" in cache.everything
 
 
+@since(compat.ALL_DOORS)
 def test_the_messages_door_refuses_deferred_records(world: World) -> None:
     g = Guard(detector=Scripted(), litellm_records="guarded")
     with pytest.raises(UsageError, match=r"litellm_records='guarded' does not work for anthropic"):

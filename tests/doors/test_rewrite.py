@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.core import Guard
+from guard.doors.litellm import compat
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.verdict import Channel, Window
@@ -20,6 +21,7 @@ from tests.doors import replay as r
 from tests.doors.log import Log, tasks_end
 from tests.doors.replay import Replay
 from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
+from tests.doors.versions import since
 from tests.provider import Provider, Script
 from tests.rows import examples
 from tests.scripted import Scripted
@@ -259,6 +261,7 @@ def test_a_router_is_asked_again_through_itself(provider: Provider, asynchronous
     router.discard()
 
 
+@since(compat.ALL_DOORS)
 def test_doors_without_rewriting_refuse_it_before_any_call(provider: Provider) -> None:
     g = guard()
     base = call(provider)

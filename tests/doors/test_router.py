@@ -14,6 +14,7 @@ from litellm import CustomStreamWrapper, Router
 from litellm.types.utils import ModelResponse
 
 from guard.core import Guard
+from guard.doors.litellm import compat
 from guard.doors.litellm.router import GUARDED, HARMLESS, GuardedRouter
 from guard.doors.responses.door import ResponsesStream
 from guard.errors import BiasFound, UsageError
@@ -23,6 +24,7 @@ from tests.doors import replay as r
 from tests.doors.log import tasks_end
 from tests.doors.replay import Replay, Said
 from tests.doors.table import CHAT, KNOWN, RESPONSES, TEXT, UNKNOWN, Row, arun
+from tests.doors.versions import ALL_DOORS, since
 from tests.provider import Provider, Script
 from tests.rows import rows
 from tests.scripted import Scripted
@@ -36,8 +38,7 @@ LONG = ["All is well.", " BIAS is.", *[" And so it goes on."] * 60]
 ROUTED = [
     Row("first", CHAT, KNOWN),
     Row("openai/x", TEXT, UNKNOWN),
-    Row("first", RESPONSES, KNOWN),
-    Row("claude", RESPONSES, KNOWN),
+    *[Row(name, RESPONSES, KNOWN) for name in ("first", "claude") if ALL_DOORS],
 ]
 every = pytest.mark.parametrize("row", ROUTED, ids=lambda r: f"{r.door.function} of {r.name}")
 
@@ -368,6 +369,7 @@ def test_interception_covers_the_calls_inside_a_router(
     assert set(texts) == {"All is well. " + STOP}
 
 
+@since(compat.ALL_DOORS)
 def test_a_class_made_for_one_stream_is_not_kept(provider: Provider, router: Any) -> None:
     # LiteLLM's Router makes one for each stream of responses, and it holds that stream.
     provider.script = Script([["Fine."]])

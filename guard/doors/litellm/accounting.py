@@ -67,9 +67,7 @@ def defer(logging: Any) -> None:
         return
 
     async def behind(response: object, cache_hit: object) -> None:
-        await report_success(
-            logging, response, cache_hit=cache_hit, start_time=None, end_time=None
-        )
+        await report_success(logging, response, cache_hit=cache_hit, start_time=None, end_time=None)
 
     report_late(logging, behind)
 

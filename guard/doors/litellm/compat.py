@@ -22,6 +22,7 @@ from weakref import ref
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from guard.doors.context import LOGGING
 from guard.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -49,8 +50,8 @@ TESTED = ">=1.81.10,<1.111"
 OLDEST, NEWEST = "1.81.10", "1.110.2"
 """The oldest and the newest version on which the tests ran."""
 ALL_DOORS = "1.106.2"
-"""The oldest version with every door. With an older one chats and text completions are guarded, and
-calls of the Responses and Messages API refused: LiteLLM makes and reports their streams otherwise."""
+"""The oldest version with every door. With an older one, whose streams of the Responses and Messages
+API are made and reported otherwise, chats and text completions are guarded and the rest refused."""
 
 try:
     from litellm.litellm_core_utils.litellm_logging import Logging
@@ -113,7 +114,7 @@ PROXY_LINKS = ("_source", "inner")
 """The same, of the wrappers that LiteLLM's proxy and its Router put around a stream."""
 HIDDEN = "_hidden_params"
 HANDLERS = ("llm_caching_handler", "_llm_caching_handler")
-"""The names under which a logging object keeps the handler of the cache, in one version or another."""
+"""Names under which a logging object keeps the handler of the cache; until 1.105 the second."""
 CHAT_FIELDS = frozenset(
     "model messages custom_llm_provider logging_obj logging_loop stream_options send_stream_usage "
     "created _hidden_params _response_headers".split()
@@ -213,8 +214,8 @@ def check_door(what: str) -> None:
 def missing(internal: Internal) -> list[str]:
     """Return the names of ``internal`` that the installed LiteLLM does not have.
 
-    None before the version since which guard uses them, and none of a module that LiteLLM cannot import itself, because a package that it does not require
-    is not installed, such as the proxy's.
+    None before the version since which guard uses them, and none of a module that LiteLLM cannot
+    import itself, because a package that it does not require is not installed, such as the proxy's.
     """
     home = _home(internal)
     unused = internal.optional or Version(version()) < Version(internal.since)
@@ -450,7 +451,7 @@ class Untraced:
         return self._untraced("response_cost_calculator", args, kwargs)
 
     def _response_cost_calculator(self, *args: Any, **kwargs: Any) -> Any:
-        # An alias of the one above; until 1.10x the only one.
+        # An alias of the one above; until 1.105 the only one.
         return self._untraced("_response_cost_calculator", args, kwargs)
 
     def _untraced(self, calculator: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -483,6 +484,14 @@ def untraced(kind: Any) -> Any:
     return type(kind.__name__, (Untraced, kind), {"__doc__": kind.__doc__})
 
 
+def name_threads() -> None:
+    """Name LiteLLM's logging threads as a newer LiteLLM does, by which guard knows them."""
+    if not executor._thread_name_prefix.startswith(LOGGING):
+        executor._thread_name_prefix = LOGGING
+        for thread in executor._threads:
+            thread.name = f"{LOGGING}_{thread.name}"
+
+
 def warn_of_newer() -> None:
     """Warn if LiteLLM is newer than the tested range."""
     if not is_tested() and Version(version()) > Version(NEWEST):
@@ -493,4 +502,5 @@ def warn_of_newer() -> None:
         )
 
 
+name_threads()
 warn_of_newer()
