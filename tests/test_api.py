@@ -34,7 +34,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "batch_completion": litellm.batch_completion,
 }
 # The version whose parameters guard/signatures.py has; a later one may have more.
-KNOWN = "1.106.2"
+KNOWN = "1.108.7"
 
 
 def test_type_checkers_see_what_is_exported() -> None:

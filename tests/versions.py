@@ -1,8 +1,8 @@
 """Runs the doors' tests on the oldest and on the newest LiteLLM that guard supports.
 
-``python -m tests.versions`` lays each over the environment that runs it, in a folder of its own; the
-newest is the newest release of the tested range that the package index has. ``python -m
-tests.versions 1.83.7`` runs others. A version's proxy is tested in the environment itself alone.
+``python -m tests.versions`` lays each over the environment that runs it, in a folder of its own.
+The newest is the newest release of the tested range on the package index. ``python -m
+tests.versions 1.83.7`` runs others. The proxy is tested with the environment's own version alone.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import litellm
 import pytest
 from litellm.litellm_core_utils.litellm_logging import _get_traceback_str_for_error
 from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
+from packaging.version import Version
 
 from guard.doors.litellm import compat
 from tests.doors.log import Log
@@ -44,7 +45,7 @@ NEWER = ["test_responses", "test_messages", "test_fields", "test_codec", *PROXY]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    without = find_spec("litellm.proxy.proxy_server") is None
+    without = Version("1.110") <= LITELLM and find_spec("litellm_proxy") is None
     for item in items:
         if item.path.parent != Path(__file__).parent:
             continue

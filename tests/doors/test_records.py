@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,8 @@ def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
 def cache(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     if request.param == "disk":
         pytest.importorskip("diskcache")
+        if "DISK" not in litellm.types.caching.LiteLLMCacheType.__members__:
+            pytest.skip(f"LiteLLM {metadata.version('litellm')} has no cache on disk")
     made: Any = Cache(type=request.param, disk_cache_dir=str(tmp_path / "cache"))
     monkeypatch.setattr(litellm, "cache", made)
     yield Kept(made, tmp_path / "cache")

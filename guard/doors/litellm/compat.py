@@ -50,8 +50,8 @@ TESTED = ">=1.81.10,<1.111"
 OLDEST, NEWEST = "1.81.10", "1.110.2"
 """The oldest and the newest version on which the tests ran."""
 ALL_DOORS = "1.106.2"
-"""The oldest version with every door. With an older one, whose streams of the Responses and Messages
-API are made and reported otherwise, chats and text completions are guarded and the rest refused."""
+"""The oldest version with every door. An older one makes and reports streams of the Responses and
+Messages API otherwise: with it chats and text completions are guarded, and the rest is refused."""
 
 try:
     from litellm.litellm_core_utils.litellm_logging import Logging
@@ -486,7 +486,7 @@ def untraced(kind: Any) -> Any:
 
 def name_threads() -> None:
     """Name LiteLLM's logging threads as a newer LiteLLM does, by which guard knows them."""
-    if not executor._thread_name_prefix.startswith(LOGGING):
+    if not str(executor._thread_name_prefix).startswith(LOGGING):
         executor._thread_name_prefix = LOGGING
         for thread in executor._threads:
             thread.name = f"{LOGGING}_{thread.name}"
