@@ -22,6 +22,7 @@ from fastapi import HTTPException
 from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.detect.weights import open_weights, shipped_weights
+from guard.doors.litellm import compat
 from guard.doors.litellm.proxy import Call, beneath
 from guard.errors import GuardError, UsageError
 from guard.places import ENCODERS
@@ -120,6 +121,12 @@ def test_it_does_not_start_where_no_route_could_be_refused(
     with pytest.raises(GuardError, match="authenticates requests") as raised:
         made(USUAL | {"guard": DETECTOR})
     assert not isinstance(raised.value, (ValueError, TypeError))  # LiteLLM would start without it
+
+
+def test_it_does_not_start_with_a_litellm_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "version", lambda: "1.83.7")
+    with pytest.raises(GuardError, match=r"the proxy with LiteLLM 1\.106\.2 .* found 1\.83\.7"):
+        made(USUAL | {"guard": DETECTOR})
 
 
 def test_five_lines_make_a_guardrail() -> None:

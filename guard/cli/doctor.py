@@ -137,6 +137,10 @@ def _litellm() -> Iterator[Finding]:
 def _proxy() -> Iterator[Finding]:
     """Report whether LiteLLM's proxy is installed."""
     try:
+        from guard.doors.litellm import compat
+    except (ImportError, GuardError):
+        return
+    try:
         lines = importlib.metadata.requires("litellm") or []
     except importlib.metadata.PackageNotFoundError:
         return
@@ -146,6 +150,8 @@ def _proxy() -> Iterator[Finding]:
     if missing:
         detail = f"{installed.install_command('proxy')}; not installed: {', '.join(missing)}"
         yield Finding("proxy", name, "absent", detail)
+    elif refused := compat.refused("answers of the proxy"):
+        yield Finding("proxy", name, "absent", refused)
     else:
         yield Finding("proxy", name, "ok", "LiteLLM's proxy can be guarded")
 

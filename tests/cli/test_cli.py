@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.cli import doctor, main
+from guard.doors.litellm import compat
 from guard.installed import install_command
 from guard.places import ENCODERS
 from tests.small import WEIGHTS
@@ -368,6 +369,19 @@ def test_doctor_says_whether_the_proxy_can_be_guarded(monkeypatch: pytest.Monkey
     (finding,) = doctor._proxy()
     assert finding.state == "absent"
     assert finding.detail == f"{install_command('proxy')}; not installed: fastapi"
+
+
+def test_doctor_says_what_an_older_litellm_is_not_guarded_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "doors" not in {finding.name for finding in doctor._litellm()}
+    monkeypatch.setattr(compat, "version", lambda: "1.83.7")
+    monkeypatch.setattr(doctor, "_installed", lambda name: True)
+    (doors,) = [finding for finding in doctor._litellm() if finding.name == "doors"]
+    assert "guard judges calls of responses and messages with LiteLLM 1.106.2" in doors.detail
+    (proxy,) = doctor._proxy()
+    assert proxy.state == "absent"
+    assert "answers of the proxy with LiteLLM 1.106.2 or newer and found 1.83.7" in proxy.detail
 
 
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
