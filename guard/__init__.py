@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from guard.default import uninstall as uninstall
     from guard.detect.protocol import Detector as Detector
     from guard.detect.protocol import DetectorSession as DetectorSession
+    from guard.doors.session import counts as counts
     from guard.errors import BiasFound as BiasFound
     from guard.errors import BiasIndexError as BiasIndexError
     from guard.errors import ConfigError as ConfigError
@@ -62,6 +63,7 @@ _HOMES = {
             messages responses text_completion uninstall
         """,
         "guard.detect.protocol": "Detector DetectorSession",
+        "guard.doors.session": "counts",
         "guard.errors": """
             BiasFound BiasIndexError ConfigError DetectorError GuardError UsageError WeightsError
         """,

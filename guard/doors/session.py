@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from guard.background import ending
 from guard.detect.serving import Judge
+from guard.forks import Lock
 from guard.gate import Codec, Job, ResponseGate
 from guard.policy import Policy
 from guard.verdict import Decision, GuardTrail, Verdict
@@ -22,6 +25,24 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 Outcome = Literal["completed", "stopped", "left", "failed"]
 """How a response ended: the guard stopped it, its reader left, or its provider failed."""
+
+
+_guarded: Counter[str] = Counter()
+_counting = Lock()
+if hasattr(os, "register_at_fork"):  # a child has guarded nothing yet
+    os.register_at_fork(after_in_child=_guarded.clear)
+
+
+def counts() -> Counter[str]:
+    """Return how many responses were guarded in this process so far, by door.
+
+    The doors are ``chat``, ``text``, ``responses``, ``messages``, ``plain`` (:meth:`Guard.stream`)
+    and ``check`` (each text of :meth:`Guard.check` and its like). A response counts once, when the
+    guard gets it and before it is judged, also if it is stopped later. A call that failed without
+    an answer does not count. The Counter is a copy: subtract an earlier one for what came since.
+    """
+    with _counting:
+        return _guarded.copy()
 
 
 class Recorder(Protocol):
@@ -83,6 +104,11 @@ class DoorSession:
         """Return a gate for the response; ``options`` are those of ResponseGate."""
         options = {"sinks": self.sinks, "stamp": self._stamped, "fixed": self.fixed, **options}
         return ResponseGate(codec, self.policy, **options)
+        # A rewritten answer goes on with its trail; a judged error is no response.
+        if "trail" not in options and self.door != "error":
+            with _counting:
+                _guarded[self.door] += 1
+        return ResponseGate(codec, self.policy, sinks=self.sinks, stamp=self._stamped, **options)
 
     def _stamped(self, decision: Decision) -> Decision:
         return replace(
