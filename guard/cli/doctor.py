@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import click
@@ -16,6 +17,11 @@ from guard import installed
 from guard.cli import in_pipe, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.places import ENCODERS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 State = Literal["ok", "absent", "note", "broken"]
 
@@ -29,13 +35,29 @@ class Finding(NamedTuple):
     detail: str
 
 
+class Framework(NamedTuple):
+    """A row of ``frameworks.toml``, which describes the fields."""
+
+    name: str
+    distribution: str
+    tried: str
+    set: str
+    litellm: bool = False
+
+
+def frameworks() -> list[Framework]:
+    """Return the table of frameworks that have clients of their own."""
+    table = Path(__file__).with_name("frameworks.toml").read_text(encoding="utf-8")
+    return [Framework(**row) for row in tomllib.loads(table)["framework"]]
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> None:
     """Report what guard finds on this machine. Exit with 1 if something that it needs is broken."""
     with stdout_kept():
         findings = [
-            *(*_packages(), *_litellm(), *_proxy(), *_names()),
+            *(*_packages(), *_litellm(), *_proxy(), *_names(), *_frameworks()),
             *(*_settings(), *_detector(), *_detectors(), *_models(), *_closing()),
         ]
     broken = [f for f in findings if f.state == "broken"]
@@ -169,6 +191,21 @@ def _names() -> Iterator[Finding]:
     for other in installed.other_distributions():
         detail = f"also provides a package 'guard'; run: {installed.repair_command(other)}"
         yield Finding("names", other, "broken", detail)
+
+
+def _frameworks() -> Iterator[Finding]:
+    """Name the installed frameworks, and what to set where they call providers past LiteLLM."""
+    for framework in frameworks():
+        try:
+            version = importlib.metadata.version(framework.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        name = f"{framework.name} {version}"
+        if framework.litellm:
+            yield Finding("frameworks", name, "ok", "calls LiteLLM; guard.install() reaches it")
+        else:
+            detail = f"has clients of its own, which guard does not see; set: {framework.set}"
+            yield Finding("frameworks", name, "note", detail)
 
 
 def _settings() -> Iterator[Finding]:
