@@ -23,11 +23,14 @@ import yaml  # type: ignore[import-untyped]
 import guard
 import guard.cli
 import guard.errors
+from guard.cli.doctor import frameworks
 from guard.config import known_keys, settings
 from guard.policy import OnBias, Policy
 from guard.suites import registry
 from guard.verdict import BIAS_TYPES, Decision, GuardTrail, Verdict
 from tests import warm
+from tests.frameworks import measured
+from tests.frameworks.programs import BIASED, OWN, PACKAGES, PROGRAMS
 from tests.provider import Script, serving
 from tests.rows import rows
 
@@ -329,6 +332,50 @@ def test_every_suite_is_listed() -> None:
 def test_every_command_is_listed() -> None:
     listed = set(re.findall(r"guard (\w+)", text("docs/command-line.md")))
     assert set(guard.cli.main.list_commands(click.Context(guard.cli.main))) <= listed
+
+
+FRAMEWORKS = "docs/frameworks.md"
+
+
+def test_every_framework_is_listed_as_doctor_knows_it_and_was_run() -> None:
+    listed = [row[:3] for row in cells(FRAMEWORKS, "framework | tried")]
+    assert listed == [[f.name, f.tried, f"`{f.set}`"] for f in frameworks()]
+    cases = [key[:2] for key in measured()]
+    assert list(dict.fromkeys(name for name, _ in cases)) == [row[0] for row in listed]
+    assert PROGRAMS.keys() == {name for name, _ in cases}
+    page = text(FRAMEWORKS)
+    for package in itertools.chain(*PACKAGES.values()):
+        name, _, version = package.partition("==")
+        assert not version or f"{name.partition('[')[0]} " in page.replace("LiteLLM", "litellm")
+        assert version in page
+
+
+def test_the_page_of_frameworks_says_what_was_measured() -> None:
+    """Each number of requests, and each error that a cell names."""
+    found = measured()
+    for name, *_, requests in cells(FRAMEWORKS, "framework | text"):
+        for told in requests.split("; "):
+            case, _, count = told.rpartition(" ")
+            first = next(c for n, c, _ in found if n == name and c.startswith(case))
+            assert found[name, first, "terminate"].partition(":")[0] == count, (name, told)
+    for row in [*cells(FRAMEWORKS, "framework | text"), *cells(FRAMEWORKS, "framework | tells")]:
+        seen = " ".join(said for (name, *_), said in found.items() if name == row[0])
+        for error in re.findall(r"`(\w+(?:Error|Exception|Found))`", " ".join(row)):
+            assert re.search(rf"\b{error}\b", seen), (row[0], error)
+    for name, _, raised, _ in cells(FRAMEWORKS, "framework | tells"):
+        counts = {
+            int(said.partition(":")[0])
+            for (framework, case, action), said in found.items()
+            if framework == name and action == "raise" and case.startswith("text")
+        }
+        asks = re.search(r"asks (\d+) times", raised)
+        assert counts <= {int(asks[1]) if asks else 1}, name
+
+
+def test_nothing_measured_shows_bias_but_what_guard_does_not_see() -> None:
+    shown = {case for (_, case, _), said in measured().items() if BIASED in said}
+    assert shown
+    assert all(case.endswith(OWN) for case in shown)
 
 
 def test_the_range_of_litellm_is_the_packages() -> None:

@@ -382,6 +382,26 @@ def test_doctor_says_what_an_older_litellm_is_not_guarded_with(
     (proxy,) = doctor._proxy()
     assert proxy.state == "absent"
     assert "answers of the proxy with LiteLLM 1.106.2 or newer and found 1.83.7" in proxy.detail
+def test_doctor_names_frameworks_by_their_metadata_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, version in (("mini-swe-agent", "2.4.6"), ("strands-agents", "9.0")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (folder / "METADATA").write_text(told, encoding="utf-8")
+    # What imports it would fail.
+    (tmp_path / "strands.py").write_text("raise AssertionError", encoding="utf-8")
+    known = {entry.name: entry for entry in doctor.frameworks()}
+    before = {finding.name for finding in doctor._frameworks()}
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [finding for finding in doctor._frameworks() if finding.name not in before]
+    assert [(f.area, f.name, f.state) for f in found] == [
+        ("frameworks", "Strands 9.0", "note"),
+        ("frameworks", "mini-swe-agent 2.4.6", "ok"),
+    ]
+    assert known["Strands"].set in found[0].detail
+    assert len(known) == len(doctor.frameworks()) > 10
 
 
 def test_doctor_names_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

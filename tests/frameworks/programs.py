@@ -3,7 +3,8 @@
 A program makes the framework's own objects and returns its cases. What the model says in a case
 follows from the first word of its name: ``text``, ``tool`` (a call, then "Done.") or ``json``. Each
 has a biased sentence, which a user must not see. A case that ends in ``own client`` uses the
-framework's own client, which guard does not see.
+framework's own client, which guard does not see, unless LiteLLM's proxy is between (``behind the
+proxy``, where it counts in another process).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +26,7 @@ from tests.provider import Provider, Script
 from tests.scripted import Scripted
 
 MODEL = "openai/gpt-4o-mini"
-OWN = ", own client"
+OWN, PROXY = ", own client", ", behind the proxy"
 BIASED = "BIAS is here."
 TOLD = {"to": BIASED, "confirm": False}
 FIELDS = {"name": "Ann", "note": BIASED}
@@ -69,7 +71,7 @@ BEGUN = [
 """JSON of which a beginning may go out."""
 
 
-class World:
+class Stage:
     """What a program works with: where the provider is, and what to search for the bias."""
 
     def __init__(self) -> None:
@@ -78,6 +80,7 @@ class World:
         self.key = {"api_base": self.base, "api_key": "k"}
         self.kept: list[Any] = []
         """Histories, and what tools were called with."""
+        self.running = ExitStack()
         self.reason: object = None
         """What the framework's user can read of why the model ended."""
 
@@ -104,14 +107,14 @@ class World:
         return pointed
 
 
-class Case(NamedTuple):
+class Act(NamedTuple):
     """What to run, and what the model says where that is not what the case's name says."""
 
     run: Callable[[], Any]
     said: list[Script]
 
 
-Program = Callable[[World], dict[str, Any]]
+Program = Callable[[Stage], dict[str, Any]]
 PROGRAMS: dict[str, Program] = {}
 PACKAGES: dict[str, tuple[str, ...]] = {}
 """What a framework's environment has, beside the distribution in the version that is tried."""
@@ -137,12 +140,12 @@ def person() -> Any:
 
 
 @framework("DSPy")
-def _dspy(world: World) -> dict[str, Any]:
+def _dspy(stage: Stage) -> dict[str, Any]:
     import dspy
 
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    lm = dspy.LM(MODEL, engine="litellm", **world.key)
-    native = dspy.LM(MODEL, **world.key)
+    lm = dspy.LM(MODEL, engine="litellm", **stage.key)
+    native = dspy.LM(MODEL, **stage.key)
     head, end = "[[ ## {} ## ]]\n".format, "\n\n[[ ## completed ## ]]\n"
     text = [says(head("answer"), "All is well.", f" {BIASED}", end)]
     fields = [says(head("name"), "Ann\n\n", head("note"), BIASED, end)]
@@ -150,9 +153,9 @@ def _dspy(world: World) -> dict[str, Any]:
     def predict(signature: str, lm: Any = lm) -> Any:
         with dspy.context(lm=lm):
             seen = dspy.Predict(signature)(question="Who?")
-        world.kept.append(lm.history)
+        stage.kept.append(lm.history)
         if lm is not native:
-            world.reason = lm.history[-1]["response"].choices[0].finish_reason
+            stage.reason = lm.history[-1]["response"].choices[0].finish_reason
         return dict(seen.items())
 
     def streamed() -> Any:
@@ -166,28 +169,28 @@ def _dspy(world: World) -> dict[str, Any]:
         return "".join(part.chunk for part in parts[:-1]), parts[-1].answer
 
     return {
-        "text": Case(partial(predict, "question -> answer"), text),
-        "text streamed": Case(streamed, text),
-        "json": Case(partial(predict, "question -> name, note"), fields),
-        f"text{OWN}": Case(partial(predict, "question -> answer", native), text),
+        "text": Act(partial(predict, "question -> answer"), text),
+        "text streamed": Act(streamed, text),
+        "json": Act(partial(predict, "question -> name, note"), fields),
+        f"text{OWN}": Act(partial(predict, "question -> answer", native), text),
     }
 
 
 @framework("OpenAI Agents SDK")
-def _agents(world: World) -> dict[str, Any]:
+def _agents(stage: Stage) -> dict[str, Any]:
     from agents import Agent, Runner, function_tool, set_tracing_disabled
     from agents.extensions.models.litellm_model import LitellmModel
 
     set_tracing_disabled(True)
-    model = LitellmModel(MODEL, base_url=world.base, api_key="k")
-    agent = Agent(name="a", model=model, tools=[function_tool(world.send)])
+    model = LitellmModel(MODEL, base_url=stage.base, api_key="k")
+    agent = Agent(name="a", model=model, tools=[function_tool(stage.send)])
     typed = Agent(name="a", model=model, output_type=person())
     prefixed = Agent(name="a", model=f"litellm/{MODEL}")
     own = Agent(name="a", model="gpt-4o-mini")
 
     def run(agent: Any) -> Any:
         result = Runner.run_sync(agent, "Tell me.")
-        world.kept.append(result.to_input_list())
+        stage.kept.append(result.to_input_list())
         return result.final_output
 
     async def stream(agent: Any) -> Any:
@@ -196,35 +199,35 @@ def _agents(world: World) -> dict[str, Any]:
             data = getattr(event, "data", None)
             if getattr(data, "type", "") == "response.output_text.delta":
                 deltas.append(data.delta)
-        world.kept.append(result.to_input_list())
+        stage.kept.append(result.to_input_list())
         return "".join(deltas)
 
     return {
         "text": partial(run, agent),
-        "text by a prefix": world.by_variable(partial(run, prefixed)),
+        "text by a prefix": stage.by_variable(partial(run, prefixed)),
         "text streamed": partial(stream, agent),
         "tool": partial(run, agent),
         "tool streamed": partial(stream, agent),
         "json": partial(run, typed),
-        "json, cut later": Case(partial(run, typed), BEGUN),
-        f"text{OWN}": world.by_variable(partial(run, own)),
+        "json, cut later": Act(partial(run, typed), BEGUN),
+        f"text{OWN}": stage.by_variable(partial(run, own)),
     }
 
 
 @framework("CrewAI")
-def _crewai(world: World) -> dict[str, Any]:
+def _crewai(stage: Stage) -> dict[str, Any]:
     from crewai import LLM, Agent
     from crewai.events import LLMCallCompletedEvent, crewai_event_bus
     from crewai.tools import tool
 
-    base = {"base_url": world.base, "api_key": "k"}
+    base = {"base_url": stage.base, "api_key": "k"}
     llm = LLM(MODEL, is_litellm=True, **base)
     streaming = LLM(MODEL, is_litellm=True, stream=True, **base)
     own = LLM(MODEL, **base)
 
     @crewai_event_bus.on(LLMCallCompletedEvent)
     def completed(source: Any, event: Any) -> None:
-        world.reason = event.finish_reason
+        stage.reason = event.finish_reason
 
     def call(llm: Any, **more: Any) -> Any:
         try:
@@ -233,12 +236,12 @@ def _crewai(world: World) -> dict[str, Any]:
             crewai_event_bus.flush()
 
     def agent(llm: Any, **more: Any) -> Any:
-        made = Agent(role="r", goal="g", backstory="b", llm=llm, tools=[tool(world.send)])
+        made = Agent(role="r", goal="g", backstory="b", llm=llm, tools=[tool(stage.send)])
         try:
             result = made.kickoff("Tell me.", **more)
         finally:
             crewai_event_bus.flush()
-        world.kept.append(result)
+        stage.kept.append(result)
         return result.pydantic or result.raw
 
     typed = partial(agent, llm, response_format=person())
@@ -249,35 +252,35 @@ def _crewai(world: World) -> dict[str, Any]:
         "tool by an agent": partial(agent, llm),
         "tool by an agent, streamed": partial(agent, streaming),
         # It has instructor make these, without the address of its LLM.
-        "json": Case(world.by_variable(partial(call, llm, response_model=person())), PERSON),
-        "json by an agent": world.by_variable(typed),
-        "json by an agent, cut later": Case(world.by_variable(typed), BEGUN),
+        "json": Act(stage.by_variable(partial(call, llm, response_model=person())), PERSON),
+        "json by an agent": stage.by_variable(typed),
+        "json by an agent, cut later": Act(stage.by_variable(typed), BEGUN),
         f"text{OWN}": partial(call, own),
     }
 
 
 @framework("LlamaIndex", "llama-index-llms-litellm==0.8.0", "llama-index-llms-openai")
-def _llamaindex(world: World) -> dict[str, Any]:
+def _llamaindex(stage: Stage) -> dict[str, Any]:
     from llama_index.core.agent.workflow import FunctionAgent
     from llama_index.core.llms import ChatMessage
     from llama_index.core.prompts import PromptTemplate
     from llama_index.llms.litellm import LiteLLM
     from llama_index.llms.openai import OpenAI
 
-    llm = LiteLLM(model=MODEL, **world.key)
-    own = OpenAI(model="gpt-4o-mini", **world.key)
+    llm = LiteLLM(model=MODEL, **stage.key)
+    own = OpenAI(model="gpt-4o-mini", **stage.key)
     asked = [ChatMessage(role="user", content="Tell me.")]
 
     def said(answer: Any) -> Any:
-        world.kept.append(answer)
-        world.reason = answer.raw["choices"][0]["finish_reason"]
+        stage.kept.append(answer)
+        stage.reason = answer.raw["choices"][0]["finish_reason"]
         return answer.message.content
 
     async def agent(streaming: bool) -> Any:
-        agent = FunctionAgent(tools=[world.send], llm=llm, streaming=streaming)
+        agent = FunctionAgent(tools=[stage.send], llm=llm, streaming=streaming)
         result = await agent.run("Tell me.")
-        world.kept.append(result)
-        world.reason = result.raw["choices"][0]["finish_reason"]
+        stage.kept.append(result)
+        stage.reason = result.raw["choices"][0]["finish_reason"]
         return result
 
     return {
@@ -285,18 +288,18 @@ def _llamaindex(world: World) -> dict[str, Any]:
         "text streamed": lambda: said(list(llm.stream_chat(asked))[-1]),
         "tool by an agent": partial(agent, False),
         "tool by an agent, streamed": partial(agent, True),
-        "json": Case(partial(llm.structured_predict, person(), PromptTemplate("Tell me.")), PERSON),
+        "json": Act(partial(llm.structured_predict, person(), PromptTemplate("Tell me.")), PERSON),
         f"text{OWN}": lambda: own.chat(asked).message.content,
     }
 
 
 @framework("instructor")
-def _instructor(world: World) -> dict[str, Any]:
+def _instructor(stage: Stage) -> dict[str, Any]:
     import instructor
     import litellm
     from instructor.v2.core.errors import InstructorRetryException
 
-    asked = {"model": MODEL, "messages": ASKED, "response_model": person(), **world.key}
+    asked = {"model": MODEL, "messages": ASKED, "response_model": person(), **stage.key}
     by_tools = instructor.from_litellm(litellm.completion)
     by_json = instructor.from_litellm(litellm.completion, mode=instructor.Mode.JSON)
 
@@ -305,7 +308,7 @@ def _instructor(world: World) -> dict[str, Any]:
             return client.chat.completions.create(**{**asked, **more})
         except InstructorRetryException as error:
             if error.last_completion is not None:
-                world.reason = error.last_completion.choices[0].finish_reason
+                stage.reason = error.last_completion.choices[0].finish_reason
             raise
 
     async def partially() -> Any:  # its synchronous client returns an async generator, too
@@ -320,36 +323,36 @@ def _instructor(world: World) -> dict[str, Any]:
 
     return {
         "json": partial(ask, by_json),
-        "json, cut later": Case(partial(ask, by_json), BEGUN),
+        "json, cut later": Act(partial(ask, by_json), BEGUN),
         "json, max_retries=0": partial(ask, by_json, max_retries=0),
-        "json by a tool call": Case(partial(ask, by_tools), PERSON),
+        "json by a tool call": Act(partial(ask, by_tools), PERSON),
         "json streamed": partially,
-        "json streamed, cut later": Case(partially, BEGUN),
-        f"json by a tool call{OWN}": Case(world.by_variable(own), PERSON),
+        "json streamed, cut later": Act(partially, BEGUN),
+        f"json by a tool call{OWN}": Act(stage.by_variable(own), PERSON),
     }
 
 
 @framework("LangChain", "langchain-litellm==0.11.2", "langchain", "langchain-openai")
-def _langchain(world: World) -> dict[str, Any]:
+def _langchain(stage: Stage) -> dict[str, Any]:
     from langchain.agents import create_agent
     from langchain_litellm import ChatLiteLLM
     from langchain_openai import ChatOpenAI
 
-    chat = ChatLiteLLM(model=MODEL, **world.key)
-    own = ChatOpenAI(model="gpt-4o-mini", base_url=world.base, api_key="k")
-    agent = create_agent(chat, [world.send])
+    chat = ChatLiteLLM(model=MODEL, **stage.key)
+    own = ChatOpenAI(model="gpt-4o-mini", base_url=stage.base, api_key="k")
+    agent = create_agent(chat, [stage.send])
     asked = {"messages": [("user", "Tell me.")]}
     by_schema = chat.with_structured_output(person(), method="json_schema")
 
     def said(messages: list[Any]) -> Any:
-        world.kept.append(messages)
+        stage.kept.append(messages)
         known = [message.response_metadata.get("finish_reason") for message in messages]
-        world.reason = next(filter(None, reversed(known)), None)
+        stage.reason = next(filter(None, reversed(known)), None)
         return "".join(message.content for message in messages)
 
     def stream() -> Any:
         parts = [part for part, _ in agent.stream(asked, stream_mode="messages")]
-        world.kept.append(parts)
+        stage.kept.append(parts)
         return said([part for part in parts if part.type == "AIMessageChunk"])
 
     return {
@@ -358,8 +361,8 @@ def _langchain(world: World) -> dict[str, Any]:
         "tool by an agent": lambda: said(agent.invoke(asked)["messages"][-1:]),
         "tool by an agent, streamed": stream,
         "json": partial(by_schema.invoke, "Tell me."),
-        "json, cut later": Case(partial(by_schema.invoke, "Tell me."), BEGUN),
-        "json by a tool call": Case(
+        "json, cut later": Act(partial(by_schema.invoke, "Tell me."), BEGUN),
+        "json by a tool call": Act(
             partial(chat.with_structured_output(person()).invoke, "Tell me."), PERSON
         ),
         f"text{OWN}": lambda: own.invoke("Tell me.").content,
@@ -367,32 +370,32 @@ def _langchain(world: World) -> dict[str, Any]:
 
 
 @framework("smolagents")
-def _smolagents(world: World) -> dict[str, Any]:
+def _smolagents(stage: Stage) -> dict[str, Any]:
     from smolagents import CodeAgent, LiteLLMModel, OpenAIModel, ToolCallingAgent, tool
 
-    model = LiteLLMModel(MODEL, **world.key)
-    own = OpenAIModel("gpt-4o-mini", **world.key)
+    model = LiteLLMModel(MODEL, **stage.key)
+    own = OpenAIModel("gpt-4o-mini", **stage.key)
     asked = [{"role": "user", "content": [{"type": "text", "text": "Tell me."}]}]
     code = [says("All is well.\n<code>\n", f"final_answer('{BIASED}')", "\n</code>")]
     tools = [calls("send", TOLD), calls("final_answer", {"answer": "Done."})]
 
     def text(model: Any) -> Any:
         message = model(asked)
-        world.reason = message.raw.choices[0].finish_reason
+        stage.reason = message.raw.choices[0].finish_reason
         return message.content
 
     def agent(kind: Any, **more: Any) -> Any:
-        made = kind(tools=[tool(world.send)], model=model, verbosity_level=-1, max_steps=2, **more)
+        made = kind(tools=[tool(stage.send)], model=model, verbosity_level=-1, max_steps=2, **more)
         result = made.run("Tell me.")
-        world.kept.append(made.memory.get_full_steps())
+        stage.kept.append(made.memory.get_full_steps())
         return result
 
     return {
         "text": partial(text, model),
         "text streamed": lambda: "".join(d.content or "" for d in model.generate_stream(asked)),
-        "text by an agent of code": Case(partial(agent, CodeAgent), code),
-        "tool by an agent": Case(partial(agent, ToolCallingAgent), tools),
-        "tool by an agent, streamed": Case(
+        "text by an agent of code": Act(partial(agent, CodeAgent), code),
+        "tool by an agent": Act(partial(agent, ToolCallingAgent), tools),
+        "tool by an agent, streamed": Act(
             partial(agent, ToolCallingAgent, stream_outputs=True), tools
         ),
         f"text{OWN}": partial(text, own),
@@ -400,14 +403,14 @@ def _smolagents(world: World) -> dict[str, Any]:
 
 
 @framework("Google ADK")
-def _adk(world: World) -> dict[str, Any]:
+def _adk(stage: Stage) -> dict[str, Any]:
     from google.adk.agents import LlmAgent
     from google.adk.agents.run_config import RunConfig, StreamingMode
     from google.adk.models.lite_llm import LiteLlm
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
-    model = LiteLlm(model=MODEL, **world.key)
+    model = LiteLlm(model=MODEL, **stage.key)
     asked = types.Content(role="user", parts=[types.Part(text="Tell me.")])
 
     async def run(mode: Any, **more: Any) -> Any:
@@ -416,49 +419,49 @@ def _adk(world: World) -> dict[str, Any]:
         who = {"user_id": "u", "session_id": session.id, "new_message": asked}
         configured = RunConfig(streaming_mode=mode)
         events = [e async for e in runner.run_async(**who, run_config=configured)]
-        world.kept.append(events)
+        stage.kept.append(events)
         last = events[-1]
-        world.reason = last.error_code and f"error_code {last.error_code.name}"
+        stage.reason = last.error_code and f"error_code {last.error_code.name}"
         return [p.text for p in (last.content.parts if last.content else ()) or () if p.text]
 
     whole, streamed = StreamingMode.NONE, StreamingMode.SSE
     return {
         "text": partial(run, whole),
         "text streamed": partial(run, streamed),
-        "tool": partial(run, whole, tools=[world.send]),
-        "tool streamed": partial(run, streamed, tools=[world.send]),
+        "tool": partial(run, whole, tools=[stage.send]),
+        "tool streamed": partial(run, streamed, tools=[stage.send]),
         "json": partial(run, whole, output_schema=person()),
-        "json, cut later": Case(partial(run, whole, output_schema=person()), BEGUN),
+        "json, cut later": Act(partial(run, whole, output_schema=person()), BEGUN),
     }
 
 
 @framework("Strands")
-def _strands(world: World) -> dict[str, Any]:
+def _strands(stage: Stage) -> dict[str, Any]:
     from strands import Agent, tool
     from strands.models.litellm import LiteLLMModel
     from strands.models.openai import OpenAIModel
 
-    base = {"base_url": world.base, "api_key": "k"}
+    base = {"base_url": stage.base, "api_key": "k"}
     model = LiteLLMModel(client_args=base, model_id=MODEL)
     own = OpenAIModel(client_args=base, model_id="gpt-4o-mini")
 
     def run(model: Any = model, **more: Any) -> Any:
-        agent = Agent(model=model, tools=[tool(world.send)], callback_handler=None)
+        agent = Agent(model=model, tools=[tool(stage.send)], callback_handler=None)
         result = agent("Tell me.", **more)
-        world.kept.append(agent.messages)
-        world.reason = f"stop_reason {result.stop_reason}"
+        stage.kept.append(agent.messages)
+        stage.reason = f"stop_reason {result.stop_reason}"
         return result.structured_output or str(result)
 
     return {
         "text": run,
         "tool": run,
-        "json": Case(partial(run, structured_output_model=person()), PERSON),
+        "json": Act(partial(run, structured_output_model=person()), PERSON),
         f"text{OWN}": partial(run, own),
     }
 
 
 @framework("Haystack", "litellm-haystack==2.0.0")
-def _haystack(world: World) -> dict[str, Any]:
+def _haystack(stage: Stage) -> dict[str, Any]:
     from haystack.components.agents import Agent
     from haystack.components.generators.chat import OpenAIChatGenerator
     from haystack.dataclasses import ChatMessage
@@ -466,15 +469,15 @@ def _haystack(world: World) -> dict[str, Any]:
     from haystack.utils import Secret
     from haystack_integrations.components.generators.litellm import LiteLLMChatGenerator
 
-    base = {"api_key": Secret.from_token("k"), "api_base_url": world.base}
+    base = {"api_key": Secret.from_token("k"), "api_base_url": stage.base}
     chat = LiteLLMChatGenerator(model=MODEL, **base)
     own = OpenAIChatGenerator(model="gpt-4o-mini", **base)
     asked = [ChatMessage.from_user("Tell me.")]
-    send = Tool("send", "Send.", SCHEMA, world.send)
+    send = Tool("send", "Send.", SCHEMA, stage.send)
 
     def said(reply: Any) -> Any:
-        world.kept.append(reply)
-        world.reason = reply.meta["finish_reason"]
+        stage.kept.append(reply)
+        stage.reason = reply.meta["finish_reason"]
         return reply.text
 
     def streamed() -> Any:
@@ -485,7 +488,7 @@ def _haystack(world: World) -> dict[str, Any]:
 
     def agent() -> Any:
         result = Agent(chat_generator=chat, tools=[send]).run(messages=asked)
-        world.kept.append(result)
+        stage.kept.append(result)
         return said(result["last_message"])
 
     return {
@@ -497,7 +500,7 @@ def _haystack(world: World) -> dict[str, Any]:
 
 
 @framework("mini-swe-agent")
-def _mini_swe_agent(world: World) -> dict[str, Any]:
+def _mini_swe_agent(stage: Stage) -> dict[str, Any]:
     os.environ["MSWEA_SILENT_STARTUP"] = "1"
     from minisweagent.agents.default import DefaultAgent
     from minisweagent.environments.local import LocalEnvironment
@@ -508,29 +511,29 @@ def _mini_swe_agent(world: World) -> dict[str, Any]:
 
     def run() -> Any:
         free = {"cost_tracking": "ignore_errors"}
-        model = LitellmModel(model_name=MODEL, model_kwargs=world.key, **free)
+        model = LitellmModel(model_name=MODEL, model_kwargs=stage.key, **free)
         agent = DefaultAgent(
             model, LocalEnvironment(), system_template="s", instance_template="{{ task }}"
         )
-        world.kept.append(agent)
+        stage.kept.append(agent)
         status = agent.run("Tell me.")["exit_status"]
         told = [m["extra"]["response"] for m in agent.messages if "response" in m.get("extra", {})]
-        world.reason = told[0]["choices"][0]["finish_reason"]
-        world.kept.append(agent.messages)
+        stage.reason = told[0]["choices"][0]["finish_reason"]
+        stage.kept.append(agent.messages)
         return status
 
     done = calls("bash", {"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"})
     return {
         "text": run,
-        "tool by an agent": Case(run, [calls("bash", {"command": f"echo '{BIASED}'"}), done]),
+        "tool by an agent": Act(run, [calls("bash", {"command": f"echo '{BIASED}'"}), done]),
     }
 
 
 @framework("deepeval")
-def _deepeval(world: World) -> dict[str, Any]:
+def _deepeval(stage: Stage) -> dict[str, Any]:
     from deepeval.models import GPTModel, LiteLLMModel
 
-    base = {"base_url": world.base, "api_key": "k"}
+    base = {"base_url": stage.base, "api_key": "k"}
     model, own = LiteLLMModel(MODEL, **base), GPTModel("gpt-4o-mini", **base)
 
     def typed() -> Any:
@@ -539,14 +542,14 @@ def _deepeval(world: World) -> dict[str, Any]:
     return {
         "text": lambda: model.generate("Tell me.")[0],
         "json": typed,
-        "json, cut later": Case(typed, BEGUN),
+        "json, cut later": Act(typed, BEGUN),
         f"text{OWN}": lambda: own.generate("Tell me.")[0],
     }
 
 
 # It imports what langchain-community 0.4 does not have any more.
 @framework("ragas", "langchain-community<0.4")
-def _ragas(world: World) -> dict[str, Any]:
+def _ragas(stage: Stage) -> dict[str, Any]:
     import instructor
     import litellm
     from openai import OpenAI
@@ -554,12 +557,76 @@ def _ragas(world: World) -> dict[str, Any]:
 
     client = instructor.from_litellm(litellm.completion, mode=instructor.Mode.JSON)
     told = {"provider": "litellm", "adapter": "litellm", "client": client}
-    llm = llm_factory(MODEL, **told, **world.key)
-    own = llm_factory("gpt-4o-mini", client=OpenAI(base_url=world.base, api_key="k"))
+    llm = llm_factory(MODEL, **told, **stage.key)
+    own = llm_factory("gpt-4o-mini", client=OpenAI(base_url=stage.base, api_key="k"))
     return {
         "json": lambda: llm.generate("Tell me.", person()),
-        "json, cut later": Case(lambda: llm.generate("Tell me.", person()), BEGUN),
+        "json, cut later": Act(lambda: llm.generate("Tell me.", person()), BEGUN),
         f"json{OWN}": lambda: own.generate("Tell me.", person()),
+    }
+
+
+# The proxy of LiteLLM 1.110 is a distribution of its own.
+@framework("Anthropic client", "openai", "litellm[proxy]==1.106.2")
+def _anthropic(stage: Stage) -> dict[str, Any]:
+    from anthropic import Anthropic
+    from openai import OpenAI
+
+    from tests.doors.proxy_process import guardrail, running
+
+    key, told = "sk-of-the-tests-and-long-enough", {"messages": ASKED, "max_tokens": 99}
+    models = {MODEL: stage.base, "anthropic/claude-sonnet-4-5": stage.provider.anthropic}
+    folder = Path("config").resolve()
+    folder.mkdir()
+    config = {
+        "model_list": [
+            {
+                "model_name": name.partition("/")[2],
+                "litellm_params": {"model": name, "api_base": base, "api_key": "k"},
+            }
+            for name, base in models.items()
+        ],
+        "general_settings": {"master_key": key},
+    }
+    rails = f"guardrails:\n{guardrail('bias', default_on=True)}"
+    lines = [f"{name}: {json.dumps(value)}" for name, value in config.items()]
+    proxy = stage.running.enter_context(running(folder, "\n".join([*lines, rails])))
+
+    def openai(base: str, **more: Any) -> Any:
+        client = OpenAI(base_url=base, api_key=key)
+        answer = client.chat.completions.create(model="gpt-4o-mini", **told, **more)
+        choices = [c for part in (answer if more else [answer]) for c in part.choices]
+        stage.reason = choices[-1].finish_reason
+        return "".join((c.delta if more else c.message).content or "" for c in choices)
+
+    def responses(base: str) -> Any:
+        client = OpenAI(base_url=base, api_key=key)
+        answer = client.responses.create(model="gpt-4o-mini", input="Tell me.")
+        stage.reason = answer.incomplete_details and answer.incomplete_details.reason
+        return answer.output_text
+
+    def anthropic(base: str) -> Any:
+        client = Anthropic(base_url=base, api_key=key)
+        answer = client.messages.create(model="claude-sonnet-4-5", **told)
+        stage.reason = answer.stop_reason
+        return answer.content[0].text
+
+    def streamed(base: str) -> Any:
+        client = Anthropic(base_url=base, api_key=key)
+        with client.messages.stream(model="claude-sonnet-4-5", **told) as stream:
+            text = "".join(stream.text_stream)
+            stage.reason = stream.get_final_message().stop_reason
+        return text
+
+    openais, anthropics = f"{proxy.url}/v1", proxy.url
+    return {
+        f"text by OpenAI's{PROXY}": partial(openai, openais),
+        f"text by OpenAI's, streamed{PROXY}": partial(openai, openais, stream=True),
+        f"text by OpenAI's responses{PROXY}": partial(responses, openais),
+        f"text{PROXY}": partial(anthropic, anthropics),
+        f"text streamed{PROXY}": partial(streamed, anthropics),
+        f"text by OpenAI's{OWN}": partial(openai, stage.base),
+        f"text{OWN}": partial(anthropic, stage.provider.anthropic),
     }
 
 
@@ -591,39 +658,40 @@ def _written() -> str:
 def main(name: str, when: str) -> None:
     """Run the cases of a framework, with guard installed ``before`` or ``after`` its import."""
     asyncio.set_event_loop(asyncio.new_event_loop())
-    world = World()
+    stage = Stage()
     stops: list[guard.Decision] = []
     judge = guard.Guard(guard.Policy(), detector=Scripted(), sinks=[stops.append])
     if when == "before":
         guard.install(judge)
-    cases = PROGRAMS[name](world)
+    cases = PROGRAMS[name](stage)
     if when == "after":
         guard.install(judge)
     for case, made in cases.items():
-        run, said = made if isinstance(made, Case) else (made, SAID[case[:4]])
+        run, said = made if isinstance(made, Act) else (made, SAID[case[:4]])
         for action, policy in POLICIES.items():
-            if case.endswith(OWN) and action != "terminate":
+            if case.endswith((OWN, PROXY)) and action != "terminate":
                 continue
             *first, last = said
             judge.policy = policy
-            world.provider.served.clear()
-            world.provider.scripts, world.provider.script = first, last
-            world.kept.clear()
+            stage.provider.served.clear()
+            stage.provider.scripts, stage.provider.script = first, last
+            stage.kept.clear()
             stops.clear()
-            world.reason = None
+            stage.reason = None
             before = guard.counts()
             seen = _outcome(run)
             shown = " ".join(seen.replace(guard.Policy().message, "[stop]").split())
             row = {
                 "case": case,
                 "action": action,
-                "requests": len(world.provider.served),
+                "requests": len(stage.provider.served),
                 "guarded": sum((guard.counts() - before).values()),
                 "stops": sum(d.action in ("terminate", "raise") for d in stops),
-                "leaked": BIASED in f"{seen} {world.kept!r} {_written()}",
-                "seen": shown + (f" ({world.reason})" if world.reason else ""),
+                "leaked": BIASED in f"{seen} {stage.kept!r} {_written()}",
+                "seen": shown + (f" ({stage.reason})" if stage.reason else ""),
             }
             print(f"\nrow {json.dumps(row)}", flush=True)
+    stage.running.close()
 
 
 if __name__ == "__main__":
