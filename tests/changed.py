@@ -42,8 +42,10 @@ READERS = {
     "benchmarks/": ["tests/suites", "tests/audit", "tests/test_docs.py"],
     "benchmarks/detector/": _SHIPPED,
     "benchmarks/speed/": ["tests/bench", "tests/mentions", "tests/test_docs.py"],
+    "guard/cli/frameworks.toml": ["tests/test_docs.py", "tests/cli"],
     "guard/models/": _SHIPPED,
     "tests/doors/proxy_side.py": ["tests/doors/test_proxy.py", "tests/doors/test_proxy_routes.py"],
+    "tests/frameworks/measured.csv": ["tests/test_docs.py"],
     "tests/page.py": ["tests/test_docs.py"],
 }
 
