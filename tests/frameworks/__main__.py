@@ -32,8 +32,8 @@ Row = dict[str, Any]
 class Environments:
     """One virtual environment a framework; uv links their files to one copy in its own cache."""
 
-    def __init__(self, folder: Path, python: str) -> None:
-        self.folder, self.python = folder, python
+    def __init__(self, folder: Path, python: str, litellm: str) -> None:
+        self.folder, self.python, self.litellm = folder, python, f"litellm=={litellm}"
         folder.mkdir(parents=True, exist_ok=True)
         self.uv = folder / "uv" / "bin" / "uv"
         if not self.uv.exists():
@@ -41,11 +41,15 @@ class Environments:
             pip = [folder / "uv" / "bin" / "python", "-m", "pip", "install", "-q", "uv"]
             subprocess.run(pip, check=True)
         self.override = folder / "override.txt"
-        self.override.write_text(f"litellm=={NEWEST}\n", encoding="utf-8")
+        self.override.write_text(f"{self.litellm}\n", encoding="utf-8")
 
     def interpreter(self, name: str, requirements: list[str]) -> tuple[Path, bool]:
-        """Return the interpreter, and whether LiteLLM's version had to be forced."""
-        place = self.folder / name.lower().replace(" ", "-")
+        """Return the interpreter, and whether LiteLLM's version had to be forced.
+
+        Raises RuntimeError with what uv says if they cannot be installed together.
+        """
+        version = self.litellm.rpartition("=")[2]
+        place = self.folder / f"{name.lower().replace(' ', '-')}-{version}"
         note = place / "requirements.json"
         asked = [self.python, *requirements]
         if note.exists() and (made := json.loads(note.read_text("utf-8")))["asked"] == asked:
@@ -64,7 +68,7 @@ class Environments:
         env = {**os.environ, **here}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         if done.returncode and not may_fail:
-            sys.exit(done.stderr)
+            raise RuntimeError(done.stderr)
         return done.returncode
 
 
@@ -118,11 +122,12 @@ def main() -> int:
     parser.add_argument("name", nargs="*", help="frameworks, by default all")
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"default: {CACHE}")
     parser.add_argument("--python", default=sys.executable, help="interpreter or version")
+    parser.add_argument("--litellm", default=NEWEST, help=f"default: {NEWEST}")
     parser.add_argument("--write", action="store_true", help="write measured.csv anew")
     options = parser.parse_args()
     if unknown := set(options.name) - set(PROGRAMS):
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(PROGRAMS)}")
-    environments = Environments(options.cache, options.python)
+    environments = Environments(options.cache, options.python, options.litellm)
     known = measured() if MEASURED.exists() else {}
     found: Cells = {}
     wrong = 0
@@ -134,8 +139,14 @@ def main() -> int:
             continue
         pinned = [f"{entry.distribution}=={entry.tried}", *PACKAGES[name]]
         if not any(package.startswith("litellm[") for package in pinned):
-            pinned.append(f"litellm=={NEWEST}")
-        python, forced = environments.interpreter(name, pinned)
+            pinned.append(environments.litellm)
+        try:
+            python, forced = environments.interpreter(name, pinned)
+        except RuntimeError as error:
+            wrong += 1
+            found |= own
+            print(f"WRONG {name} cannot be installed: {error}", flush=True)
+            continue
         print(f"== {' '.join(pinned)}{' (forced)' if forced else ''}", flush=True)
         before, after = (outcomes(python, name, when) for when in ("before", "after"))
         expected = [] if options.write else [key[1:] for key in own]
