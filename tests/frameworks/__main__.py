@@ -75,22 +75,24 @@ class Environments:
 def outcomes(python: Path, name: str, when: str) -> dict[tuple[str, str], Row]:
     """Run a program in a process and a home folder of its own; return its rows."""
     silent = "DEEPEVAL_TELEMETRY_OPT_OUT RAGAS_DO_NOT_TRACK CREWAI_DISABLE_TELEMETRY"
+    command = [python, "-W", "ignore", "-m", "tests.frameworks.programs", name, when]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        done = subprocess.run(
-            [python, "-W", "ignore", "-m", "tests.frameworks.programs", name, when],
-            cwd=home,
-            env={
-                **dict.fromkeys((*silent.split(), "OTEL_SDK_DISABLED"), "true"),
-                **{"PATH": os.environ["PATH"], "HOME": home, "PYTHONPATH": str(ROOT)},
-                **{"OPENAI_API_KEY": "k", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
-                **{key: value for key, value in os.environ.items() if key == "SHOW_ERRORS"},
-            },
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
+        env = {
+            **dict.fromkeys((*silent.split(), "OTEL_SDK_DISABLED"), "true"),
+            **{"PATH": os.environ["PATH"], "HOME": home, "PYTHONPATH": str(ROOT)},
+            **{"OPENAI_API_KEY": "k", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+            **{key: value for key, value in os.environ.items() if key == "SHOW_ERRORS"},
+        }
+        told: Any = {"capture_output": True, "text": True, "timeout": LIMIT_S}
+        try:
+            done = subprocess.run(command, cwd=home, env=env, **told)
+        except subprocess.TimeoutExpired:
+            print(f"{name} took more than {LIMIT_S} s", file=sys.stderr)
+            return {}
     if done.returncode or os.environ.get("SHOW_ERRORS"):
         print(done.stderr[-4000:], file=sys.stderr)
+    if done.returncode:
+        return {}
     rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("row {")]
     return {(row["case"], row["action"]): row for row in rows}
 
