@@ -102,13 +102,12 @@ class DoorSession:
 
     def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:
         """Return a gate for the response; ``options`` are those of ResponseGate."""
-        options = {"sinks": self.sinks, "stamp": self._stamped, "fixed": self.fixed, **options}
-        return ResponseGate(codec, self.policy, **options)
         # A rewritten answer goes on with its trail; a judged error is no response.
         if "trail" not in options and self.door != "error":
             with _counting:
                 _guarded[self.door] += 1
-        return ResponseGate(codec, self.policy, sinks=self.sinks, stamp=self._stamped, **options)
+        options = {"sinks": self.sinks, "stamp": self._stamped, "fixed": self.fixed, **options}
+        return ResponseGate(codec, self.policy, **options)
 
     def _stamped(self, decision: Decision) -> Decision:
         return replace(

@@ -382,6 +382,8 @@ def test_doctor_says_what_an_older_litellm_is_not_guarded_with(
     (proxy,) = doctor._proxy()
     assert proxy.state == "absent"
     assert "answers of the proxy with LiteLLM 1.106.2 or newer and found 1.83.7" in proxy.detail
+
+
 def test_doctor_names_frameworks_by_their_metadata_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
