@@ -95,9 +95,11 @@ class Turns:
             printed = [match.start() for match in _PRINTED.finditer(text)]
             for gate in self._holding():
                 if gate is not current:
-                    left = 0 if gate.ends_sentence else self._limit - self._others(gate)
+                    # Less than none where it was judged and half an escape of it waits.
+                    left = max(self._limit - self._others(gate), 0)
+                    left = 0 if gate.ends_sentence else left
                     if left < len(printed):
-                        late.append((printed[max(left, 0)], gate))
+                        late.append((printed[left], gate))
             self._total += len(printed)
             self._own[current] = own + len(printed)
         return sorted(late, key=lambda one: one[0])

@@ -202,8 +202,10 @@ def _disorder(case: Case, texts: dict[Key, str], said: dict[Key, str]) -> list[F
         alike = ["", *(said[k] for k in said if k[:2] == key[:2])]
         # LiteLLM at times goes on after whole JSON: the call goes out, the rest stops the answer.
         whole = is_complete(text) and any(one.startswith(text) for one in alike)
-        if case.policy["action"] == "redact":  # only strings in it are replaced
-            whole = whole or any(_same_keys(text, one) for one in alike)
+        if case.policy["action"] == "redact":
+            # Only strings in it are replaced. LiteLLM at times mixes two calls: these are no JSON.
+            mixed = _POLICY.replacement in text and not any(map(is_complete, alike[1:]))
+            whole = whole or mixed or any(_same_keys(text, one) for one in alike)
         if key[1] == "tool" and text not in alike and not (fails or whole):
             return [Found("order", f"{key}: a part {text!r} of the call {alike[1:]!r}")]
         if not any(_follows(text, one) for one in alike):
@@ -224,7 +226,10 @@ def _follows(text: str, said: str) -> bool:
     for end in (_POLICY.message, _POLICY.failure_message):
         text = text.removesuffix(end)
     at = 0
-    for piece in text.split(_POLICY.replacement):
+    # The space between two removed passages stays where the second ends a line.
+    for piece in text.replace(f"{_POLICY.replacement} \n", f"{_POLICY.replacement}\n").split(
+        _POLICY.replacement
+    ):
         place = said.find(piece, at)
         if place < 0:
             return False
