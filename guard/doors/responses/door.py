@@ -141,4 +141,5 @@ DOOR = Door(
     "aresponses",
     _wrap,
     user=lambda call: last_message(call.get("input")),
+    newer=True,
 )
