@@ -36,7 +36,11 @@ class Edits:
         self._marks = Marks() if removes else None
         self._marked_to = 0  # offset up to which it has read
         self._removed_to = -1  # the end of the last removed segment, if its line goes on
-        self._swallows = False  # whether spaces would follow those before a removed passage
+
+    @property
+    def holds_space(self) -> bool:
+        """Whether a segment was removed last: the space behind it goes if the next is, too."""
+        return self._removed_to == self.to
 
     def take(self) -> list[TextEdit]:
         """Return the edits decided since the last call, in order of the text."""
@@ -50,9 +54,7 @@ class Edits:
 
     def keep(self, upto: int) -> None:
         """Let text go out up to an offset."""
-        if upto > self.to:
-            self._swallows = False
-            self._decide(upto, None)
+        self._decide(upto, None)
 
     def keep_sent(self, upto: int, text: str | None = None) -> None:
         """Decide on the text as sent up to an offset: keep it, or put ``text`` in its place."""
@@ -63,21 +65,14 @@ class Edits:
     def keep_space(self, text: str, start: int, upto: int | None = None) -> None:
         """Let the white space at the beginning of ``text``, which begins at ``start``, go out.
 
-        At most up to an offset. After a removed passage there may be too much of it.
+        At most up to an offset.
         """
         end = start + len(text) - len(text.lstrip())
-        end = end if upto is None else min(end, upto)
-        if self._swallows:
-            at = max(self.to, start)
-            spaces = at + len(text[at - start :]) - len(text[at - start :].lstrip(" \t"))
-            self._swallows = spaces >= end
-            self._decide(min(spaces, end), "")
-        self.keep(end)
+        self.keep(end if upto is None else min(end, upto))
 
     def keep_structure(self, upto: int) -> None:
         """Let what is between the strings of JSON go out; it has no marks, and ends all."""
         self.keep(upto)
-        self._swallows = False
         self._marked_to = upto
         if self._marks is not None:
             self._marks = Marks()
@@ -91,14 +86,14 @@ class Edits:
         text, start = segment.text, segment.start
         own = text[begin - start :]
         blank = len(own) - len(own.lstrip())
+        # Inside of the overlap with a removed segment: its mark stands for both.
         joins = self._removed_to == self.to and start < self.to
-        # A line break is a segment of its own: what comes behind one begins elsewhere.
+        # Nothing but spaces is out since the last one. A line break is a segment of its own.
         follows = begin == self._removed_to and self.to <= begin + blank
-        if not joins:
-            self.keep_space(own, begin)
-            if not follows:
-                self.keep(begin + opening(own))
-        self._swallows = follows or (joins and self._swallows)
+        if follows:
+            self._decide(begin + blank, "")
+        elif not joins:
+            self.keep(begin + opening(own))
         if self.to >= segment.end:
             return
         marks, at = self._marks.copy(), self.to - start
@@ -110,7 +105,6 @@ class Edits:
         for number, ((first, last), marked) in enumerate(removed):
             self._decide(start + first, "" if joins and number == 0 else None)
             self._decide(start + last, mark if marked else "")
-        self._swallows = self._swallows and removed[-1][0].end == len(said)
         self.keep(segment.end)
         self._removed_to = -1 if ends_line else segment.end
 

@@ -321,8 +321,8 @@ class Gate:
             if self._asked:
                 text, start, *_ = self._asked[0].segment
                 free = self._free[0]
-            self._edits.keep_space(text, start, free)
-            self._edits.keep(free)
+            if free > start + _blank(text) or not self._edits.holds_space:
+                self._edits.keep(free)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -400,10 +400,11 @@ class Gate:
         window, known, label = None, True, None
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
-        # A key is context only in what it labels; it is judged once.
         if self._kind != "structure" and segment.text.strip():
-            window = Window(segment.text, context.shown(), user or None)
-            if self._kind != "key":
+            # A key is judged once, whatever is before it; it is context in what it labels.
+            is_key = self._kind == "key"
+            window = Window(segment.text, () if is_key else context.shown(), user or None)
+            if not is_key:
                 context.add(segment.text)
             known = self._early.get(segment.start) == window
             if not known:
@@ -425,10 +426,14 @@ class Gate:
             self._edits.keep_sent(early_to or 0)
             if early_to is None:
                 self._edits.end(segment, segment.start)
+        if not self._edits.holds_space:
+            self.release_space()
+
+    def release_space(self) -> None:
+        """Let white space out that nothing is before."""
         if not self._asked and not self.stopped:
-            self._edits.keep_space(
-                self._segmenter.open, self._segmenter.start, self._segmenter.lead
-            )
+            segmenter = self._segmenter
+            self._edits.keep_space(segmenter.open, segmenter.start, segmenter.lead)
 
     def _take(self) -> _Asked:
         if self._free:
@@ -461,7 +466,9 @@ class Gate:
             return verdict
         begin = self._escapes.sent(segment.start) if label is None else label.sent
         lead = 0 if label is None else segment.fresh - segment.start
-        key = lead - len(f"{label.key}: ") if label is not None and label.path else 0
+        key = 0  # where the key is in it
+        if label is not None and label.path:
+            key = lead - len(f"{label.key}: ") if label.key else lead
 
         def place(at: int) -> int:
             if at < lead:

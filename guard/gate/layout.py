@@ -38,6 +38,7 @@ _MARKS = re.compile(
 )
 _ROW = re.compile(r"[ \t]*(?:>[ \t]*)*\|")
 _TAG_BEGUN = re.compile(r"<(?:/?|/?[a-z][^<>]*)\Z", re.IGNORECASE)
+_TAG_NAME = re.compile(r"</?([a-zA-Z0-9]*)")
 _TAG_END = re.compile(r"[\"']?/?>")
 _LONGEST_NAME = 20  # of a tag, with what is before it
 # More open marks than that are no layout.
@@ -152,6 +153,9 @@ class Marks:
             begun = _TAG_BEGUN.search(text, begin, end)
             self._tag = begun.group()[:_LONGEST_NAME] if begun else ""
             self._quotes = begun.group().count('"') if begun else 0
+            name = _TAG_NAME.match(self._tag)
+            if begun and name and any(tag.startswith(name[1].lower()) for tag in _TAGS):
+                kept.append(Span(begun.start(), begun.start() + name.end()))
         return sorted(kept)
 
     def _end_tag(self, text: str, begin: int, end: int, kept: list[Span]) -> int:

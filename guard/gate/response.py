@@ -101,6 +101,7 @@ class ResponseGate(Generic[C]):
         self._asked: deque[Job] = deque()  # returned by ``pending`` and not resolved yet
         self._flows = policy.hold != "sentence"
         self._views: dict[int, View] = {}  # by choice
+        self._speaks: dict[int, Gate] = {}  # whose text came last, by choice
         self._out: list[C] = []
         self._template: C | None = None
         self._only_text = codec.only_text
@@ -252,6 +253,12 @@ class ResponseGate(Generic[C]):
         gate = self._gates.get(channel)
         if gate is None:
             gate = self._gates[channel] = self._gate(channel)
+        before = self._speaks.get(channel.choice)
+        if before is not gate:
+            self._speaks[channel.choice] = gate
+            if before is not None:  # its space would hold back the text of others
+                before.release_space()
+                self._collect(before)
         done = 0
         for at, late in turns.add_text(gate, text):
             if at > done:

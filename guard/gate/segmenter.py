@@ -37,15 +37,26 @@ _CJK_STOPS = "。！？｡．"
 # What ends a line's sentence, a tag's end among it.
 _LINE_STOPS = _STOPS + _CJK_STOPS + ":>"
 _CLOSERS = "\"'”’»)]}*_）】」』〉》"
-_CANDIDATE = re.compile(r"[.!?…。！？｡．\n]")
+_CANDIDATE = re.compile(r"[.!?…。！？｡．\n<]")
 _LINE_END = re.compile(r"\n")
 _SPACE = " \t\r\u00a0\u3000"
 # A line that begins like one of these is a unit of its own: list item, heading, table row, quote,
 # rule, fence or HTML tag.
 _MARKER = re.compile(
-    r"[-*+•–·▪◦]\s|\d{1,3}[.)]\s|[a-zA-Z][.)]\s|#{1,6}\s|\||>|```|~~~|---|===|</?[a-zA-Z]|<!--"
+    r"[-*+•–·▪◦]\s|\d{1,3}[.)]\s|[a-zA-Z][.)]\s|#{1,6}\s|\||>|```|~~~|---|===|"
+    r"</?[a-zA-Z]|<!--|\[\[ ##"
 )
 _FENCE = re.compile(r"```|~~~")
+# Such a line is over at its end: heading, table row, fence, the name of one of DSPy's fields.
+_UNIT = re.compile(r"#|\||```|~~~|\[\[ ##")
+# In HTML: the end of a block or of a line of one, and the ends of elements behind a sentence.
+_BLOCK_END = re.compile(
+    r"(?:</(?:p|li|dt|dd|td|th|tr|h[1-6]|div|section|article|blockquote|option|caption)|<br\s*/?)>",
+    re.IGNORECASE,
+)
+_ELEMENT_ENDS = re.compile(r"(?:</[a-zA-Z][a-zA-Z0-9]*>)+")
+_BEGUN_TAG = re.compile(r"</?[a-zA-Z0-9]*\s?/?\Z")
+_LONGEST_TAG = 14
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof sr jr st rev hon gen col sgt capt lt cmdr gov sen rep pres supt mt ft "
     "vs cf al fig figs eq eqs sec ch vol vols pp ed eds trans approx dept univ assn bros inc ltd "
@@ -239,9 +250,14 @@ class Segmenter:
 
         Returns 0 if it does not, -n to continue scanning at n, None to wait for more text.
         """
-        if self._buffer[at] == "\n":
-            return self._after_newline(at, final)
         text = self._buffer
+        if text[at] == "\n":
+            return self._after_newline(at, final)
+        if text[at] == "<":
+            block = _BLOCK_END.match(text, at)
+            if block is not None:
+                return block.end()
+            return None if not final and self._begins_tag(at) else 0
         horizon = at + 1 + self._lookahead
         end = at + 1
         while end < len(text) and end < horizon and text[end] in _STOPS + _CJK_STOPS:
@@ -249,8 +265,15 @@ class Segmenter:
         stops = text[at:end]
         while end < len(text) and end < horizon and text[end] in _CLOSERS:
             end += 1
-        if end == len(text) and end < horizon:
-            return end if final else None
+        ends = _ELEMENT_ENDS.match(text, end)
+        if ends is not None and ends.end() < horizon:
+            end = ends.end()
+            if _BLOCK_END.search(ends.group()):
+                return end
+        if not final and end < horizon and (end == len(text) or self._begins_tag(end)):
+            return None
+        if end == len(text):
+            return end
         if text[end - 1] in _CJK_STOPS or any(c in _CJK_STOPS for c in stops):
             return end
         if end < horizon and not text[end].isspace():
@@ -265,6 +288,11 @@ class Segmenter:
         if stops in (".", "..", "...", "…", "….") and not text[at + 1 : end].strip("."):
             return self._after_full_stop(at, end, stops, final)
         return end
+
+    def _begins_tag(self, at: int) -> bool:
+        """Whether the text ends in what may be a tag that began at ``at``."""
+        text = self._buffer
+        return len(text) - at < _LONGEST_TAG and _BEGUN_TAG.match(text, at) is not None
 
     def _next_word(self, at: int, end: int, final: bool) -> str | None:
         """Return the first character after the spaces at ``end``; "" if none is within reach.
@@ -338,9 +366,9 @@ class Segmenter:
         horizon = at + self._lookahead
         while at < len(text) and at < horizon and text[at] in _SPACE:
             at += 1
-        head = text[at : at + 3]
-        # One character decides between heading, table row and plain text; a fence needs three.
-        if len(head) < (3 if head[:1] in ("`", "~") else 1) and not final:
+        head = text[at : at + _HEAD]
+        # One character decides between heading, table row and plain text; some marks are longer.
+        if len(head) < {"`": 3, "~": 3, "[": 5}.get(head[:1], 1) and not final:
             return False
         self._enter_line(head)
         self._line_known = True
@@ -349,7 +377,7 @@ class Segmenter:
     def _enter_line(self, head: str) -> None:
         if _FENCE.match(head):
             self.in_code = not self.in_code
-        self._line_is_unit = head[:1] in ("#", "|") or _FENCE.match(head) is not None
+        self._line_is_unit = _UNIT.match(head) is not None
 
     def _force(self, limit: int) -> Segment:
         low = limit - self._slack

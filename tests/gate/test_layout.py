@@ -121,10 +121,16 @@ def test_what_opens_a_line(text: str, length: int) -> None:
         ("| a | BIAS | **b** |\n", "| [removed] | | |\n"),
         ("BIAS\n===\nFine.", "[removed]\n===\nFine."),
         ("- [ ] BIAS\n- [x] so\n", "- [ ] [removed]\n- [x] so\n"),
+        ("<p>Fine.</p><p>BIAS is so.</p><p>Fine.</p>", "<p>Fine.</p><p>[removed]</p><p>Fine.</p>"),
+        ("<b>BIAS is so.</b> Fine.", "<b>[removed]</b> Fine."),
+        ("So<br>BIAS<br/>Fine", "So<br>[removed]<br>Fine"),
+        ("<td>x</td><td>BIAS</td>", "<td>x</td><td>[removed]</td>"),
+        ("[[ ## a ## ]]\nBIAS\n\n[[ ## b ## ]]\nx", "[[ ## a ## ]]\n[removed]\n\n[[ ## b ## ]]\nx"),
         # One after another.
+        ("**BIAS is. BIAS was.** Fine.", "**[removed]** Fine."),
         ("So. BIAS is. BIAS was. BIAS will. Fine.", "So. [removed] Fine."),
-        ("BIAS is. BIAS was.\nBIAS will.\n\nBIAS.", "[removed] \n[removed]\n\n[removed]"),
-        ("(So. BIAS is. BIAS was.) Fine.", "(So. [removed] ) Fine."),
+        ("BIAS is. BIAS was.\nBIAS will.\n\nBIAS.", "[removed]\n[removed]\n\n[removed]"),
+        ("(So. BIAS is. BIAS was.) Fine.", "(So. [removed]) Fine."),
     ],
 )
 def test_what_stays_of_what_is_removed(said: str, out: str) -> None:
