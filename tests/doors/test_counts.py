@@ -150,6 +150,8 @@ def test_each_answer_of_a_batch_each_text_and_each_plain_stream_counts() -> None
     g = guard_of(Policy(), Scripted())
     said = {"model": "openai/x", "messages": [r.MESSAGES] * 3, "mock_response": "All is well."}
     assert counted(lambda: g.batch_completion(**said)) == {"chat": 3}
+    with g.intercept():
+        assert counted(lambda: litellm.batch_completion(**said)) == {"chat": 3}
     assert counted(lambda: g.check_many(["One.", "Two."])) == {"check": 2}
     assert counted(lambda: "".join(g.stream(["All is well. ", "BIAS is."]))) == {"plain": 1}
 

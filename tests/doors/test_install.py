@@ -129,6 +129,7 @@ def test_batches() -> None:
         answers = litellm.batch_completion(**call)
         assert [said(a) for a in answers] == [CUT, CUT]
         assert [len(a.guard) for a in answers] == [2, 2]
+        assert [a.guard.stopped for a in answers] == [True, True]
 
 
 def test_a_stop_is_not_retried() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,9 +16,15 @@ from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import DoorSession
 from guard.errors import GuardError
 
+_WORKERS = 100  # as in LiteLLM
+
 
 def batch_completion(
-    session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]
+    session: DoorSession,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    intercepted: bool = False,
 ) -> list[Any]:
     """Call ``litellm.batch_completion`` and guard each answer, whole or streamed.
 
@@ -30,9 +35,10 @@ def batch_completion(
         return list(litellm.batch_completion(*args, **kwargs))
     if session.policy.rewrites:
         raise cannot_rewrite("batch_completion")
-    if session.policy.litellm_records == "guarded":
-        return _each(session, args, kwargs)
     call = DOOR.arguments(litellm.batch_completion, args, kwargs)
+    # LiteLLM calls `completion` in threads of its own, where an interception would guard it, too.
+    if session.policy.litellm_records == "guarded" or intercepted:
+        return _each(session, call)
     n = number_of_choices(call)
     several = call.get("messages") or ()
     users = [DOOR.user_shown(session, {"messages": messages}) for messages in several]
@@ -47,17 +53,14 @@ def batch_completion(
     return [_guarded(session, a, user, n) for a, user in zip(answers, users, strict=True)]
 
 
-def _each(session: DoorSession, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Make the calls that LiteLLM would make, each with its own deferred records."""
-    bound = inspect.signature(litellm.batch_completion).bind(*args, **kwargs)
-    bound.apply_defaults()
-    call = {**bound.arguments, **bound.arguments.pop("kwargs", {})}
-    several, workers = call.pop("messages"), call.pop("max_workers")
-    call.pop("kwargs", None)
+def _each(session: DoorSession, call: Mapping[str, Any]) -> list[Any]:
+    """Make the calls that LiteLLM would make, each with its own records."""
+    asked = dict(call)
+    several, workers = asked.pop("messages", None) or (), asked.pop("max_workers", _WORKERS)
 
     def one(messages: Any) -> Any:
         try:
-            return DOOR.call(session, (), {**call, "messages": messages})
+            return DOOR.call(session, (), {**asked, "messages": messages})
         except Exception as error:
             return error
 

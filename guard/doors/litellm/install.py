@@ -170,7 +170,7 @@ class _Batch:
     """The batch door, with the methods that a patch calls."""
 
     def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
-        return chat.batch_completion(session, args, kwargs)
+        return chat.batch_completion(session, args, kwargs, intercepted=True)
 
 
 class _Create:
