@@ -10,13 +10,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from guard.core import Guard
+from guard.doors.litellm import compat
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.table import arun
+from tests.doors.versions import since
 from tests.provider import Provider, Script
 from tests.rows import rows
 from tests.scripted import Scripted
 from tests.wire_formats import bedrock_event
+
+# Most of these are streams that guard refuses with an older one.
+pytestmark = since(compat.ALL_DOORS)
 
 CLEAN, LATE = "The weather is fine. ", "quagmire BIAS zephyr."
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}

@@ -13,15 +13,21 @@ import litellm
 import pytest
 
 from guard.core import Guard
+from guard.doors.litellm import compat
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.table import arun
+from tests.doors.versions import since
 from tests.provider import Provider, Script
 from tests.rows import rows
 from tests.scripted import Scripted
 from tests.wire_formats import bedrock_event
 
-pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+# The table says what LiteLLM passes on since then.
+pytestmark = [
+    since(compat.ALL_DOORS),
+    pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),
+]
 
 TEXT, CLEAN = "quagmire BIAS zephyr", "The weather is fine."
 ADDRESS = "https://a.example/?q=quagmire+BIAS+zephyr"
