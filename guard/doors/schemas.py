@@ -1,4 +1,4 @@
-"""Whether a request has a schema that another string in the place of the model's might not fit."""
+"""Whether a request's schema may refuse a string that guard puts in the place of the model's."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pydantic import BaseModel
 # The arguments of a call that hold schemas, at the doors' own and the providers' formats.
 _SCHEMAS = (
     "response_format text_format text output_format output_config response_schema tools functions "
-    "format guided_json"
+    "format guided_json json_schema"
 ).split()
 # Those that say nothing but which strings there may be.
-_RULES = ("guided_choice", "guided_regex", "guided_grammar")
+_RULES = ("guided_choice", "guided_regex", "guided_grammar", "grammar", "structured_outputs")
 _FIXES = frozenset({"enum", "const", "pattern", "format"})
 # Keys of a schema whose own keys are names, and keys whose values are no schemas.
 _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _SAID = ("default", "example", "examples", "description", "title")
 
 
-def fixes_strings(call: Mapping[str, Any], mark: str = "") -> bool:
+def fixes_strings(call: Mapping[str, Any], mark: str) -> bool:
     """Whether a schema of the call says which strings there may be, such as an ``enum``.
 
-    So does one by which ``mark`` is too long or too short. What cannot be read does, too.
+    True also if ``mark`` breaks a length, or if a schema cannot be read.
     """
     more = call.get("extra_body")
     if isinstance(more, Mapping) and fixes_strings(more, mark):

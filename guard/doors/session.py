@@ -101,7 +101,7 @@ class DoorSession:
     """OpenTelemetry's span in which the caller has LiteLLM trace the call."""
 
     def gate(self, codec: Codec[C], **options: Any) -> ResponseGate[C]:
-        """Return a gate for the response; ``options`` are those of ResponseGate."""
+        """Return a gate for the response, and count it; ``options`` are those of ResponseGate."""
         # A rewritten answer goes on with its trail; a judged error is no response.
         if "trail" not in options and self.door != "error":
             with _counting:

@@ -78,10 +78,10 @@ class Gate:
         self._restart = Restart(released)
         self._plain = False  # whether text without a backslash needs no decoding
         self._escapes = Escapes(letters=channel.kind == "tool")
-        # Reads the text as JSON; None once it is none.
         # A key leaves room for some of its string.
         self._longest_key = min(LONGEST_PATH, policy.max_segment_chars // 3)
         reader = JsonReader(self._escapes, after=released, longest=self._longest_key)
+        # Reads the text as JSON; None while it is none.
         self._json = None if continues or reader.over else reader
         self._kind: Kind = "prose"  # of the open segment
         self._fixed = fixed
@@ -217,9 +217,10 @@ class Gate:
         whole = self._segmenter.fed - max(self._segmenter.start, self._string_from[0])
         if self._kind == piece.kind and whole:
             self._note_behind(self._segmenter.open[-whole:])
+        # A path that was cut may be another key's: such a key is always judged.
         if piece.kind == "key" and len(label.path) < self._longest_key:
             if label.path in self._keys:
-                self._kind = "structure"
+                self._kind = "structure"  # judged before, it goes out as structure does
             elif len(self._keys) < _MOST_KEYS:
                 self._keys.add(label.path)
         self._open(self._segmenter.finish())

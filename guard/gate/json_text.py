@@ -1,9 +1,10 @@
 """Read JSON while it arrives: its keys and strings are texts, and all else of it is structure.
 
-A text is read as JSON from a ``{"`` or ``["`` on that begins it or a line, until it is none.
-Several documents may follow each other, as in JSON lines. What stands between strings (brackets,
-commas, numbers, ``true``) says nothing that could be judged; it goes out with what is before it. A
-string is judged with its key, and what is put in its place stays inside its quotation marks.
+A text is read as JSON from a ``{`` or ``[`` on that begins it or a line, if a string comes before
+anything that is no JSON, until it is none. Several documents may follow each other, as in JSON
+lines. What stands between strings (brackets, commas, numbers, ``true``) says nothing that could be
+judged; it goes out with what is before it. A string is judged with its keys, and what is put in its
+place stays inside its quotation marks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 That is white space at a line's end, an indent, the markers of a line, a row's bars, HTML tags, and
 marks whose partner is elsewhere: an open bracket whose closing one is yet to come, the end of
-emphasis that began before. Nothing that stays has a letter, but for the names of HTML's tags.
+emphasis that began before. Nothing that stays has a letter, but for the names of HTML's tags and a
+done task's x.
 """
 
 from __future__ import annotations

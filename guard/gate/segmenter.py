@@ -206,7 +206,9 @@ class Segmenter:
         return copy(self).finish()
 
     def continue_from(self, text: str) -> None:
-        """Begin the next segment with ``text``, the end of an earlier channel's text.
+        """Begin the next segment with ``text``, which was judged elsewhere.
+
+        That is the end of an earlier channel, the keys of a string, or JSON before prose.
 
         Call it before the first ``feed``, or right after ``finish``.
         """

@@ -148,6 +148,7 @@ def test_the_pieces_are_the_reading(text: str, size: int) -> None:
     reading = "".join(piece.text for piece in pieces)
     assert len(reading) + len(rest) <= len(text)
     assert text.endswith(rest)
+    assert reading + rest == text or "\\" in text
     # Between strings there is nothing that could be judged.
     for piece in pieces:
         if piece.kind == "structure":
