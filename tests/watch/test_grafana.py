@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
@@ -136,29 +137,33 @@ def asked(url: str, expr: str) -> list[Any]:
     return found
 
 
-def test_every_query_runs_on_a_real_prometheus(prometheus: tuple[str, Guard]) -> None:
-    url, guard = prometheus
+def until(url: str, expr: str, wanted: Callable[[float], bool]) -> None:
+    """Wait until a query has one value that is ``wanted``."""
+    found: list[Any] = []
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        filled(guard)
-        try:
-            if asked(url, "sum(rate(guard_segments_total[1m]))"):
-                break
-        except httpx.HTTPError:
-            pass
+        with contextlib.suppress(httpx.HTTPError):
+            found = asked(url, expr)
+            if found and wanted(float(found[0]["value"][1])):
+                return
         time.sleep(0.5)
-    for title, expr in queries("expr").items():
-        expr = expr.replace("$__rate_interval", "1m").replace("$model", ".*")
+    raise AssertionError(f"{expr} is {found}")
+
+
+def test_every_query_runs_on_a_real_prometheus(prometheus: tuple[str, Guard]) -> None:
+    url, guard = prometheus
+    exprs = {
+        title: expr.replace("$__rate_interval", "1m").replace("$model", ".*")
+        for title, expr in queries("expr").items()
+    }
+    # A rate is exact between samples that are taken before and after the streams, not in them.
+    until(url, "sum(guard_segments_total)", lambda count: count >= 9)
+    filled(guard)
+    until(url, exprs["Biased segments A"], lambda share: share == pytest.approx(1 / 3))
+    for title, expr in exprs.items():
         found = asked(url, expr)
         if "unjudged" not in expr or "verdict" in expr:  # all was judged here
             assert found, title
-    (share,) = asked(
-        url,
-        queries("expr")["Biased segments A"]
-        .replace("$__rate_interval", "1m")
-        .replace("$model", ".*"),
-    )
-    assert float(share["value"][1]) == pytest.approx(1 / 3)
 
 
 MACROS = {
