@@ -267,7 +267,7 @@ class Segmenter:
         stops = text[at:end]
         while end < len(text) and end < horizon and text[end] in _CLOSERS:
             end += 1
-        ends = _ELEMENT_ENDS.match(text, end)
+        ends = _ELEMENT_ENDS.match(text, end) if text.startswith("<", end) else None
         if ends is not None and ends.end() < horizon:
             end = ends.end()
             if _BLOCK_END.search(ends.group()):
@@ -294,7 +294,8 @@ class Segmenter:
     def _begins_tag(self, at: int) -> bool:
         """Whether the text ends in what may be a tag that began at ``at``."""
         text = self._buffer
-        return len(text) - at < _LONGEST_TAG and _BEGUN_TAG.match(text, at) is not None
+        near = text.startswith("<", at) and len(text) - at < _LONGEST_TAG
+        return near and _BEGUN_TAG.match(text, at) is not None
 
     def _next_word(self, at: int, end: int, final: bool) -> str | None:
         """Return the first character after the spaces at ``end``; "" if none is within reach.
