@@ -235,3 +235,9 @@ def test_deep_and_long_structure_is_read_in_bounds() -> None:
     many = "{" + ", ".join(f'"k{n}": "x"' for n in range(1500)) + "}"
     assert redacted(many, 1000) == many
     assert "BIAS" not in redacted('["a", ' + "1" * 60 + ' "BIAS"]', 7)
+
+
+def test_structure_opens_no_marks() -> None:
+    text = '{"m": ["BIAS] y"], "z": ["fine"]}'
+    outs = {redacted(text, size) for size in (1, 2, 3, 7, len(text))}
+    assert outs == {'{"m": ["[removed]"], "z": ["fine"]}'}
