@@ -114,8 +114,12 @@ def faults(before: Row | None, after: Row | None, expected: str | None) -> list[
                 found.append("guard sees this client, and the page says that it does not")
         elif row["leaked"]:
             found.append("the biased sentence got out")
-        elif row["guarded"] != row["requests"] and not row["case"].endswith(PROXY):
+        elif row["case"].endswith(PROXY):
+            continue  # it counts and tells in its own process
+        elif row["guarded"] != row["requests"]:
             found.append(f"guard saw {row['guarded']} requests")
+        elif row["requests"] and row["action"] != "redact" and not row["stops"]:
+            found.append("no sink heard the stop")
     return found
 
 

@@ -12,7 +12,10 @@ from tests.frameworks.__main__ import faults
 from tests.frameworks.programs import OWN, PROXY
 from tests.rows import rows
 
-STOPPED = {"case": "text", "requests": 1, "guarded": 1, "leaked": False, "seen": "Well. [stop]"}
+STOPPED = {
+    **{"case": "text", "action": "terminate", "requests": 1, "guarded": 1, "stops": 1},
+    **{"leaked": False, "seen": "Well. [stop]"},
+}
 CELL = "1: Well. [stop]"
 
 
@@ -40,6 +43,7 @@ def test_a_row_as_it_was_measured_is_right() -> None:
         (row(), row(leaked=True), CELL, "the biased sentence got out"),
         (row(guarded=0), row(), CELL, "guard saw 0 requests"),
         (row(guarded=2), row(), CELL, "guard saw 2 requests"),
+        (row(stops=0), row(), CELL, "no sink heard the stop"),
         (row(case=f"text{OWN}"), row(case=f"text{OWN}"), CELL, "guard sees this client"),
         (row(case=f"text{PROXY}", leaked=True), row(case=f"text{PROXY}"), CELL, "got out"),
     ],
