@@ -62,14 +62,6 @@ class Edits:
             self._edits.append(TextEdit(upto - self._sent_to, text))
             self._sent_to = upto
 
-    def keep_space(self, text: str, start: int, upto: int | None = None) -> None:
-        """Let the white space at the beginning of ``text``, which begins at ``start``, go out.
-
-        At most up to an offset.
-        """
-        end = start + len(text) - len(text.lstrip())
-        self.keep(end if upto is None else min(end, upto))
-
     def keep_structure(self, upto: int) -> None:
         """Let what is between the strings of JSON go out; it has no marks, and ends all."""
         self.keep(upto)

@@ -33,8 +33,8 @@ class Escapes:
     r"""Decodes one channel and maps offsets of the reading to offsets of the text as sent.
 
     With ``letters`` all escapes of JSON strings are decoded, a pair of backslashes among them;
-    otherwise only ``\\uXXXX``, because
-    prose may hold a backslash before a letter. A lone surrogate is decoded to U+FFFD.
+    otherwise only ``\\uXXXX``, because prose may hold a backslash before a letter. A lone surrogate
+    is decoded to U+FFFD.
 
     >>> escapes = Escapes()
     >>> escapes.feed('"\\u005'), escapes.feed('7e\\n')

@@ -354,10 +354,9 @@ class Gate:
             self._edits.remove(segment, begin, mark)
             self._edits.keep(segment.release)
         elif action in ("pass", "flag"):
-            self._edits.keep_space(segment.text[begin - segment.start :], begin)
             self._edits.keep(segment.release)
         else:
-            self._edits.keep_space(segment.text[begin - segment.start :], begin)
+            self._edits.keep(begin + _blank(segment.text[begin - segment.start :]))
             self.stopped = True
             self._plain = False
             self._new.clear()
@@ -422,7 +421,6 @@ class Gate:
             segment, _, early_to, kind, _ = self._take()
             if kind == "structure":
                 self._edits.keep_structure(segment.release)
-            self._edits.keep_space(segment.text, segment.start)
             self._edits.keep(segment.release)
             self._edits.keep_sent(early_to or 0)
             if early_to is None:
@@ -433,8 +431,7 @@ class Gate:
     def release_space(self) -> None:
         """Let white space out that nothing is before."""
         if not self._asked and not self.stopped:
-            segmenter = self._segmenter
-            self._edits.keep_space(segmenter.open, segmenter.start, segmenter.lead)
+            self._edits.keep(self._segmenter.lead)
 
     def _take(self) -> _Asked:
         if self._free:

@@ -18,9 +18,9 @@ Kind = Literal["prose", "structure", "key", "value"]
 
 _SPACE = " \t\r\n"
 _INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
-_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|NaN|-?Infinity")
-_SCALAR_BEGUN = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][-+]?\d*)?)?")
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+_SCALAR = re.compile(rf"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|{'|'.join(_WORDS)}")
+_SCALAR_BEGUN = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][-+]?\d*)?)?")
 _ZERO = ("0", "-0")  # no digit may follow it
 # What is deeper is no JSON that a parser reads; it is judged as prose.
 _DEEPEST = 10_000
@@ -67,7 +67,7 @@ class JsonReader:
     """
 
     def __init__(self, escapes: Escapes, *, after: str = "", longest: int = LONGEST_PATH) -> None:
-        self.escapes = Escapes(letters=False)
+        self.escapes = escapes
         self.over = False
         """Whether the text turned out to be no JSON, or no more; the end of it is ``rest``."""
         self.rest = ""
@@ -75,7 +75,7 @@ class JsonReader:
         self.string: Literal["key", "value"] | None = None
         """What the text is inside of."""
         self._longest = longest
-        self._letters = False
+        self._letters = escapes.letters
         self._known = False  # whether it is read as JSON: a first string has begun
         self._escaped = False  # whether the last character was a backslash
         self._closes = False  # whether the next character closes a string
@@ -83,12 +83,16 @@ class JsonReader:
         self._scalar = ""
         self._open: list[tuple[str, Label]] = []  # containers, with the label of what is in them
         if after:
-            self.feed(after)
-        # Offsets count from here on.
+            self._resume(after)
+
+    def _resume(self, after: str) -> None:
+        """Read an earlier answer, from whose end on offsets count."""
+        escapes, self.escapes = self.escapes, Escapes(letters=self._letters)
+        self.feed(after)
         self._label = self._label._replace(sent=0)
         self._open = [(mark, label._replace(sent=0)) for mark, label in self._open]
-        self.escapes, self._letters = escapes, escapes.letters
-        escapes.letters = escapes.letters or self._known
+        self.escapes = escapes
+        escapes.letters = self._letters or self._known
 
     def feed(self, text: str) -> list[Piece]:
         """Add text as it was sent; read no further than JSON goes."""

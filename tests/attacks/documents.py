@@ -59,9 +59,9 @@ class Writer:
         words = [w for w in _WORDS if not plain or w.isalpha()]
         return " ".join(self.rng.choices(words, k=self.rng.randint(1, most)))
 
-    def said(self, *, plain: bool = False, chance: float = 0.2) -> str:
+    def said(self, *, plain: bool = False) -> str:
         """Return a sentence without its end, one in five with a phrase."""
-        if self.rng.random() >= chance:
+        if self.rng.random() >= 0.2:
             return self.words(plain=plain)
         self.plants += 1
         form = self.rng.choice(("{}", "**{}**", '"{}"', "({})", "_{}_", "`{}`", "“{}”"))
@@ -80,8 +80,8 @@ class Writer:
     def line(self) -> str:
         return " ".join(self.prose().split("\n"))
 
-    def block(self, depth: int = 0) -> str:
-        kind = self.rng.randint(0, 7 if depth == 0 else 4)
+    def block(self) -> str:
+        kind = self.rng.randint(0, 7)
         if kind == 0:
             return f"{'#' * self.rng.randint(1, 4)} {self.said(plain=True)}"
         if kind == 1:
