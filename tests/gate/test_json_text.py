@@ -241,3 +241,9 @@ def test_structure_opens_no_marks() -> None:
     text = '{"m": ["BIAS] y"], "z": ["fine"]}'
     outs = {redacted(text, size) for size in (1, 2, 3, 7, len(text))}
     assert outs == {'{"m": ["[removed]"], "z": ["fine"]}'}
+
+
+def test_as_many_fences_and_lines_as_one_chunk_may_have_are_read() -> None:
+    for line in ('```json\n{"a": "b"}\n```\n', "```\nx\n```\n", "So.\n", '["a"]\n'):
+        text = line * 1500
+        assert redacted(text, len(text)) == text
