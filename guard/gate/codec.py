@@ -32,6 +32,9 @@ class Codec(Protocol[C]):
     are correct for a codec without tool channels; one that knows more overrides them.
     """
 
+    bundles: bool = False
+    """Whether a chunk may hold several items: its content is then none of its calls'."""
+
     def only_text(self, chunk: C, channel: Channel) -> str:
         """Return the text of a chunk that only continues ``channel``; "" for any other chunk.
 
@@ -78,7 +81,8 @@ class Codec(Protocol[C]):
         """Return a copy with this choice alone, its channels' texts replaced by ``texts``.
 
         ``ends`` means that the choice was terminated inside this chunk: the copy has no finish
-        reason, and no tool call without text in ``texts``. Returns None if nothing is left to send.
+        reason, and no tool call without text in ``texts``; a call in ``texts`` that has no text in
+        this chunk has gone out in others. Returns None if nothing is left to send.
         """
         ...
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate, chain
+from operator import or_
 from typing import Generic, TypeVar
 
 from guard.gate.codec import Codec, Part, by_channel
@@ -210,6 +212,7 @@ class ChunkQueue(Generic[C]):
         at = ends.index(True) if True in ends and not finished else len(line)
         behind = [line.pop() for _ in range(len(line) - at)]
         out = self.ready()
+        out += self._whole_calls(choice, line, behind[-1] if behind else None)
         self.moved = True
         self._run = None
         self._ended.add(choice)
@@ -220,7 +223,6 @@ class ChunkQueue(Generic[C]):
         for waits in (*line, *reversed(behind)):
             for held in waits.split() if isinstance(waits, _Run) else (waits,):
                 held.whole = False
-                texts: dict[Channel, str] = {}
                 # A call with other chunks is not among them: they would have left together.
                 mine = [call for call in held.calls if call.choice == choice]
                 withheld = {c for c in mine if c in self._incomplete or self._carry[c] > 1}
@@ -229,6 +231,8 @@ class ChunkQueue(Generic[C]):
                 fields = {p.channel for p in pieces if p.channel.kind == "tool"}.difference(mine)
                 if any(p.channel in fields and p.resolved < len(p.text) for p in pieces):
                     withheld = set(mine)
+                without_text = set(mine).difference(withheld, (p.channel for p in pieces))
+                texts = dict.fromkeys(without_text, "")
                 for piece in pieces:
                     # Nothing goes out after the first unresolved passage or withheld call.
                     if not whole:
@@ -244,6 +248,47 @@ class ChunkQueue(Generic[C]):
                     if cut is not None:
                         out.append(cut)
         return out
+
+    def _whole_calls(
+        self, choice: int, line: deque[_Held[C] | _Run[C]], following: _Held[C] | _Run[C] | None
+    ) -> list[C]:
+        """Remove and return the chunks of calls whose last chunk also has the text that ends it.
+
+        Such calls are complete, but ``ready`` holds them, because their last chunk is not ready.
+        """
+        entries = [*line] if following is None else [*line, following]
+        calls = [set(e.calls) if isinstance(e, _Held) else set() for e in entries]
+        at = next((n for n, entry in enumerate(line) if not self._passes(entry, choice)), len(line))
+        last = entries[at] if at < len(entries) else None
+        ends: set[Channel] = set()  # calls that the chunk with the open text ends before that text
+        if isinstance(last, _Held) and self._codec.bundles:
+            unresolved = (p.resolved < len(p.text) for p in last.pieces[choice])
+            behind = {
+                p.channel
+                for p, open_ in zip(last.pieces[choice], accumulate(unresolved, or_), strict=True)
+                if open_
+            }
+            # Which call a text of a tool belongs to that is no call of the chunk is not known.
+            if not any(c.kind == "tool" for c in behind - calls[at]):
+                ends = calls[at] - behind
+        while at:
+            begun = Counter(chain.from_iterable(calls[:at]))
+            torn = {call for call in begun if begun[call] + (call in ends) < self._carry[call]}
+            if not torn:
+                break
+            at, ends = next(n for n, own in enumerate(calls) if own & torn), set()
+        out: list[C] = []
+        for _ in range(at):
+            entry = line.popleft()
+            if isinstance(entry, _Run):
+                out += entry.leave()
+            else:
+                out += self._release(entry, [choice])
+                self._carry.subtract(c for c in entry.calls if c.choice == choice)
+        return out
+
+    def _passes(self, entry: _Held[C] | _Run[C], choice: int) -> bool:
+        return not entry.open if isinstance(entry, _Run) else self._is_ready(entry, choice)
 
     def ready(self) -> list[C]:
         """Remove and return the chunks, or copies of them, that may go out now, in order."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import litellm
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from guard.core import Guard
@@ -22,6 +22,7 @@ from tests.doors import replay as r
 from tests.doors.replay import session
 from tests.doors.table import arun
 from tests.provider import Provider, Script
+from tests.rows import examples
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -130,6 +131,68 @@ def test_a_stop_is_the_same_however_the_bytes_are_cut(sizes: list[int]) -> None:
     out = events(guarded(chunks))
     assert shown(out).split() == ["All", "is", "well.", *STOP.split()]
     assert types(out)[-3:] == ["stop", "message_delta", "message_stop"]
+
+
+BLOCKS = st.tuples(
+    st.sampled_from(["text", "thinking", "call"]),
+    st.lists(st.sampled_from(["Fine. ", "So BI", "AS is. ", "."]), min_size=1, max_size=3),
+)
+
+
+def interleaved(blocks: Sequence[tuple[str, list[str]]], order: Sequence[int]) -> list[Any]:
+    """The events of blocks; two of different kinds may be open, ``order`` says whose is next."""
+    lines: list[tuple[str, list[Any]]] = []
+    for index, (kind, pieces) in enumerate(blocks):
+        if kind == "text":
+            lines.append((kind, text(index, *pieces)))
+        elif kind == "call":
+            lines.append((kind, call(index, '{"a": "', *pieces, '"}')))
+        else:
+            thought = [delta(index, "thinking_delta", thinking=piece) for piece in pieces]
+            begun = started(index, "thinking", thinking="")
+            lines.append((kind, [begun, *thought, stopped(index)]))
+    sent = [START]
+    for turn in order:
+        if len(lines) > 1 and lines[0][0] != lines[1][0]:
+            sent.append(lines[turn][1].pop(0))
+            lines = [line for line in lines if line[1]]
+    return [*sent, *(event for _, line in lines for event in line), *OVER]
+
+
+def said(out: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The words shown: text and thoughts joined, calls one by one."""
+    pieces: dict[str, str] = {}
+    for event in out:
+        if event["type"] == "content_block_delta":
+            ((kind, piece),) = (item for item in event["delta"].items() if item[0] != "type")
+            name = f"call {event['index']}" if kind == "partial_json" else kind
+            pieces[name] = pieces.get(name, "") + piece
+    return {name: " ".join(joined.split()) for name, joined in pieces.items() if joined.strip()}
+
+
+@pytest.mark.hypothesis
+def test_it_does_not_matter_which_events_come_together() -> None:
+    @given(
+        st.lists(BLOCKS, min_size=1, max_size=4),
+        st.one_of(st.just([]), st.lists(st.integers(0, 1), max_size=30)),
+        st.lists(st.integers(1, 9), min_size=1, max_size=12),
+        st.sampled_from(["terminate", "redact"]),
+    )
+    @example([("call", ["."]), ("thinking", ["So BI", "AS is. "])], [], [2, 9], "terminate")
+    @examples(400)
+    def run(blocks: list[Any], order: list[int], sizes: list[int], action: str) -> None:
+        sent, chunks, turn = interleaved(blocks, order), [], 0
+        alone = said(events(guarded([sse(event) for event in sent], action)))
+        while sent:
+            size = sizes[turn % len(sizes)]
+            chunks.append(sse(*sent[:size]))
+            sent, turn = sent[size:], turn + 1
+        together = said(events(guarded(chunks, action)))
+        assert together == alone
+        for name, joined in together.items():
+            assert not name.startswith("call") or json.loads(joined)
+
+    run()
 
 
 def test_a_chunk_of_whole_events_is_the_providers_own() -> None:

@@ -43,6 +43,8 @@ class MessagesCodec(Codec[Frame]):
     text comes while another block of its kind is open is a channel of its own, too.
     """
 
+    bundles = True
+
     def __init__(self) -> None:
         self.received: dict[Channel, list[str]] = {}
         self.released: dict[Channel, list[str]] = {}
@@ -131,9 +133,10 @@ class MessagesCodec(Codec[Frame]):
         out = _allotted(chunk.texts, texts)
         out_events: list[Event] = []
         out_texts: list[FrameText] = []
+        cut_calls = {one.channel for one in chunk.texts if not texts.get(one.channel, "").strip()}
         for number, event in enumerate(chunk.events):
             call = self._call_of(event)
-            if ends and call is not None and not texts.get(call, "").strip():
+            if ends and call is not None and (call not in texts or call in cut_calls):
                 break
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
             changed = [one for one, text in mine if one.text != text]
