@@ -439,17 +439,22 @@ def stops(row: Row, world: World) -> bool:
 def test_a_reader_who_leaves(row: Row, world: World, asynchronous: bool) -> None:
     guard = guard_of(Policy(), Scripted("$none"))
     for leave in (by_break, by_error, by_dropping):
+        grown = 0  # a leak grows each time; what others open meanwhile does not
         play(row, world)
         assert read(row, world, guard).texts == {Channel(): TEXT}
-        before = held()
-        with quietly(leave.__name__):
-            play(row, world, interval=0.02 if row.name != REPLAYED else 0)
-            leave(row.stream(world, guard))
-            gc.collect()
-            until(lambda: stops(row, world))
-        assert stops(row, world), leave.__name__
-        until(lambda before=before: held().within(before))
-        assert held().within(before), (leave.__name__, held(), before)
+        for _ in range(2):
+            before = held()
+            with quietly(leave.__name__):
+                play(row, world, interval=0.02 if row.name != REPLAYED else 0)
+                leave(row.stream(world, guard))
+                gc.collect()
+                until(lambda: stops(row, world))
+            assert stops(row, world), leave.__name__
+            until(lambda before=before: held().within(before))
+            grown += not held().within(before)
+            if not grown:
+                break
+        assert grown < 2, (leave.__name__, held(), before)
 
 
 @of_rows(True)
@@ -468,15 +473,20 @@ def test_an_asynchronous_reader_who_leaves(row: Row, world: World, asynchronous:
             judging = slow if leave is aby_cancelling_a_verdict else guard
             play(row, world)
             assert (await aread(row, world, guard)).texts == {Channel(): TEXT}
-            judging.detector.calls = 0  # type: ignore[attr-defined]
-            before = held()
-            with quietly(leave.__name__):
-                play(row, world, interval=0.02 if row.name != REPLAYED else 0)
-                await leave(await row.astream(world, judging))
-                gc.collect()
-                await auntil(lambda: stops(row, world))
-            assert stops(row, world), leave.__name__
-            await auntil(lambda before=before: held().within(before))
-            assert held().within(before), (leave.__name__, held(), before)
+            grown = 0
+            for _ in range(2):
+                judging.detector.calls = 0  # type: ignore[attr-defined]
+                before = held()
+                with quietly(leave.__name__):
+                    play(row, world, interval=0.02 if row.name != REPLAYED else 0)
+                    await leave(await row.astream(world, judging))
+                    gc.collect()
+                    await auntil(lambda: stops(row, world))
+                assert stops(row, world), leave.__name__
+                await auntil(lambda before=before: held().within(before))
+                grown += not held().within(before)
+                if not grown:
+                    break
+            assert grown < 2, (leave.__name__, held(), before)
 
     arun(run())
