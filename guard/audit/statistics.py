@@ -175,10 +175,37 @@ def _estimate(measure: Measure, sums: Floats, summed: _Sums) -> Estimate:
         low, high = found.tested_interval(at, measure.level)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
-    p = _or_nan(measure.p) if measure.null is None else found.tested_p(at, measure.null)
+    if measure.null is None or measure.p is not None:
+        p = _or_nan(measure.p)
+    else:
+        p = found.tested_p(at, measure.null)
     if measure.above and measure.null is not None and at < measure.null and not math.isnan(p):
         p = 1.0
+    elif measure.null is not None and measure.p is not None:
+        low, high = _of_test(at, measure.null, p, (low, high), measure.level)
     return Estimate(value, max(low, least), min(high, most), n, p, _or_nan(measure.q))
+
+
+def _of_test(
+    value: float, null: float, p: float, interval: tuple[float, float], level: float
+) -> tuple[float, float]:
+    """Return the interval, or the test's own where both disagree about ``null``.
+
+    That one has the standard error with which the estimate would have this p (Miettinen 1976,
+    test-based limits): the test may be sure where few clusters agree, or the other way round.
+    """
+    low, high = interval
+    if math.isnan(p) or math.isnan(value):
+        return math.nan, math.nan
+    if not math.isnan(low) and (low <= null <= high) == (p >= 1 - level):
+        return low, high
+    from scipy.special import ndtri
+
+    if abs(value - null) <= TINY or p >= 1.0:
+        return min(value, null), max(value, null)
+    # A p of 0 is a rounding error of the distribution's tail.
+    reach = abs(value - null) * float(ndtri((1 - level) / 2) / ndtri(max(p, 1e-300) / 2))
+    return value - reach, value + reach
 
 
 def _or_nan(given: float | None) -> float:
