@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
-from guard.suites.contract import Compared, Floats
+from guard.suites.contract import Compared
+from guard.suites.permutation import permutation_p
 from guard.suites.reading import share
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -30,14 +31,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stopped": ("guarded", "unjudged"),
 }
 """The outcomes that are counted, by kind."""
-_WORK = 30_000_000
-"""The most steps for an exact distribution; beyond, a normal one replaces it."""
-
 _PARTS = 1_000
 """Shares are rounded to one of so many parts, or more: the permuted sums are of whole numbers."""
-
-Block = tuple[Floats, int, float]
-"""The counts of a block's elements, how many of them are the identity's, and the sum of these."""
 
 
 def measures(suite: Suite, records: Sequence[Record]) -> list[Measure]:
@@ -124,59 +119,6 @@ class Comparison:
                     # Intervals of rare outcomes in few clusters do not keep their level.
                     interval=False,
                 )
-
-
-def permutation_p(
-    counted: NDArray[Any], mine: NDArray[np.bool_], block: NDArray[np.int64]
-) -> float:
-    """Return the two-sided p of the null hypothesis that ``mine`` does not affect the counts.
-
-    Arrays are by element: the count, whether it is the identity's, and the block within which
-    counts are permuted. nan where every permutation gives the same sum.
-    """
-    size, held = np.bincount(block), np.bincount(block, mine)
-    total, squares = np.bincount(block, counted), np.bincount(block, counted**2)
-    # Blocks with equal counts do not vary; most have no counts at all.
-    varies = (held > 0) & (held < size) & (squares * size > total**2)
-    left = np.flatnonzero(varies[block])
-    order = left[np.argsort(block[left], kind="stable")]
-    edges = np.flatnonzero(np.diff(block[order])) + 1
-    blocks: list[Block] = [
-        (counted[at], int(mine[at].sum()), float(counted[at][mine[at]].sum()))
-        for at in np.split(order, edges)
-        if len(at)
-    ]
-    if not blocks:
-        return math.nan
-    seen = sum(k for _, _, k in blocks)
-    expected = sum(j * float(x.mean()) for x, j, _ in blocks)
-    most = int(sum(x.sum() for x, _, _ in blocks))
-    work = sum(len(x) * j * (int(x.sum()) + 1) for x, j, _ in blocks) + most * len(blocks)
-    if work > _WORK:
-        variance = sum(
-            j * (len(x) - j) / (len(x) - 1) * float(x.var()) for x, j, _ in blocks
-        )  # of a sum without replacement: Cochran 1977, theorem 2.2
-        return math.erfc(abs(seen - expected) / math.sqrt(2 * variance))
-    law = np.ones(1)
-    for x, j, _ in blocks:
-        law = np.convolve(law, _of_a_draw(tuple(sorted(x.astype(int).tolist())), j))
-    apart = np.abs(np.arange(len(law)) - expected)
-    return min(1.0, float(law[apart >= abs(seen - expected) - 1e-9].sum()))
-
-
-@lru_cache(maxsize=4096)
-def _of_a_draw(x: tuple[int, ...], j: int) -> Floats:
-    """Return the distribution of the sum of ``j`` of the sorted ``x`` without replacement."""
-    top = sum(x[-j:])
-    ways = np.zeros((j + 1, top + 1))  # probabilities, because numbers of subsets would overflow
-    ways[0, 0] = 1.0
-    for n, value in enumerate(x):
-        # A share of s / (n + 1) of the subsets of size s of the first n + 1 has the last one.
-        s = np.arange(1, j + 1)[:, None] / (n + 1)
-        moved = np.zeros((j, top + 1))
-        moved[:, value:] = ways[:-1, : top + 1 - value]
-        ways[1:] = np.where(s <= 1, (1 - s) * ways[1:] + s * moved, 0.0)
-    return np.asarray(ways[j] / ways[j].sum())
 
 
 class UnequalShare(NamedTuple):

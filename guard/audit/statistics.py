@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import TypeVar
 
@@ -48,6 +49,12 @@ LEAST_WORDS = 2.5
 """The least effective number of words for an interval over words: some groups have three."""
 TINY = 1e-12
 """Smaller differences are rounding errors."""
+FEW_CLUSTERS = 30
+"""With fewer clusters, counted by Kish's effective number, a test also flips their signs."""
+MOST_ENUMERATED = 14
+"""Up to so many clusters all flips are enumerated, otherwise :data:`DRAWS` are drawn."""
+DRAWS = 9_999
+_SEED = 17
 _HALVINGS = 40
 """Bisection steps, for a p-value to 1e-12."""
 
@@ -130,8 +137,8 @@ def _line(plain: Measure, guarded: Measure | None, summed: _Sums) -> Line:
         return Line(plain, one, two, Effect(change, *_exchanged(plain, guarded, of, sums)))
     left = [_left_out(m, s) for m, s in zip(arms, sums, strict=True)]
     found = Spread(of + of_guarded, left[1] - left[0])
-    low, high = found.interval(change, plain.level)
-    p = found.p(change, 0.0)
+    low, high = found.tested_interval(change, plain.level)
+    p = found.tested_p(change, 0.0)
     if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
         low, high, p = 0.0, 0.0, 1.0  # the guard changed no answer
     return Line(plain, one, two, Effect(change, low, high, p))
@@ -162,14 +169,43 @@ def _estimate(measure: Measure, sums: Floats, summed: _Sums) -> Estimate:
     untested = measure.null is None and measure.smooth is None
     if untested and least >= 0 and math.isfinite(most):
         low, high = found.bounded_interval(at, least, most)
-    else:
+    elif untested or measure.null is None:
         low, high = found.interval(at, measure.level)
+    else:
+        low, high = found.tested_interval(at, measure.level)
     if measure.smooth is not None:
         low, high = measure.smooth.back(low), measure.smooth.back(high)
-    p = _or_nan(measure.p) if measure.null is None else found.p(at, measure.null)
+    if measure.null is None or measure.p is not None:
+        p = _or_nan(measure.p)
+    else:
+        p = found.tested_p(at, measure.null)
     if measure.above and measure.null is not None and at < measure.null and not math.isnan(p):
         p = 1.0
+    elif measure.null is not None and measure.p is not None:
+        low, high = _of_test(at, measure.null, p, (low, high), measure.level)
     return Estimate(value, max(low, least), min(high, most), n, p, _or_nan(measure.q))
+
+
+def _of_test(
+    value: float, null: float, p: float, interval: tuple[float, float], level: float
+) -> tuple[float, float]:
+    """Return the interval, or the test's own where both disagree about ``null``.
+
+    That one has the standard error with which the estimate would have this p (Miettinen 1976,
+    test-based limits): the test may be sure where few clusters agree, or the other way round.
+    """
+    low, high = interval
+    if math.isnan(p) or math.isnan(value):
+        return math.nan, math.nan
+    if not math.isnan(low) and (low <= null <= high) == (p >= 1 - level):
+        return low, high
+    from scipy.special import ndtri
+
+    if abs(value - null) <= TINY or p >= 1.0:
+        return min(value, null), max(value, null)
+    # A p of 0 is a rounding error of the distribution's tail.
+    reach = abs(value - null) * float(ndtri((1 - level) / 2) / ndtri(max(p, 1e-300) / 2))
+    return value - reach, value + reach
 
 
 def _or_nan(given: float | None) -> float:
@@ -304,8 +340,11 @@ class Spread:
         # Undefined where one cluster holds the whole denominator: leaving it out gives nan.
         self._defined = bool(len(left_out)) and not np.isnan(left_out).any()
         self._se = math.nan
+        self._flips: list[SignFlips] = []
         if self._defined:
             g = len(left_out)
+            if self._enough and self._effective < FEW_CLUSTERS:
+                self._flips = [SignFlips(weights, left_out)]
             squared_deviations = float(((left_out - left_out.mean()) ** 2).sum())
             self._se = math.sqrt((g - 1) / g * squared_deviations)
             self._size = float(np.abs(left_out).max())
@@ -332,6 +371,7 @@ class Spread:
         found._effective = 1 + variance**2 / denominator if denominator > 0 else least
         found._clusters = min(way._clusters for way in ways)
         found._se, found._size = math.sqrt(variance), max(way._size for way in ways)
+        found._flips = [flips for way in ways for flips in way._flips]
         return found
 
     @property
@@ -410,6 +450,25 @@ class Spread:
             return 1.0 if off <= 1e3 * TINY else 2.0 ** (1 - self._clusters)
         return 2 * self._upper_tail(off)
 
+    def tested_interval(self, value: float, level: float = LEVEL) -> tuple[float, float]:
+        """Return the interval that goes with :meth:`tested_p`: what any of its tests allows."""
+        low, high = self.interval(value, level)
+        if math.isnan(low):
+            return low, high
+        reaches = [flips.reach(level) for flips in self._flips]
+        return (
+            min([low, *(value - below for below, _ in reaches)]),
+            max([high, *(value + above for _, above in reaches)]),
+        )
+
+    def tested_p(self, value: float, null: float) -> float:
+        """Return the two-sided p of ``null``: the largest of Student's t and of the sign flips.
+
+        With few clusters their values may agree by chance, and t is then far too sure.
+        """
+        p = self.p(value, null)
+        return p if math.isnan(p) else max([p, *(f.p(value - null) for f in self._flips)])
+
     def p_above(self, value: float, most: float) -> float:
         """Return the one-sided p of the null hypothesis that the estimate is at most ``most``."""
         if not self.enough_clusters or math.isnan(value):
@@ -432,6 +491,79 @@ class Spread:
         from scipy.special import stdtr
 
         return float(stdtr(self._effective - 1, -off / self._se))
+
+
+class SignFlips:
+    """The test that flips the signs of clusters, and its interval.
+
+    Of an estimate that is d above its null value, cluster g contributes ``c_g + w_g d``: its
+    influence, which sums to 0 over the clusters, and its part of d by its weight. If the
+    contributions are symmetric around 0 under the null hypothesis, all their signs are equally
+    likely (Fisher 1935, section 21), and p is the share of flips whose sum is as large. Flipping
+    the clusters F gives one as large if ``d <= -c_F / w_F`` or ``d <= c_F / (1 - w_F)``, where c_F
+    and w_F are sums over F. So p falls with d, and the limits of the interval are quantiles of
+    these bounds: typical values (Hartigan, JASA 64, 1969). With G clusters p is at least
+    ``2^(1 - G)``, however much they agree.
+
+    ``weights`` (clusters,) and ``left_out`` (clusters,) are those of :class:`Spread`.
+    """
+
+    def __init__(self, weights: Floats, left_out: Floats) -> None:
+        g = len(weights)
+        self._influence = -(left_out - left_out.mean()) * (g - 1) / g
+        self._weights = weights / weights.sum()
+        self._rounding = TINY * max(1.0, float(np.abs(left_out).max()))
+
+    @cached_property
+    def _bounds(self) -> tuple[Floats, Floats]:
+        """The largest d of each flip for which it is as extreme: below 0 and above, sorted."""
+        flipped = _flipped(len(self._weights))
+        change, weight = flipped @ self._influence, flipped @ self._weights
+        # No flip leaves the estimate as it is.
+        whole = np.maximum(weight, TINY)
+        rest = np.maximum(1 - weight, TINY)
+        none = ~flipped.any(axis=1)
+        below = np.where(none, np.inf, np.maximum(change / whole, -change / rest))
+        above = np.where(none, np.inf, np.maximum(-change / whole, change / rest))
+        return np.sort(below), np.sort(above)
+
+    @property
+    def _observed(self) -> int:
+        """1 where flips are drawn: the observed signs count as one more (Phipson and Smyth 2010)."""
+        return int(len(self._weights) > MOST_ENUMERATED)
+
+    def p(self, off: float) -> float:
+        """Return the two-sided p of an estimate that is ``off`` from its null value."""
+        if abs(off) <= self._rounding:
+            return 1.0
+        below, above = self._bounds
+        bounds = above if off > 0 else below
+        beyond = len(bounds) - int(np.searchsorted(bounds, abs(off) - self._rounding))
+        return (beyond + self._observed) / (len(bounds) + self._observed)
+
+    def reach(self, level: float) -> tuple[float, float]:
+        """Return how far the interval goes to either side: null values above, then below.
+
+        A null value above the estimate has an estimate below it.
+        """
+        below, above = self._bounds
+        size, one = len(above), self._observed
+        # The fewest flips with p >= 1 - level.
+        least = max(math.ceil((1 - level) * (size + one) - 1e-9) - one, 1)
+        return float(above[-least]) + self._rounding, float(below[-least]) + self._rounding
+
+
+@lru_cache(maxsize=32)
+def _flipped(clusters: int) -> Floats:
+    """Return which clusters are flipped (flips, clusters); the first flip flips none.
+
+    Enumerated flips leave the last cluster: flipping all others is the same in a two-sided test.
+    """
+    if clusters <= MOST_ENUMERATED:
+        bits = np.arange(2 ** (clusters - 1))[:, None] >> np.arange(clusters)
+        return (bits & 1).astype(np.float64)
+    rng = np.random.default_rng(_SEED)
+    return rng.integers(0, 2, (DRAWS, clusters)).astype(np.float64)
 
 
 class MultiwayClusters:

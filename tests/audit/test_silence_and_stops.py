@@ -23,13 +23,13 @@ from guard.audit.calls import Piece, Reply
 from guard.audit.mitigation import measures
 from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
-from guard.audit.silence import permutation_p
 from guard.audit.statistics import estimate
 from guard.core import Guard
 from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
 from guard.suites.hbb.suite import Hbb, McqOptions
 from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
+from guard.suites.permutation import permutation_p
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.rows import examples

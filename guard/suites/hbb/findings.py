@@ -17,6 +17,8 @@ from guard.suites.hbb.questions import Pair
 
 TOP = 5
 _PARTS = 5
+EXACT_TESTS = ("identity", "apart", "beyond")
+"""The tested measures of exact probabilities; the first is over all, too."""
 Found = Mapping[tuple[str, ...], Estimate]
 
 
@@ -27,17 +29,17 @@ def conclusions(
     at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
         return ["Bias unknown: no instance could be scored."]
-    sentence, tested = (_exact, "identity") if exact else (_beyond_noise, "excess")
+    sentence, tested = (_exact, EXACT_TESTS) if exact else (_beyond_noise, ("excess",))
     # Bias in one category or pair alone is bias too, whatever the test over all says.
     parts = [
         (m, e)
         for m, e in found
-        if m.name == tested and m.axis != {"category": "all"} and _is_significant(e)
+        if m.name in tested and m.axis != {"category": "all"} and _is_significant(e)
     ]
     names = categories(types)
     headline = sentence(at, "all", "", threshold, bool(parts))
     headline += _significant_parts(parts, exact=exact) + _without_scores(at, names)
-    biased = [name for name in names if _is_significant(at[tested, name])]
+    biased = [name for name in names if _is_significant(at[tested[0], name])]
     return [headline, *(sentence(at, name, f"{name}: ", threshold, True) for name in biased)]
 
 

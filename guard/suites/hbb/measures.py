@@ -8,6 +8,7 @@
 | excess | share less share_noise; above 0 if there is bias beyond noise |
 | corrected | root of the mean unbiased (P1 - P2)², in points: S without noise |
 | identity | exact probabilities: root of the mean product of P1 - P2 in two wordings, in points |
+| apart, beyond | exact probabilities: see :mod:`guard.suites.hbb.identities` |
 | significant | instances whose permutation p-value is significant after Benjamini-Hochberg |
 | dropped | share of instances that are not usable |
 | position | share of answers that name the first choice, less .5 |
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from guard.suites.contract import Floats, Measure, Smooth
 from guard.suites.hbb.descriptors import Type
+from guard.suites.hbb import identities
 from guard.suites.hbb.instances import Instances
 from guard.suites.reading import Value, column, quotient, ratio, share
 
@@ -49,6 +51,7 @@ def measures(
         yield from sums.of(axis, kinds)
     if found.exact:
         yield from _identity(found, types, sums)
+        yield from identities.measures(found, types, pair_names)
     category = np.array([t.category for t in types])[found.counts.type]
     yield from _answers(found, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
     for name in categories(types):
