@@ -24,6 +24,7 @@ from typing import Any
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from guard import Guard
+from guard.datasets.rows import json_lines
 from guard.gate import Gate
 from guard.mentions import first_mention, lexicon
 from guard.policy import DEFAULT_POINTS, Policy
@@ -117,9 +118,7 @@ def count(total: Seen, pair: Attribution, held: int) -> None:
 def rows(path: Path, key: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a JSON lines file that hold ``key``; none where there is no such file."""
     if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if (row := json.loads(line)).get(key):
-                yield row
+        yield from (row for row in json_lines(path) if row.get(key))
 
 
 def sample(texts: list[str]) -> list[str]:

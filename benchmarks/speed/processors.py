@@ -21,6 +21,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from guard.datasets.rows import json_lines
 from guard.detect.encoder import Encoder
 from guard.places import shipped
 from guard.verdict import BiasType, Window
@@ -64,10 +65,7 @@ class Differences(NamedTuple):
 def sentences(count: int) -> list[str]:
     """Return the first cases of every behaviour in turn."""
     files = sorted((shipped("benchmarks") / "detector" / "behaviours").glob("*.jsonl"))
-    cases = [
-        [json.loads(line)["text"] for line in file.read_text("utf-8").splitlines() if line.strip()]
-        for file in files
-    ]
+    cases = [[row["text"] for row in json_lines(file)] for file in files]
     in_turn = (text for text in chain.from_iterable(zip_longest(*cases)) if text is not None)
     return list(islice(dict.fromkeys(in_turn), count))
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from guard.datasets.rows import json_lines
 from guard.detect.encoder import Encoder
 from guard.detect.index_watcher import IndexWatcher
 from guard.places import shipped
@@ -62,8 +63,8 @@ def statements(data: Path, known: set[str]) -> Iterator[Statement]:
             if words not in known:
                 known.add(words)
                 yield statement
-    for line in (data / POSTS).read_text("utf-8").splitlines():
-        post = " ".join(json.loads(line)["post"].split())
+    for row in json_lines(data / POSTS):
+        post = " ".join(row["post"].split())
         if (words := fold(post)) and words not in known:
             known.add(words)
             yield Statement(post, "social", "unknown", "unknown")
@@ -73,8 +74,8 @@ def comments(data: Path) -> list[str]:
     """Return comments to search for, spread over all files."""
     found = []
     for file in sorted((data / COMMENTS).rglob("*.jsonl")):
-        rows = (json.loads(line) for line in file.read_text("utf-8").splitlines())
-        found += [text for row in rows if (text := str(row.get("comment") or "").strip())]
+        texts = (str(row.get("comment") or "").strip() for row in json_lines(file))
+        found += [text for text in texts if text]
     unique = list(dict.fromkeys(found))
     return unique[:: max(1, len(unique) // QUERIES)][:QUERIES]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from guard.audit import journal as journals
 from guard.audit import outcomes
 from guard.audit.calls import Call
+from guard.audit.failures import errors_of
 from guard.audit.header import Header, recorded_options
 from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
@@ -236,6 +237,7 @@ class Audit:
             "key": found.header.line(),
             "journal": str(path),
             "damaged_lines": found.damaged,
+            "errors": errors_of(found.calls.values()),
             **scoring_detectors(found.header),
         }
 

@@ -74,6 +74,8 @@ class Reply:
 class Call:
     """A request with its outcome: a reply, or the error of the last attempt.
 
+    ``kind`` is the error's type, empty in journals of earlier versions, ``status`` its HTTP status,
+    ``error`` what of its message quotes nothing.
     ``slot`` is the first that asked; equal requests share the call. ``latency_s`` is that of the
     last attempt. ``by`` says who was asked.
     """
@@ -85,6 +87,8 @@ class Call:
     attempts: int = 1
     latency_s: float = 0.0
     by: Role = "model"
+    kind: str = ""
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,8 @@ def line_of(record: Call | Guarded) -> Line:
     if record.attempts != 1:
         line["attempts"] = record.attempts
     if record.reply is None:
+        line |= {"kind": record.kind} if record.kind else {}
+        line |= {} if record.status is None else {"status": record.status}
         return line | {"error": record.error}
     reply = record.reply
     if reply.scores:
@@ -215,4 +221,6 @@ def record_of(line: Line) -> Call | Guarded:
         line.get("attempts", 1),
         line["s"],
         line.get("by", "model"),
+        line.get("kind", ""),
+        line.get("status"),
     )

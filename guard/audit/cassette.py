@@ -83,7 +83,7 @@ class Cassette:
                 "--seed."
             )
         if call.reply is None:
-            raise CallError(call.error)
+            raise CallError(call.error, kind=call.kind or "CallError", status=call.status)
         return call.reply
 
     async def aclose(self) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from guard.audit import journal as journals
 from guard.audit.audit import FILE, Audit
 from guard.audit.cassette import Cassette, record_cassette
+from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.header import Header
 from guard.audit.models import check_model
 from guard.audit.others import combined, open_model
@@ -93,7 +94,7 @@ def run_all(command: Command) -> RunResult:
         raise UsageError("Give --model or --replay, not both: a cassette has one model.")
     if not command.models and command.replay is None:
         raise UsageError("Give --model, or --replay with a cassette.")
-    if command.replay is not None and command.sending.key():
+    if command.replay is not None and (command.sending.key() or command.sending.key_variable):
         raise UsageError(
             "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
         )
@@ -213,8 +214,11 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
                 audit = adapted.for_model(task.model, command.sending) if task.model else adapted
         _log(f"{name}: {len(audit.items):,} items, journal {task.path}")
         notes = audit.sending.notes(model.name)
+        if task.model:
+            notes.insert(0, f"{model.name} is asked at {endpoint(task.model, audit.sending)}.")
         for role, other in audit.others.items():
-            notes += [f"the {role} is {other.name}.", *other.sending.notes(other.name)]
+            where = endpoint_of(role, other) if task.model else "recorded"
+            notes += [f"the {role} is {other.name}: {where}.", *other.sending.notes(other.name)]
         for note in notes:
             _log(f"{name}: {note}")
         with watching(name, sample_count(audit.items)) as tally:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from guard.audit.failures import error_text
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line
 from guard.suites import Estimate, Measure, Published
@@ -117,8 +118,24 @@ def incomplete(result: SuiteResult, resumable: bool = False) -> list[str]:
     again = "; the same command asks them again" if resumable else ""
     failed = result.arms["plain"].outcomes.get("failed", 0)
     missing = [f"{result.missing:,} requests have no outcome"] if result.missing else []
-    missing += [f"{failed:,} samples failed"] if failed else []
+    most = result.about.get("errors", ())[:1]
+    why = "".join(f", most often by {error_text(one)}" for one in most)
+    missing += [f"{failed:,} samples failed{why}"] if failed else []
     return [f"Incomplete: {one}{again}." for one in missing]
+
+
+def errors(result: SuiteResult) -> Grid | None:
+    """Return the most frequent errors of an incomplete result; None without one."""
+    listed = () if result.complete else result.about.get("errors", ())
+    table = Grid("Failed calls by error")
+    table.add_columns("error", "status")
+    table.add_columns("calls", figures=True)
+    table.add_columns("first item", "asked", "reason")
+    for one in listed:
+        status = "–" if one["status"] is None else str(one["status"])
+        cells = [one["error"], status, f"{one['calls']:,}", one["item"], one["by"], one["reason"]]
+        table.rows.append(cells)
+    return table if table.rows else None
 
 
 def warnings(result: SuiteResult, resumable: bool = False) -> Iterator[str]:

@@ -32,8 +32,6 @@ class LocalModel:
     def __init__(self, name: str, *, timeout_s: float, sending: Sending | None = None) -> None:
         self.name = name
         self._sending = sending or Sending()
-        if self._sending.api_base or self._sending.headers:
-            raise UsageError(f"{name} runs in this process; leave --api-base and --header out.")
         self._model = load(name.removeprefix(LOCAL))
         self._timeout_s = timeout_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard-audit-local")

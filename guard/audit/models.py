@@ -35,6 +35,8 @@ class Model(Protocol):
 class CallError(Exception):
     """A call that gave no answer, with the provider's message.
 
+    ``kind`` is the type of its exception, ``status`` the HTTP status, ``reason`` what of the
+    message quotes nothing and may be recorded: None for a message of guard's own, all of it.
     ``retryable``: another attempt may succeed, after ``retry_after_s`` at the earliest.
     ``throttled``: the provider is overloaded. ``fatal``: every other call of the audit would fail,
     too. ``refused``: the same, unless one has been answered already. ``fixable``: once the user has
@@ -49,6 +51,9 @@ class CallError(Exception):
     refused: bool = False
     fixable: bool = False
     retry_after_s: float = 0.0
+    kind: str = "CallError"
+    status: int | None = None
+    reason: str | None = None
 
     def __str__(self) -> str:
         return self.message

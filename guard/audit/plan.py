@@ -18,12 +18,13 @@ from rich.text import Text
 
 from guard.audit.audit import Audit
 from guard.audit.calls import answer_varies, key_of, placeholder
+from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import samples
 from guard.audit.paired import Pairs
 from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import json_number
-from guard.audit.sending import Sending, reasons
+from guard.audit.sending import Other, Sending, reasons
 from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.suites import (
@@ -116,6 +117,7 @@ class Plan:
             "suite": audit.suite.name,
             "version": audit.suite.version,
             "model": self.model,
+            **({} if self.model is None else endpoint(self.model, audit.sending).as_json()),
             "items": len(audit.items),
             "samples": sum(item.samples for item in audit.items),
             "requests": sum(counted.turns.values()),
@@ -173,7 +175,7 @@ def plan(
             other = _counted(audit.for_model(model, sending), model)
         audit = adapted.for_model(model, sending)
     counted = _counted(audit, model)
-    others = {role: _calls_of(audit, role, one.name) for role, one in audit.others.items()}
+    others = {role: _calls_of(audit, role, one) for role, one in audit.others.items()}
     at_once = 1 if local else concurrency  # local models answer one request at a time
     longest = max(counted.turns, default=-1) + 1
     other_calls = sum(calls["calls"] for calls in others.values())
@@ -207,13 +209,17 @@ def detectable(audit: Audit) -> float:
     return pairs.detectable(DEFAULT_FRACTION, ALPHA / axes)
 
 
-def _calls_of(audit: Audit, role: Role, name: str) -> Mapping[str, Any]:
+def _calls_of(audit: Audit, role: Role, other: Other) -> Mapping[str, Any]:
     """Return, as JSON, the calls of another role than the audited model's."""
+    name = other.name
     counted = _counted(audit, name, role)
     # Only the answers decide how many further calls an analyst gets.
     unbounded = role == "analyst" and type(audit.suite).further is not Suite.further
     return {
         "model": name,
+        **endpoint_of(role, other).as_json(),
+        "settings": dict(counted.settings),
+        "left_out": dict(other.sending.left_out),
         "calls": counted.calls,
         "prompt_tokens_estimate": _rounded(counted.prompts),
         "answer_tokens_estimate": _rounded(counted.answers),
@@ -367,9 +373,10 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "cost", f"about ${cost:,.2f}, {_bound(facts['cost_usd_at_most'], '$', 2)}"
     yield "against a baseline", _detectable_text(one.detectable)
+    if one.model is not None:
+        yield "asked at", str(endpoint(one.model, one.audit.sending))
     settings, without_logprobs = (
-        ", ".join(f"{name} {value}" for name, value in facts[key].items())
-        for key in ("settings", "settings_without_logprobs")
+        _settings_text(facts[key]) for key in ("settings", "settings_without_logprobs")
     )
     if without_logprobs:
         settings += f" for log-probabilities; without them {without_logprobs}"
@@ -378,9 +385,16 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     for role, calls in one.others.items():
         cost = calls["cost_usd_estimate"]
         priced = "no price" if cost is None else f"about ${cost:,.2f}"
-        yield role, f"{calls['model']}: {calls['calls']:,} calls, {priced}"
+        where = endpoint_of(role, one.audit.others[role])
+        yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
+        if calls["settings"]:
+            yield f"{role}'s settings", _settings_text(calls["settings"])
     assumed = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     yield "wall time", f"about {_duration(one.seconds)} {assumed}"
+
+
+def _settings_text(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def _detectable_text(least: float | None) -> str:

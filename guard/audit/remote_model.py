@@ -19,6 +19,7 @@ from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
 
 from guard.audit.calls import Piece, Reply, Slot, Usage
+from guard.audit.failures import safe_reason
 from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending, refused
 from guard.doors.litellm.compat import hidden_params
@@ -51,7 +52,7 @@ _unpriced: set[str] = set()
 class RemoteModel:
     """Asks a model of LiteLLM's, without LiteLLM's own retries and fallbacks.
 
-    Raises UsageError where LiteLLM knows no provider for the name.
+    Raises UsageError where LiteLLM knows no provider for the name, or its key is not set.
     """
 
     max_concurrency: int | None = None
@@ -64,6 +65,7 @@ class RemoteModel:
         self._timeout_s = timeout_s
         self._stream = stream
         self._sending = sending or Sending()
+        self._key = self._sending.api_key
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return which of ``wanted`` the model has; may try log-probabilities with one call."""
@@ -100,6 +102,8 @@ class RemoteModel:
             call |= {"logprobs": True, "top_logprobs": request.logprobs}
         if self._sending.api_base:
             call["api_base"] = self._sending.api_base
+        if self._key:
+            call["api_key"] = self._key
         if self._sending.headers:
             call["extra_headers"] = dict(self._sending.headers)
         if self._stream:
@@ -107,16 +111,15 @@ class RemoteModel:
         try:
             return await asyncio.wait_for(self._ask(call), self._timeout_s + _GRACE_S)
         except asyncio.TimeoutError:
-            raise CallError(
-                f"no answer within {self._timeout_s:g} s", retryable=True, throttled=True
-            ) from None
+            text = f"no answer within {self._timeout_s:g} s"
+            raise CallError(text, retryable=True, throttled=True, kind="Timeout") from None
         except CallError:
             raise
         except exceptions.ContentPolicyViolationError:
             # The provider's filter withheld the answer, which is an outcome, not a failure.
             return Reply(finish_reason="content_filter")
         except Exception as error:
-            raise self._call_error(error) from error
+            raise self._call_error(error, request) from error
 
     async def _ask(self, call: dict[str, Any]) -> Reply:
         response: Any = await litellm.acompletion(**call)
@@ -162,11 +165,12 @@ class RemoteModel:
         completion = getattr(usage, "completion_tokens", None) or 0
         return Usage(prompt, completion, cost or price(self.name, prompt, completion))
 
-    def _call_error(self, error: Exception) -> CallError:
-        status = None if _in_success(error) else getattr(error, "status_code", None)
+    def _call_error(self, error: Exception, request: Chat) -> CallError:
+        answered = _in_success(error)
+        status = None if answered else getattr(error, "status_code", None)
         text = _message(error)
-        for secret in self._sending.headers.values():
-            text = text.replace(secret, "…") if secret else text
+        for secret in self._sending.secrets():
+            text = text.replace(secret, "…")
         setup = bool(_NO_KEY.search(text) or _NO_MODULE.search(text))
         if isinstance(error, _FATAL) or setup:
             fixable = setup or isinstance(error, _FIXABLE)
@@ -174,13 +178,19 @@ class RemoteModel:
         client_error = isinstance(status, int) and 400 <= status < 500
         retryable = not client_error or status in _RETRYABLE
         long = isinstance(error, exceptions.ContextWindowExceededError)
-        kind = type(error).__name__ + (f" ({status})" if status else "")
+        kind = type(error).__name__
+        head = kind + (f" ({status})" if status else "")
+        # The body of a successful response may be an answer.
+        asked = [message["content"] for message in self._sending.messages(request)]
         return CallError(
-            f"{kind}: {text}" if text else kind,
+            f"{head}: {text}" if text else head,
             retryable=retryable,
             throttled=isinstance(error, _THROTTLED),
             refused=not retryable and not long,
             retry_after_s=retry_after(error),
+            kind=kind,
+            status=status if isinstance(status, int) else None,
+            reason="" if answered else safe_reason(text, asked),
         )
 
     async def aclose(self) -> None:

@@ -48,6 +48,8 @@ def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
         for sentence in sentences:
             yield Text(f"{arm}: {sentence}", style="bold" if sentence == sentences[0] else "")
     yield rich_table(grids.outcomes(result))
+    if failed := grids.errors(result):
+        yield rich_table(failed)
     for arm, found in result.findings.items():
         for remark in found.get("remarks", ()):
             yield Text(f"{arm}: {remark}")

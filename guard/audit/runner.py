@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from guard.audit.calls import Call, Reply
@@ -205,7 +205,7 @@ class Runner:
         slot = self._slots.get(role, nullcontext())
         while True:
             attempt += 1
-            error_text = ""
+            failure: CallError | None = None
             reply: Reply | None = None
             try:
                 # A call that still waits for its slot does not begin once the audit is ending.
@@ -229,12 +229,16 @@ class Runner:
                 if retry:
                     await pause(max(error.retry_after_s, self._pause(attempt)), self._ending)
                     continue
-                error_text = str(error)
-                self._count_failure(role, error_text)
+                self._count_failure(role, str(error))
+                failure = error
             else:
                 self._answered.add(role)
             seconds = time.monotonic() - began
-            return Call(asked.key, asked.slot, reply, error_text, attempt, seconds, role)
+            call = Call(asked.key, asked.slot, reply, "", attempt, seconds, role)
+            if failure is None:
+                return call
+            reason = str(failure) if failure.reason is None else failure.reason
+            return replace(call, error=reason, kind=failure.kind, status=failure.status)
 
     def _count_failure(self, role: Role, error: str) -> None:
         self._failed_in_a_row[role] += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,16 +41,21 @@ _RESERVED = {
     "logprobs": "the suite sets it; --drop logprobs turns it off",
     "top_logprobs": "the suite sets it; --drop logprobs turns it off",
 }
+_HEADERS_OF_ANALYST = "at --api-base the analyst is sent each --header, elsewhere none"
 _RESERVED_OF_ANALYST = _RESERVED | {
     "model": "give --analyst",
     "api_base": "give --set analyst.api_base",
     "base_url": "give --set analyst.api_base",
-    "extra_headers": "the analyst is sent no headers",
-    "headers": "the analyst is sent no headers",
+    "extra_headers": _HEADERS_OF_ANALYST,
+    "headers": _HEADERS_OF_ANALYST,
     "stream": "the analyst's answers are not streamed",
     "logprobs": "the analyst's log-probabilities are not read",
     "top_logprobs": "the analyst's log-probabilities are not read",
 }
+KEY_VARIABLE = "api_key_env"
+"""The setting that names the environment variable with a model's key."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LEAST_KEY = 6  # characters; shorter values are words such as "none"
 _SECRET = re.compile(r"_key$|secret|password|credential|_token$", re.IGNORECASE)
 
 
@@ -60,6 +66,7 @@ class Sending:
     ``given`` settings override the suite's, ``dropped`` are the suite's settings to leave out,
     ``left_out`` those that the model does not accept, with the reason. ``system`` goes before the
     suite's own system message. The values of ``headers`` are stored only as SHA-256.
+    ``key_variable`` is the environment variable with the key, empty for the one that LiteLLM reads.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -68,6 +75,25 @@ class Sending:
     system: str = ""
     api_base: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key_variable: str = ""
+
+    @property
+    def api_key(self) -> str | None:
+        """The value of ``key_variable``, None without one; UsageError where it is not set."""
+        if not self.key_variable:
+            return None
+        if value := os.environ.get(self.key_variable):
+            return value
+        raise UsageError(
+            f"The environment variable {self.key_variable} is not set; --set {KEY_VARIABLE} takes "
+            "the name of the variable with the key."
+        )
+
+    def secrets(self) -> list[str]:
+        """Return the values that no message may show: of headers, and of variables with keys."""
+        named = (value for name, value in os.environ.items() if _SECRET.search(name))
+        keys = [value for value in named if len(value) >= _LEAST_KEY]
+        return [*filter(None, self.headers.values()), *keys]
 
     def key(self) -> dict[str, Any]:
         """Return its part of a comparability key; empty where nothing differs from the suite.
@@ -132,8 +158,11 @@ class Sending:
     def for_model(self, model: str, suite: Suite, role: Role = "model") -> Sending:
         """Return what is sent to ``model``: without the suite's settings that it does not accept.
 
-        Raises UsageError where it refuses a setting that the user gave.
+        Raises UsageError where it refuses a setting that the user gave, or runs in this process and
+        an address or a header was given.
         """
+        if model.startswith("local:") and (self.api_base or self.headers):
+            raise UsageError(f"{model} runs in this process; leave --api-base and --header out.")
         asked = _first_chat(suite, role)
         if asked is None:
             if self.key() and role == "model":
@@ -321,6 +350,13 @@ def check_address(address: str | None, option: str) -> None:
         raise UsageError(f"{option} takes an address that begins with http:// or https://.")
 
 
+def check_key_variable(name: str, option: str) -> None:
+    """Raise UsageError where ``name`` cannot be that of an environment variable."""
+    if name and not _VARIABLE.fullmatch(name):
+        # It may be the key itself, so it is not shown.
+        raise UsageError(f"{option} takes the name of an environment variable, not a key.")
+
+
 def shown(address: str) -> str:
     """Return an address without its user, password and query, which may be secret."""
     parts = urlsplit(address)
@@ -341,7 +377,7 @@ def read_setting(name: str, text: str, role: Role = "model") -> Any:
     if _SECRET.search(name):
         raise UsageError(
             f"{option} would be recorded; put keys into the environment variables that LiteLLM "
-            + ("reads, or into a --header." if of_model else "reads.")
+            f"reads, or name your own: {option.removesuffix(name)}{KEY_VARIABLE}=NAME."
         )
     try:
         return json.loads(text)

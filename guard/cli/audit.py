@@ -259,23 +259,42 @@ def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
-    """Return the analyst's request settings."""
-    from guard.audit.sending import Sending, check_address, read_setting
+    """Return the analyst's request settings; without its own address it has the models'."""
+    from guard.audit.endpoints import beside
+    from guard.audit.models import check_model
+    from guard.audit.sending import PATTERNS, Sending, check_address, read_setting
 
     texts = _assignments(given)[ANALYST]
     if texts and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     base = texts.pop("api_base", None)
     check_address(base, "--set analyst.api_base")
+    variable = _key_variable(texts, "analyst.")
     settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
-    return Sending(settings, api_base=base)
+    own = Sending(settings, api_base=base, key_variable=variable)
+    if given["analyst"] in (None, PATTERNS):
+        return own
+    for name in (given["analyst"], *given["models"]):
+        check_model(name)
+    return beside(given["analyst"], own, given["models"], _sending(given))
+
+
+def _key_variable(texts: dict[str, str], scope: str = "") -> str:
+    """Take the variable with a model's key out of ``texts``; empty where there is none."""
+    from guard.audit.sending import KEY_VARIABLE, check_key_variable
+
+    name = texts.pop(KEY_VARIABLE, "")
+    check_key_variable(name, f"--set {scope}{KEY_VARIABLE}")
+    return name
 
 
 def _sending(given: dict[str, Any]) -> Sending:
     """Return the audited model's request settings."""
     from guard.audit.sending import Sending, check_address, read_setting
 
-    settings = {key: read_setting(key, text) for key, text in _assignments(given)[""].items()}
+    texts = _assignments(given)[""]
+    variable = _key_variable(texts)
+    settings = {key: read_setting(key, text) for key, text in texts.items()}
     headers: dict[str, str] = {}
     for number, text in enumerate(given["headers"], 1):
         name, equals, value = text.partition("=")
@@ -288,7 +307,8 @@ def _sending(given: dict[str, Any]) -> Sending:
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")
-    return Sending(settings, given["dropped"], {}, _system_prompt(given["system"]), base, headers)
+    system = _system_prompt(given["system"])
+    return Sending(settings, given["dropped"], {}, system, base, headers, variable)
 
 
 def _system_prompt(path: Path | None) -> str:

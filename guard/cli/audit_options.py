@@ -151,7 +151,11 @@ asking_options = given(
     click.option(
         "--system", type=PATH, help="File with your system prompt; it goes before the suite's own."
     ),
-    click.option("--api-base", metavar="URL", help="The address of the model's API."),
+    click.option(
+        "--api-base",
+        metavar="URL",
+        help="The address of the models' API, and of the analyst's without one of its own.",
+    ),
     click.option(
         "--header",
         "headers",

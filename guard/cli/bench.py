@@ -75,27 +75,18 @@ def start(as_json: bool) -> None:
 
 def texts_of(path: Path | None) -> list[str]:
     """Return the texts of a file of JSON lines; raises UsageError if there are none."""
+    from guard.datasets.rows import BadRow, Row, made, objects, whole
+
+    def text(row: Row) -> str:
+        values = whole(row)
+        found = values.get("comment") or values.get("text")
+        if not isinstance(found, str):
+            raise BadRow("the line has no string 'comment' or 'text'")
+        return found
+
     path = shipped("benchmarks") / "detector" / "assistant.jsonl" if path is None else path
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8 text; convert it first.") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            text = row.get("comment") or row["text"]
-        except (ValueError, KeyError, AttributeError, TypeError):
-            text = None
-        if not isinstance(text, str):
-            raise UsageError(
-                f"{path}, line {number}: expected a JSON object with the string 'comment' or "
-                "'text'."
-            )
-        if text.strip():
-            found.append(text)
+    texts = made(path, objects(path), text, None, "Correct the line.")
+    found = [one for one in texts if one.strip()]
     if not found:
         raise UsageError(f"{path} has no text to judge.")
     return found

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,14 +259,12 @@ def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Cor
 def _write_training(
     folder: Path, misses: Iterable[Statement], false_alarms: Iterable[Item]
 ) -> None:
-    from guard.retrieve.statement import lines
-
     negatives = [
         {"text": " ".join(item.text.split()), "kind": "reviewed", "bias_type": item.bias_type}
         for item in false_alarms
         if item.text.strip()
     ]
-    statements = [json.loads(line) for line in lines(misses).splitlines()]
+    statements = [asdict(miss) for miss in misses]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_all(

@@ -434,9 +434,52 @@ def test_samples_of_lm_eval_that_were_edited_or_cut_off_are_found_out(lm: Path) 
     assert result.exit_code == 2
     assert "does not match the hash of sums_gen" in result.output
     samples.unlink()
-    assert "The samples of sums_gen (samples_sums_gen_*.jsonl) are not" in call(lm, lm).output
+    assert f"The samples of sums_gen, {samples.name}, are not beside" in call(lm, lm).output
     told = call(next(lm.glob("samples_*")), lm).output
     assert "has samples of lm-eval; give the results_*.json beside it." in told
+
+
+def test_samples_of_lm_eval_may_hold_any_character_that_json_allows(lm: Path) -> None:
+    """Three characters end a line for str.splitlines, and stand unescaped in lm_eval's lines."""
+    for samples in lm.glob("samples_*"):
+        rows = [json.loads(line) for line in samples.read_bytes().split(b"\n") if line]
+        for row in rows:
+            row["resps"] = [["one\u2028two\u2029three\x85four"]]
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        samples.write_text("".join(lines), encoding="utf-8")
+    found = compared(LOGS / "good", lm, *WIDE)
+    assert {axis["verdict"] for axis in found["axes"]} == {"pass"}
+
+
+def renamed(folder: Path, run: str, time: str, name: str) -> Path:
+    """Copy a run into ``folder`` as lm_eval writes it with --output_path NAME.json."""
+    for path in (LOGS / run).iterdir():
+        kind = path.stem.rpartition("_")[0]
+        kind = name if kind == "results" else kind
+        shutil.copy(path, folder / f"{kind}_{time}{path.suffix}")
+    return folder / f"{name}_{time}.json"
+
+
+def test_runs_of_lm_eval_in_one_folder_are_paired_by_the_time_in_their_names(
+    tmp_path: Path,
+) -> None:
+    """All runs of a task have the same hash: it covers the questions, not the answers."""
+    good = renamed(tmp_path, "good", "2026-11-24T02-17-05.568555", "nightly_v2")
+    poor = renamed(tmp_path, "poor", "2026-11-25T02-17-05", "nightly_v2")
+    (axis,) = compared(good, poor, "--allow", "model", "--axis", "*sums_mc/plain/acc")["axes"]
+    assert (axis["base"], axis["new"]) == (11 / 12, 4 / 12)
+    assert axis["verdict"] == "regression"
+
+
+@pytest.mark.parametrize("name", ["results_2026-11-25T02-17-05.json", "release.json"])
+def test_samples_of_another_run_of_lm_eval_are_never_taken(name: str, tmp_path: Path) -> None:
+    """They match the hash of these results, whose own are missing."""
+    results_ = renamed(tmp_path, "poor", "2026-11-24T02-17-05", "results")
+    results_.rename(tmp_path / name)
+    result = call(LOGS / "good", tmp_path / name, "--allow", "model")
+    assert result.exit_code == 2
+    assert f"are not beside {tmp_path / name}" in result.output
+    assert "2026-11-24T02-17-05.jsonl is of another run" in result.output
 
 
 LM_CHANGES: dict[str, Callable[[Log], object]] = {

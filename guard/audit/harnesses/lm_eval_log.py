@@ -1,7 +1,8 @@
 """Reads logs of lm-eval: ``results_*.json`` and, beside it, ``samples_*.jsonl`` of each task.
 
-The layout is that of ``lm_eval.loggers.EvaluationTracker`` in lm_eval 0.4. The results say which
-samples are theirs by a hash, so truncated or edited samples are detected.
+The layout is that of ``lm_eval.loggers.EvaluationTracker`` in lm_eval 0.4: the files of a run have
+its time in their names, and the results a hash of the samples, so truncated or edited ones are
+detected.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from glob import escape
 from itertools import chain
@@ -29,6 +31,7 @@ from guard.errors import UsageError
 
 PREFIX = "lm-eval:"
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
+_TIME = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)$")
 _NO_PROMPT = frozenset(
     "task dataset_path dataset_name dataset_kwargs test_split validation_split training_split "
     "metadata repeats generation_kwargs filter_list metric_list num_fewshot".split()
@@ -43,7 +46,7 @@ def is_log(found: object) -> bool:
 def is_samples(path: Path) -> bool:
     """Return whether a file holds the samples of an evaluation."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open("rb") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError, RecursionError):
         return False
@@ -71,38 +74,40 @@ def read_tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
 
 
 def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
-    """Return the samples of a task: those of the results' time, else the only ones that match.
+    """Return the samples of a task, which have the time in the results' name in their own.
 
-    Every run of the task has the hash ``wanted``, because it covers only the questions.
+    Only names tell the runs of a task apart: the hash ``wanted`` covers the questions, so all have
+    the same.
     """
-    named = sorted(results.parent.glob(f"samples_{escape(name)}_*.jsonl"))
-    time = results.stem.removeprefix("results_")
-    exact = [path for path in named if path.name == f"samples_{name}_{time}.jsonl"]
-    fitting: list[list[dict[str, Any]]] = []
-    for path in exact or named:
-        try:
-            lines = path.read_text("utf-8").splitlines()
-            samples = [json.loads(line) for line in lines if line.strip()]
-            hashed = "".join(sample[key] for sample in samples for key in _HASHES)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
-        if hashlib.sha256(hashed.encode()).hexdigest() == wanted:
-            fitting.append(samples)
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
+    time = _time_of(results)
+    path = results.parent / f"samples_{name}_{time}.jsonl"
+    if not path.is_file():
+        named = sorted(results.parent.glob(f"samples_{escape(name)}_*.jsonl"))
+        others = [p for p in named if _TIME.fullmatch(p.stem.removeprefix(f"samples_{name}"))]
+        beside = f" ({others[-1].name} is of another run)" if others else ""
         raise UsageError(
-            f"{len(fitting)} files beside {results} may be its samples of {name}; leave the one "
-            f"of this run, or name it samples_{name}_{time}.jsonl."
+            f"The samples of {name}, {path.name}, are not beside {results}{beside}; copy them "
+            "there, under the names that lm_eval gave."
         )
-    if named:
+    try:
+        # Not splitlines(): it also splits at characters that JSON allows inside a string.
+        lines = path.read_bytes().split(b"\n")
+        samples = [json.loads(line) for line in lines if line.strip()]
+        hashed = "".join(sample[key] for sample in samples for key in _HASHES)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        samples, hashed = [], ""
+    if hashlib.sha256(hashed.encode()).hexdigest() != wanted:
         raise UsageError(
-            f"{named[-1]} does not match the hash of {name} in {results.name}: it was truncated or "
-            "edited, or belongs to another run. Restore it, or run lm_eval again."
+            f"{path} does not match the hash of {name} in {results.name}: it was truncated or "
+            "edited. Restore it, or run lm_eval again."
         )
-    raise UsageError(
-        f"The samples of {name} (samples_{name}_*.jsonl) are not beside {results}; copy them there."
-    )
+    return samples
+
+
+def _time_of(results: Path) -> str:
+    """Return the time in a results' name: lm_eval puts the stem of ``--output_path`` before it."""
+    match = _TIME.search(results.stem)
+    return match[1] if match else results.stem.removeprefix("results_")
 
 
 def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) -> Task:

@@ -54,6 +54,8 @@ def _suite(content: SuiteContent) -> Iterator[str]:
         for arm, sentences in result.conclusions.items()
         if sentences
     )
+    if failed := grids.errors(result):
+        yield table(failed, _ROWS)
     flipped = [row for row in content.rows if row.base or row.changed]
     yield f"<details><summary>Outcomes and {len(flipped):,} items that changed</summary>"
     yield table(grids.outcomes(result), _ROWS)

@@ -130,6 +130,8 @@ def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any
 def _tables(content: SuiteContent) -> Iterator[Grid]:
     """Yield the tables of a suite, the widest figures first."""
     result = content.result
+    if failed := grids.errors(result):
+        yield failed
     if result.stops:
         yield grids.both_arms(grids.STOPS, result.stops)
     yield grids.scores(result, printed(result), grids.scores_title(result))

@@ -1,0 +1,157 @@
+"""Failed calls say why: the most frequent errors, in every output, and nobody's words in any."""
+
+from __future__ import annotations
+
+import doctest
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.audit import failures, journal
+from guard.audit.calls import Call, Slot, line_of, record_of
+from guard.audit.failures import errors_of, safe_reason
+from guard.audit.journal import write
+from guard.cli import main
+from tests.audit.answering import Answering
+
+SUITE = "tests.audit.tiny_suite:Tiny"
+KEY = "sk-planted-0123456789abcdef"
+HEADER = "tenant-48151623"
+PROMPT = "Who is to blame, t7: first, second, nobody?"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("guard.audit.runner._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("guard.audit.runner.ATTEMPTS", 1)
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
+
+
+def failing(provider: Answering, share: int, status: int, words: str) -> None:
+    """Every ``share``-th request is turned away, once the first has been answered."""
+    asked = 0
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        nonlocal asked
+        asked += 1
+        provider.busy = int(asked % share == 0)
+        return "first"
+
+    provider.answer, provider.status, provider.words = answer, status, words
+
+
+def test_the_most_frequent_errors_are_in_every_output(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    words = f"max_tokens is too small for 'plan_b' at https://x.example/v1?k=1 with key {KEY}"
+    failing(provider, 4, 422, words)
+    asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
+    ran = call("run", "--suite", SUITE, *asked, "--header", f"X-Tenant={HEADER}")
+    assert ran.exit_code == 4
+    found = journal.load(Path("out/tiny.jsonl.gz"))
+    failed = [one for one in found.calls.values() if one.reply is None]
+    assert len(failed) > 5
+    # LiteLLM's class of a 422, and the message without address, key and header.
+    assert {(one.kind, one.status) for one in failed} == {("BadRequestError", 422)}
+    first = failed[0].slot.item
+    sentence = f"most often by BadRequestError (422), {len(failed)} calls, such as {first}"
+    assert sentence in ran.stdout.replace("\n", " ")
+    assert sentence in ran.stderr
+    assert "max_tokens is too small for 'plan_b'" in ran.stderr
+    reported = call(
+        *("report", "out", "--suite", SUITE, "--html", "page.html", "--markdown", "comment.md"),
+        *("--junit", "junit.xml", "--json"),
+    )
+    assert reported.exit_code == 0, reported.output
+    (suite,) = json.loads(reported.stdout)["suites"]
+    (error,) = suite["errors"]
+    assert (error["error"], error["status"]) == ("BadRequestError", 422)
+    assert (error["calls"], error["item"], error["by"]) == (len(failed), first, "model")
+    page, comment = Path("page.html").read_text(), Path("comment.md").read_text()
+    assert "Failed calls by error" in page
+    for text in (page, comment):
+        assert "BadRequestError" in text
+        assert "too small for" in text
+    everything = [ran.stdout, ran.stderr, reported.stdout, page, comment]
+    everything += [gzip.decompress(Path("out/tiny.jsonl.gz").read_bytes()).decode()]
+    for text in everything:
+        assert KEY not in text
+        assert HEADER not in text
+
+
+def test_a_message_that_quotes_the_prompt_leaves_type_and_status(provider: Answering) -> None:
+    failing(provider, 4, 422, f"The input {PROMPT} cannot be processed")
+    asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
+    ran = call("run", "--suite", SUITE, *asked, "--json")
+    (suite,) = json.loads(ran.stdout)["suites"]
+    # The prompts differ in the item only, so all of them are quoted.
+    assert [(e["error"], e["status"], e["reason"]) for e in suite["errors"]] == [
+        ("BadRequestError", 422, "")
+    ]
+    assert "to blame" not in gzip.decompress(Path("out/tiny.jsonl.gz").read_bytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("Rate limit reached for gpt-4o", "Rate limit reached for gpt-4o"),
+        ("You said 'they are all thieves'.", "You said …."),
+        ("You said 'they are all thie", "You said …"),
+        ('Unknown parameter: "top_k"', 'Unknown parameter: "top_k"'),
+        ("The model `x/y-1` does not exist", "The model `x/y-1` does not exist"),
+        ('Bad body {"messages": [{"content": "they are"}]}', "Bad body …"),
+        ("at https://u:pw@h.example/v1?key=abc now", "at https://h.example/v1 now"),
+        ("Incorrect API key provided: sk-abcdef0123456", "Incorrect API key provided: …"),
+        ("who is to BLAME,  t7: first", ""),
+        (f"it ends with {PROMPT[-16:]}", ""),
+        ("x" * 400, "x" * 159 + "…"),
+    ],
+)
+def test_what_of_a_message_may_be_kept(message: str, kept: str) -> None:
+    assert safe_reason(message, [PROMPT, "Hi"]) == kept
+
+
+def test_errors_are_counted_by_type_status_and_reason_whatever_its_numbers() -> None:
+    def failed(n: int, error: str, kind: str = "Busy", status: int | None = 429) -> Call:
+        return Call(f"k{n}", Slot(f"i{n}", 0, 0), None, error, kind=kind, status=status)
+
+    calls = [failed(n, f"try again in {n} s") for n in range(5)]
+    calls += [failed(9, "no answer within 5 s", "Timeout", None)]
+    # As an earlier version recorded them: the message may quote.
+    calls += [failed(n, "BadRequestError (400): you said this", "", None) for n in (6, 7)]
+    assert [record_of(line_of(one)) for one in calls] == calls
+    found = errors_of(calls)
+    assert [(e["error"], e["status"], e["calls"], e["item"]) for e in found] == [
+        ("Busy", 429, 5, "i0"),
+        ("BadRequestError", 400, 2, "i6"),
+        ("Timeout", None, 1, "i9"),
+    ]
+    assert found[1]["reason"] == ""
+    assert doctest.testmod(failures).failed == 0
+
+
+def test_a_journal_of_an_earlier_version_is_read_and_reported(
+    provider: Answering, tmp_path: Path
+) -> None:
+    failing(provider, 4, 422, "too small")
+    asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
+    assert call("run", "--suite", SUITE, *asked).exit_code == 4
+    path = Path("out/tiny.jsonl.gz")
+    lines = [dict(line) for line in journal.Reader(path)]
+    for line in lines:
+        if "kind" in line:
+            line["error"] = f"{line.pop('kind')} ({line.pop('status')}): {PROMPT}"
+    write(path, lines)
+    reported = call("report", "out", "--suite", SUITE, "--json")
+    (suite,) = json.loads(reported.stdout)["suites"]
+    (error,) = suite["errors"]
+    assert (error["error"], error["status"], error["reason"]) == (*("BadRequestError", 422, ""),)
+    assert "to blame" not in reported.stdout
