@@ -44,6 +44,7 @@ from guard.watch.rates import (
     shares_of,
     span_s,
     sums,
+    utc,
 )
 from guard.watch.schema import responses
 
@@ -53,7 +54,7 @@ PERIOD = "period"
 RATES: Mapping[str, str] = {"prevalence": "lower", "mitigation": "higher", "unjudged": "lower"}
 """The rates that are compared, and which of two values is the better one."""
 _SHOWN_VALUES = 8
-_LEAST_P = 1e-12
+_LEAST_P, _GREATEST_P = 1e-12, 0.99
 
 State = Literal["worse", "better", "not shown to differ", "nothing to test", "too few"]
 
@@ -363,11 +364,17 @@ def p_value(base: ShareSums, new: ShareSums) -> float:
     both = base + new
     if math.isnan(difference(base, new).low) or not 0 < both.y < both.x:
         return math.nan
-    low, high = math.log(_LEAST_P), 0.0
+
+    def holds_0(alpha: float) -> bool:
+        interval = difference(base, new, 1 - alpha)
+        return interval.low <= 0 <= interval.high
+
+    if holds_0(_GREATEST_P):
+        return 1.0
+    low, high = math.log(_LEAST_P), math.log(_GREATEST_P)
     for _ in range(40):
         middle = (low + high) / 2
-        interval = difference(base, new, 1 - math.exp(middle))
-        if interval.low <= 0 <= interval.high:
+        if holds_0(math.exp(middle)):
             low = middle
         else:
             high = middle
@@ -390,7 +397,7 @@ def _check_side(connection: Connection, side: Side, both: Mapping[str, str]) -> 
     there = beginnings(connection, side.since, side.until, names, only=both)
     if tuple(side.only.values()) in there:
         return
-    span = f"from {_minute(side.since)} to {_minute(side.until)}"
+    span = f"from {utc(side.since)} to {utc(side.until)}"
     if not there:
         hint = "give a time" if names else "give a period"
         raise UsageError(
@@ -415,7 +422,3 @@ def _label_names(connection: Connection, side: Side) -> Iterator[str]:
     texts = select(cast(responses.c.labels, String)).where(*within).distinct().limit(1_000)
     names = {name for text in connection.scalars(texts) for name in json.loads(text)}
     yield from sorted(names)
-
-
-def _minute(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

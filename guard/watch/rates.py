@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, literal, select
@@ -103,6 +104,11 @@ class Report:
 
 _MOST_NAMES = 16
 _LONGEST_S = 50 * 365 * 86_400
+
+
+def utc(seconds: float) -> str:
+    """Return a time, seconds since 1970, as text."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def span_s(text: str, option: str) -> float:
