@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import html
-import io
 import json
 import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.audit.files import cell
 from guard.cli import given, in_pipe, printable, results_console, without_nan
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
+    from guard.watch.compare import Comparison
     from guard.watch.rates import Rate, Report
     from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
 store_argument = click.argument("store", required=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
+WORSE = 1
 UNTESTED = 3
 ALARM = 4
 _WEEK_S = 604_800.0
@@ -62,20 +60,44 @@ since_option = click.option(
     metavar="WEEKS",
     help="With --alert: how many weeks before this one.",
 )
+@click.option(
+    "--compare",
+    "compared",
+    metavar="NAME=BASE,NEW",
+    help="Compare two releases, models, other labels or periods, such as release=7,8 or "
+    f"period=14d..7d,7d..now; exit {WORSE} if NEW is shown to be worse, {UNTESTED} if there are "
+    "too few responses.",
+)
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 @click.option("--csv", "form", flag_value="csv", help="Print a table as CSV.")
 @click.option("--html", "form", flag_value="html", help="Print a page.")
 def rates(
-    store: str | None, since: str, by: str, alert: bool, baseline: str, form: str | None
+    store: str | None,
+    since: str,
+    by: str,
+    alert: bool,
+    baseline: str,
+    compared: str | None,
+    form: str | None,
 ) -> None:
     """Report from STORE how often models were biased and how often guard kept it from users.
 
     STORE is a file or a URL; without one, the setting ``events``.
     """
+    if alert and compared is not None:
+        raise UsageError("--alert and --compare are two questions; give one of them.")
     opened = open_store(store)
     from guard.watch.rates import dimensions, report, span_s
 
     names, now = dimensions(by), time.time()
+    if compared is not None:
+        from guard.watch.compare import compare, sides
+
+        base, new = sides(compared, now - span_s(since, "--since"), now)
+        with opened.reading() as connection:
+            comparison = compare(connection, base, new, names)
+        _print_comparison(comparison, form)
+        sys.exit(WORSE if comparison.worse else 0 if comparison.comparable else UNTESTED)
     if not alert:
         from guard.watch.review_rates import estimates, unreviewable
 
@@ -146,7 +168,9 @@ def print_result(value: Any, text: str, as_json: bool) -> None:
 
 def utc(seconds: float) -> str:
     """Return a time, seconds since 1970, as text."""
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    from guard.watch.rates import utc as text_of
+
+    return text_of(seconds)
 
 
 def _print_report(
@@ -156,11 +180,12 @@ def _print_report(
     form: str | None,
 ) -> None:
     from guard.watch.review_rates import nothing_reviewed
+    from guard.watch.tables import line_values, reviewed_values, rows_csv
 
     none = nothing_reviewed()
     rates = [reviewed.get(tuple(line.by.values()), none) for line in report.lines]
     lines = [
-        {**_line_dict(line), **estimates_dict(rate)}
+        {**line_values(line), **reviewed_values(rate)}
         for line, rate in zip(report.lines, rates, strict=True)
     ]
     if form == "json":
@@ -177,9 +202,7 @@ def _print_report(
         )
         return
     if form == "csv":
-        flat = [_flat(line) for line in lines]
-        header = list(dict.fromkeys(name for row in flat for name in row))
-        _print_csv(header, [[row.get(name) for name in header] for row in flat])
+        click.echo(rows_csv(lines) or "\n", nl=False)
         return
     header = [
         *report.by,
@@ -242,42 +265,37 @@ def _notes(
 
 
 def _print_alerts(week: Alerts, form: str | None) -> None:
-    rows = [
-        {**alert.by, "share": alert.share, "alarm": alert.alarm}
-        | {name: getattr(alert, name) for name in alert.__slots__ if name not in ("by", "share")}
-        for alert in week.results
-    ]
+    from guard.watch.compare import points
+    from guard.watch.tables import alert_values, alerts_values, rows_csv
+
     if form == "json":
-        print_json(
-            {
-                "since": utc(week.since),
-                "until": utc(week.until),
-                "baseline_since": utc(week.baseline_since),
-                "alarm": week.alarm,
-                "alerts": rows,
-                "new": list(week.new),
-            }
-        )
+        print_json(alerts_values(week))
         return
     if form == "csv":
-        _print_csv(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+        click.echo(rows_csv([alert_values(alert) for alert in week.results]) or "\n", nl=False)
         return
     cells = [
         [
             *alert.by.values(),
             alert.share,
-            "ALARM" if alert.alarm else "steady" if alert.tested else "not tested",
+            alert.state,
             _share(alert.count, alert.responses),
-            _share(alert.baseline_count, alert.baseline_responses),
+            _share(alert.baseline_count, alert.baseline_responses)
+            + (f" of release {alert.against}" if alert.against else ""),
+            points(alert.difference),
             f"{alert.evidence:.3g} of {alert.needed:.3g}",
             "-" if math.isnan(alert.sees_double_after) else f"{alert.sees_double_after:,.0f}",
         ]
         for alert in week.results
+        if alert.happened or not alert.tested
     ]
     names = list(week.results[0].by) if week.results else []
-    columns = [*names, "share", "state", "this week", "baseline", "evidence", "sees double after"]
+    columns = [*names, "share", "state", "this week", "baseline"]
+    columns += ["difference", "evidence", "sees double after"]
     notes = [
-        "If no rate has risen, the probability of an alarm is at most 5 % a week, over all runs."
+        "If no rate has risen, the probability of an alarm is at most 5 % a week, over all runs. "
+        "“Not shown to differ” is no proof that a rate is the same: the difference may be anything "
+        "in the brackets, each end of which holds with 95 %, over all runs and rows."
     ]
     if not week.results:
         notes = ["No response ended in the weeks before: there is no baseline."]
@@ -285,34 +303,61 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
         notes.append(
             "Nothing could be tested: no response of the baseline's groups ended this week."
         )
+    if silent := sum(alert.tested and not alert.happened for alert in week.results):
+        notes.append(f"{silent:,} more shares have no response, this week and in the baseline.")
     notes += [f"No baseline yet: {new}." for new in week.new if new and week.results]
     title = f"week of {utc(week.since)}, baseline since {utc(week.baseline_since)}"
     _print_table(title, columns, cells, notes, form)
 
 
+def _print_comparison(comparison: Comparison, form: str | None) -> None:
+    from guard.watch.compare import points
+    from guard.watch.tables import compare_row_values, comparison_values, rows_csv
+
+    if form == "json":
+        print_json(comparison_values(comparison))
+        return
+    if form == "csv":
+        rows = [compare_row_values(row) for row in comparison.rows]
+        click.echo(rows_csv(rows) or "\n", nl=False)
+        return
+    cells = [
+        [
+            *row.by.values(),
+            row.rate,
+            _of(row.base, row.base_of),
+            _of(row.new, row.new_of),
+            points(row.difference),
+            "-" if math.isnan(row.q) else "<.001" if row.q < 0.001 else f"{row.q:.3f}",
+            row.state,
+        ]
+        for row in comparison.rows
+    ]
+    base, new = comparison.base, comparison.new
+    header = [*comparison.by, "rate", base.name, new.name, "difference", "q", "result"]
+    title = f"{new.name} against {base.name}"
+    _print_table(title, header, cells, [*compare_notes(comparison), comparison.conclusion], form)
+
+
+def compare_notes(comparison: Comparison) -> list[str]:
+    """Return what a reader of a comparison has to know."""
+    notes = []
+    if comparison.rows:
+        notes.append(
+            "If no rate differs, at most 5 % of such tables show a difference; the differences' "
+            f"brackets hold {100 * comparison.level:.4g} %, so that they allow for all rows. "
+            "“Nothing to test”: none or all on both sides."
+        )
+    if doubled := [row for row in comparison.rows if row.may_have_doubled]:
+        named = ", ".join(" ".join((*row.by.values(), row.rate)) for row in doubled)
+        notes.append(f"More responses are needed to exclude that it has doubled: {named}.")
+    if comparison.one_sided:
+        notes.append(f"Responses on one side only: {'; '.join(comparison.one_sided)}.")
+    return notes
+
+
 def _share(count: int, n: int) -> str:
     return f"{count:,} of {n:,} ({100 * count / n:.2f} %)" if n else "0 of 0"
-
-
-def _line_dict(line: Any) -> dict[str, Any]:
-    values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
-    counts = {name: value for name, value in values.items() if isinstance(value, int)}
-    return {**line.by, **counts, **{n: v._asdict() for n, v in values.items() if n not in counts}}
-
-
-def _flat(line: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            flat |= {name if k == "value" else f"{name}_{k}": v for k, v in value.items()}
-        else:
-            flat[name] = value
-    return flat
-
-
-def estimates_dict(reviewed: Reviewed) -> dict[str, Any]:
-    """Return estimates as plain values, nan if unknown."""
-    return {name: estimate._asdict() for name, estimate in reviewed._asdict().items()}
 
 
 def estimate_text(estimate: Estimate) -> str:
@@ -321,14 +366,6 @@ def estimate_text(estimate: Estimate) -> str:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
     return f"{estimate.text} of {estimate.marked:,} marked{unclear}"
-
-
-def _print_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for row in (header, *rows):  # callers choose names, which may look like formulas
-        writer.writerow([cell(printable(v)) if isinstance(v, str) else v for v in row])
-    click.echo(out.getvalue(), nl=False)
 
 
 def _print_table(

@@ -11,7 +11,6 @@ import click
 from guard.cli import printable
 from guard.cli.rates import (
     estimate_text,
-    estimates_dict,
     on_store,
     print_json,
     print_result,
@@ -203,6 +202,7 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
     from guard.watch import review as reviews
     from guard.watch.rates import span_s
     from guard.watch.review_rates import estimates
+    from guard.watch.tables import reviewed_values
 
     now = time.time()
     begin = now - span_s(since, "--since")
@@ -216,7 +216,7 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
             {**a._asdict(), "agreed": a.agreed._asdict(), "kappa": a.kappa._asdict()}
             for a in agreements
         ],
-        "rates": estimates_dict(rates),
+        "rates": reviewed_values(rates),
     }
     lines = [
         f"{progress.marked:,} of {progress.drawn:,} items marked, "

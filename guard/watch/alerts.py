@@ -15,6 +15,17 @@ the rise begins (as in e-detectors: Shin, Ramdas and Rinaldo, New England Journa
 Data Science 2, 2024). By Ville's inequality (1939; Ramdas, Grünwald, Vovk and Shafer, Statistical
 Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
 
+The level is divided before the week begins. A share that the baseline has in no response gets a
+small part of it, so that what never happens costs the others little. With ``release`` in the
+breakdown, a part is kept for releases that have no whole week of baseline: each is compared with
+the responses of the release before it, until it began. The k-th of them has 1 / (k (k + 1)) of that
+part, for their number is not known before.
+
+*Interval of the difference.* The test inverted gives a limit of the week's rate that holds at all
+times, below and, by the complement, above. With the baseline's limits these bound the difference:
+each end holds with 95 %, over all runs, shares and groups together. The lower end is above 0 if and
+only if there is an alarm.
+
 The test counts responses, however many segments they have. It assumes that responses are
 independent, and that weeks are alike, so the baseline is whole weeks.
 """
@@ -35,13 +46,17 @@ from sqlalchemy import Connection
 from guard.errors import UsageError
 from guard.intervals import exact
 from guard.verdict import BIAS_TYPES
-from guard.watch.rates import Sums, sums
+from guard.watch.rates import FINDINGS, NONE, Rate, Sums, beginnings, sums
 
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
 BASE = 0.01
 """The part of LEVEL that the baseline's limits use."""
+NEW_RELEASES = 0.25
+"""The part of LEVEL that is kept for new releases, if the breakdown has releases."""
+NEVER_BEFORE = 0.2
+"""The part of a level for shares that the baseline has in no response, if it has any in one."""
 TIMES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 DAY_S = 86_400.0
 DAYS = 7
@@ -51,6 +66,9 @@ _POWER = 0.9
 Group = tuple[str, ...]
 """The values of a breakdown."""
 Share = Literal["biased", "leaked", "unjudged"]
+AlertState = Literal["ALARM", "lower", "not shown to differ", "not tested"]
+RELEASES = ("release", "label.release")
+"""The dimensions whose new values are compared with the value before."""
 SHARES: tuple[Share, ...] = ("biased", "leaked", "unjudged")
 
 
@@ -61,7 +79,9 @@ class Alert:
     ``limit`` is the upper limit of the baseline's rate. ``evidence`` is the e-value; it is an
     ``alarm`` if it reaches ``needed``. If the baseline's rate doubled when the week began, the test
     would detect it within ``sees_double_after`` responses with a probability of 0.9; nan if that
-    takes more than ten million.
+    takes more than ten million. ``difference`` is this week's rate less the baseline's, with its
+    interval. ``against`` is the release whose responses are the baseline of a new release, else
+    empty.
     """
 
     share: Share
@@ -74,6 +94,8 @@ class Alert:
     evidence: float
     needed: float
     sees_double_after: float
+    difference: Rate
+    against: str = ""
 
     @property
     def alarm(self) -> bool:
@@ -84,6 +106,20 @@ class Alert:
     def tested(self) -> bool:
         """Whether there is a response to test, and a limit that a rate can be above."""
         return self.responses > 0 and self.limit < 1
+
+    @property
+    def happened(self) -> bool:
+        """Whether any response of either period is in the share."""
+        return self.count > 0 or self.baseline_count > 0
+
+    @property
+    def state(self) -> AlertState:
+        """What the test shows."""
+        if not self.tested:
+            return "not tested"
+        if self.alarm:
+            return "ALARM"
+        return "lower" if self.difference.high < 0 else "not shown to differ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +165,90 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
     baseline = _Counts(sums(connection, baseline_since, since, by), by)
     days = [since + day * DAY_S for day in range(DAYS)]
     week = _Counts(sums(connection, since, now, by, starts=days), by)
-    shares = SHARES[:2] if "bias_type" in by else SHARES
-    tests = len(baseline.groups) * len(shares)
-    tested = [
-        _alert(share, dict(zip(by, group, strict=True)), baseline, week, group, tests)
-        for group in baseline.groups
-        for share in shares
-    ]
-    new = [name for name in week.names if name not in baseline.names]
+    releases = _new_releases(connection, baseline_since, since, now, by)
+    kept = 1.0 - NEW_RELEASES if set(by) & set(RELEASES) else 1.0
+    old_groups = [group for group in baseline.groups if baseline.names_of(group) not in releases]
+    tested = _tests(baseline, week, old_groups, by, kept)
+    for number, (names, (release, began)) in enumerate(releases.items(), start=1):
+        before = {
+            name: release if name in RELEASES else value
+            for name, value in zip(_of_responses(by), names, strict=True)
+        }
+        lines = sums(connection, baseline_since, began, by, only=before)
+        renamed = [line._replace(by={**line.by, **_releases_of(by, names)}) for line in lines]
+        of_release = _Counts(renamed, by)
+        part = NEW_RELEASES / (number * (number + 1))
+        tested += _tests(of_release, week, of_release.groups, by, part, release)
+    known = {*baseline.names, *(", ".join(names) for names in releases)}
+    new = [name for name in week.names if name not in known]
     return Alerts(since, now, baseline_since, tuple(tested), tuple(new))
+
+
+def _of_responses(by: Sequence[str]) -> list[str]:
+    return [name for name in by if name not in FINDINGS]
+
+
+def _releases_of(by: Sequence[str], names: Group) -> dict[str, str]:
+    pairs = zip(_of_responses(by), names, strict=True)
+    return {name: value for name, value in pairs if name in RELEASES}
+
+
+def _new_releases(
+    connection: Connection, baseline_since: float, since: float, now: float, by: Sequence[str]
+) -> dict[Group, tuple[str, float]]:
+    """Return the groups whose release has no whole week of baseline, in the order of their start.
+
+    Each has the release before it, the one of the same other values that began last before it, and
+    when the new one began, seconds since 1970. A release that none precedes is not new.
+    """
+    names = _of_responses(by)
+    place = next((n for n, name in enumerate(names) if name in RELEASES), None)
+    if place is None:
+        return {}
+    began = beginnings(connection, baseline_since, now, names)
+    found: dict[Group, tuple[str, float]] = {}
+    for group, start in sorted(began.items(), key=lambda item: (item[1].first, item[0])):
+        if start.first < since - DAYS * DAY_S or group[place] == NONE:
+            continue
+        earlier = [
+            (other.first, key[place])
+            for key, other in began.items()
+            if other.first < start.first and _without(key, place) == _without(group, place)
+        ]
+        if earlier:
+            found[group] = (max(earlier)[1], start.first)
+    return found
+
+
+def _without(group: Group, place: int) -> Group:
+    return group[:place] + group[place + 1 :]
+
+
+def _tests(
+    baseline: _Counts,
+    week: _Counts,
+    groups: Sequence[Group],
+    by: Sequence[str],
+    part: float,
+    against: str = "",
+) -> list[Alert]:
+    """Return the tests of ``groups``, which together have ``part`` of the level."""
+    shares = SHARES[:2] if "bias_type" in by else SHARES
+    pairs = [(group, share) for group in groups for share in shares]
+    seen = [bool(baseline.in_share(share, group).sum()) for group, share in pairs]
+    parts = {True: 1.0 - NEVER_BEFORE, False: NEVER_BEFORE} if len(set(seen)) == 2 else {}
+    return [
+        _alert(
+            share,
+            dict(zip(by, group, strict=True)),
+            baseline,
+            week,
+            group,
+            seen.count(happened) / (part * parts.get(happened, 1.0)),
+            against,
+        )
+        for (group, share), happened in zip(pairs, seen, strict=True)
+    ]
 
 
 class _Counts:
@@ -159,6 +270,10 @@ class _Counts:
         types = BIAS_TYPES if "bias_type" in by else ("",)
         self.groups = sorted(self._with_type(rest, kind) for rest in self._n for kind in types)
         self.names = [", ".join(rest) for rest in sorted(self._n)]
+
+    def names_of(self, group: Group) -> Group:
+        """Return the values of the group's responses, without its bias type."""
+        return self._without_type(group)
 
     def n(self, group: Group) -> Floats:
         """Return the responses of ``group``, by day."""
@@ -183,23 +298,34 @@ def _alert(
     baseline: _Counts,
     week: _Counts,
     group: Group,
-    tests: int,
+    tests: float,
+    against: str,
 ) -> Alert:
+    """Return one test; it has a level of LEVEL / ``tests``."""
     base_n, base_count = baseline.n(group).sum(), baseline.in_share(share, group).sum()
     n, count = week.n(group), week.in_share(share, group)
     needed = tests / (LEVEL - BASE)
-    limit = exact(base_count, base_n, 1 - 2 * BASE / tests)[1]
+    least, limit = exact(base_count, base_n, 1 - 2 * BASE / tests)
+    week_n, week_count = n.sum(), count.sum()
+    low, high = rate_limits(n, count, needed)
+    difference = (
+        Rate(week_count / week_n - base_count / base_n, low - limit, high - least)
+        if week_n
+        else Rate(math.nan, math.nan, math.nan)
+    )
     return Alert(
         share,
         by,
-        int(n.sum()),
-        int(count.sum()),
+        int(week_n),
+        int(week_count),
         int(base_n),
         int(base_count),
         limit,
         float(evidence(n, count, limit)),
         needed,
         sees_double_after(base_count / base_n, limit, needed),
+        difference,
+        against,
     )
 
 
@@ -220,6 +346,26 @@ def evidence(n: Floats, count: Floats, limit: float) -> Floats:
     logs = count_since * np.log(higher / limit) + others * np.log((1 - higher) / (1 - limit))
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(logs).mean(axis=(-1, -2)))
+
+
+def rate_limits(n: Floats, count: Floats, needed: float) -> tuple[float, float]:
+    """Return the limits of the rate behind counts by day, which hold at all times.
+
+    The lower one is the greatest rate against which the evidence is ``needed``, 0 without one; the
+    upper one is that of the responses not counted, from 1 down.
+    """
+
+    def lower(marked: Floats) -> float:
+        rejected, possible = 0.0, 1.0
+        for _ in range(50):
+            middle = (rejected + possible) / 2
+            if float(evidence(n, marked, middle)) >= needed:
+                rejected = middle
+            else:
+                possible = middle
+        return rejected
+
+    return lower(count), 1.0 - lower(n - count)
 
 
 def sees_double_after(rate: float, limit: float, needed: float) -> float:

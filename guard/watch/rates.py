@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, literal, select
@@ -47,8 +48,13 @@ class Rate(NamedTuple):
         if math.isnan(self.value):
             return "nan"
         if math.isnan(self.low):
-            return f"{_percent(self.value)} %"
+            return self.brief
         return f"{_percent(self.value)} % [{_percent(self.low)}, {_percent(self.high)}]"
+
+    @property
+    def brief(self) -> str:
+        """The rate in per cent alone."""
+        return "nan" if math.isnan(self.value) else f"{_percent(self.value)} %"
 
 
 def _percent(share: float) -> str:
@@ -98,6 +104,11 @@ class Report:
 
 _MOST_NAMES = 16
 _LONGEST_S = 50 * 365 * 86_400
+
+
+def utc(seconds: float) -> str:
+    """Return a time, seconds since 1970, as text."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def span_s(text: str, option: str) -> float:
@@ -198,11 +209,8 @@ def sums(
     of_response = [name for name in by if name not in FINDINGS]
     of_finding = [name for name in by if name in FINDINGS]
     filters = {} if only is None else only
-    where = [responses.c.time >= since, responses.c.time < until]
-    where += [responses.c.outcome != "running"]
+    where = _ended(since, until, (*by, *filters))
     where += [dimension(name) == value for name, value in filters.items() if name not in FINDINGS]
-    if "door" not in by and "door" not in filters:
-        where += [responses.c.door.not_in(NON_ANSWER_DOORS)]
     keys = [dimension(name).label(f"by_{n}") for n, name in enumerate(of_response)]
     parts = [_part(starts, 0).label("part")] if len(starts) > 1 else []
     totals = _grouped(connection, _totals(where, not of_finding), [*keys, *parts])
@@ -212,6 +220,44 @@ def sums(
         query = _finding_sums(where, of_finding, findings)
         by_finding = _grouped(connection, query, [*keys, *parts], len(of_finding))
     return list(_joined(totals, by_finding, of_response, of_finding, by, bool(parts)))
+
+
+def _ended(since: float, until: float, names: Sequence[str]) -> list[ColumnElement[bool]]:
+    """Return what holds for the responses of a report by ``names``."""
+    where = [responses.c.time >= since, responses.c.time < until, responses.c.outcome != "running"]
+    return where if "door" in names else [*where, responses.c.door.not_in(NON_ANSWER_DOORS)]
+
+
+class Began(NamedTuple):
+    """When the first response of a period began, seconds since 1970, and how many there are."""
+
+    first: float
+    responses: int
+
+
+def beginnings(
+    connection: Connection,
+    since: float,
+    until: float,
+    by: Sequence[str],
+    *,
+    only: Mapping[str, str] | None = None,
+) -> dict[tuple[str, ...], Began]:
+    """Return when each group of responses that began in [``since``, ``until``) first appeared.
+
+    The groups are those of the values of ``by``, dimensions of responses; ``only`` filters by the
+    values of such dimensions.
+    """
+    filters = {} if only is None else only
+    where = _ended(since, until, (*by, *filters))
+    where += [dimension(name) == value for name, value in filters.items()]
+    keys = [dimension(name).label(f"by_{n}") for n, name in enumerate(by)]
+    query = select(func.min(responses.c.time), func.count(), *keys).where(*where).group_by(*keys)
+    return {
+        tuple(map(str, key)): Began(float(first), int(count))
+        for first, count, *key in connection.execute(query)
+        if count
+    }
 
 
 def _part(starts: Sequence[float], first: int) -> ColumnElement[Any]:
@@ -340,10 +386,53 @@ def _joined(
             yield Sums(ordered, part, int(values[0]), *values[1:], *added)  # type: ignore[arg-type]
 
 
+class ShareSums(NamedTuple):
+    """Sums over responses of a share's denominators x and numerators y, their squares and products.
+
+    They are the arguments of :func:`guard.intervals.of_clusters`.
+    """
+
+    x: float
+    xx: float
+    y: float
+    yy: float
+    xy: float
+
+    def __add__(self, other: object) -> ShareSums:
+        """Return the sums over the responses of both."""
+        if not isinstance(other, ShareSums):
+            return NotImplemented
+        return ShareSums(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def rate(self) -> Rate:
+        """The share y / x and its interval."""
+        if not self.x:
+            return Rate(math.nan, math.nan, math.nan)
+        return Rate(self.y / self.x, *of_clusters(*self))
+
+
+class Shares(NamedTuple):
+    """The three rates of a line, as sums."""
+
+    prevalence: ShareSums
+    mitigation: ShareSums
+    unjudged: ShareSums
+
+
+def shares_of(s: Sums) -> Shares:
+    """Return what the rates of sums are computed from."""
+    squares = s.jj + 2 * s.uj + s.uu
+    return Shares(
+        ShareSums(s.j, s.jj, s.f, s.ff, s.fj),
+        ShareSums(s.f, s.ff, s.m, s.mm, s.fm),
+        ShareSums(s.j + s.u, squares, s.u, s.uu, s.uj + s.uu),
+    )
+
+
 def line_of(s: Sums) -> Line:
     """Return the report line of sums."""
-    total = s.j + s.u
-    squares = s.jj + 2 * s.uj + s.uu
+    shares = shares_of(s)
     return Line(
         s.by,
         int(s.responses),
@@ -353,14 +442,7 @@ def line_of(s: Sums) -> Line:
         int(s.u),
         int(s.biased),
         int(s.leaked),
-        _rate(s.j, s.jj, s.f, s.ff, s.fj),
-        _rate(s.f, s.ff, s.m, s.mm, s.fm),
-        _rate(total, squares, s.u, s.uu, s.uj + s.uu),
+        shares.prevalence.rate,
+        shares.mitigation.rate,
+        shares.unjudged.rate,
     )
-
-
-def _rate(x: float, xx: float, y: float, yy: float, xy: float) -> Rate:
-    """Return y / x; :func:`guard.intervals.of_clusters` documents the sums."""
-    if not x:
-        return Rate(math.nan, math.nan, math.nan)
-    return Rate(y / x, *of_clusters(x, xx, y, yy, xy))

@@ -19,7 +19,15 @@ from guard.cli import main
 from guard.errors import UsageError
 from guard.intervals import exact
 from guard.verdict import BIAS_TYPES
-from guard.watch.alerts import BASE, LEVEL, alerts, evidence, sees_double_after, week_of
+from guard.watch.alerts import (
+    BASE,
+    LEVEL,
+    alerts,
+    evidence,
+    rate_limits,
+    sees_double_after,
+    week_of,
+)
 from guard.watch.store import Store
 from tests.watch.conftest import sqlite_often
 from tests.watch.test_rates import stored
@@ -184,3 +192,168 @@ def test_a_group_without_a_baseline_is_named_and_not_tested(tmp_path: Path) -> N
         found = alerts(connection, MONDAY + 3 * DAY, by=["model"])
     assert found.new == ("new",)
     assert {a.by["model"] for a in found.results} == {"m"}
+
+
+# What an alert says, and against what.
+
+
+def test_a_limit_of_the_rate_is_the_inverted_test_and_holds_at_all_times() -> None:
+    rng = np.random.default_rng(9)
+    rate, an_hour, needed, missed = 0.03, 20, 1 / (LEVEL - BASE), 0
+    of_day = np.eye(7)[np.arange(HOURS) // 24]
+    runs = 60
+    for _ in range(runs):
+        n = np.full(HOURS, an_hour)
+        count = rng.binomial(n, rate)
+        ends = []
+        for hour in range(6, HOURS, 18):
+            days = of_day[:hour]
+            of_days = (n[:hour] @ days, count[:hour] @ days)
+            low, high = rate_limits(*of_days, needed)
+            assert low <= count[:hour].sum() / n[:hour].sum() <= high
+            for limit in (0.5 * low, 0.999 * low, 1.001 * low, 0.9):
+                if 0 < limit < 1:
+                    assert (evidence(*of_days, limit) >= needed) == (limit < low)
+            ends.append((low, high))
+        missed += not all(low <= rate <= high for low, high in ends)
+    assert missed <= 0.08 * runs + 4  # each end may miss in 4 % of the runs
+
+
+def test_a_doubled_rate_of_few_responses_is_not_called_steady(tmp_path: Path) -> None:
+    """6.40 % of this week's responses against 2.87 %: not shown to differ, with the interval."""
+    made = [
+        {"judged": 5, "findings": [("age", None, "redact")] * (i < count), "time": at}
+        for responses, count, at in ((1_500, 43, MONDAY - 5 * DAY), (125, 8, MONDAY + DAY))
+        for i in range(responses)
+    ]
+    url = str(tmp_path / "guard.db")
+    stored(url, made)
+    with Store(url).reading() as connection:
+        biased, leaked, _ = alerts(connection, MONDAY + 2 * DAY).results
+    assert (biased.count, biased.responses) == (8, 125)
+    assert biased.state == "not shown to differ"
+    assert biased.difference.value == pytest.approx(0.064 - 43 / 1_500)
+    assert biased.difference.low < 0 < 0.05 < biased.difference.high
+    assert not leaked.happened
+
+
+def test_the_interval_leaves_out_0_if_and_only_if_there_is_an_alarm(tmp_path: Path) -> None:
+    states = {}
+    for count in (2, 40, 120):
+        url = str(tmp_path / f"{count}.db")
+        weeks(url, count)
+        with Store(url).reading() as connection:
+            biased = alerts(connection, MONDAY + 3 * DAY).results[0]
+        states[count] = biased.state
+        assert (biased.difference.low > 0) == biased.alarm == (count == 120)
+    assert states == {2: "lower", 40: "not shown to differ", 120: "ALARM"}
+
+
+def test_types_that_never_occur_cost_the_others_little(tmp_path: Path) -> None:
+    """By type a rise is seen almost as soon as without: eight of nine types never occur."""
+    url = str(tmp_path / "guard.db")
+    weeks(url, 90)
+    with Store(url).reading() as connection:
+        (whole, *_) = alerts(connection, MONDAY + 3 * DAY).results
+        by_type = alerts(connection, MONDAY + 3 * DAY, by=["bias_type"]).results
+    (age,) = (a for a in by_type if (a.by["bias_type"], a.share) == ("age", "biased"))
+    assert whole.alarm
+    assert age.alarm
+    assert age.needed == pytest.approx(1 / (0.8 * (LEVEL - BASE)))
+    assert sum(1 / a.needed for a in by_type) == pytest.approx(LEVEL - BASE)
+
+
+def test_a_table_names_no_share_in_which_nothing_can_happen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: MONDAY + 3 * DAY)
+    url = str(tmp_path / "guard.db")
+    weeks(url, 44)
+    run = CliRunner().invoke(main, ["rates", url, "--alert", "--by", "bias_type"])
+    table, *notes = run.output.split("If no rate has risen")
+    assert len(table.strip().splitlines()) == 2  # the header and age
+    assert "not shown to differ" in table
+    assert "steady" not in run.output
+    assert "17 more shares have no response" in notes[0]
+
+
+def releases(
+    *spans: tuple[str, float, float, float], an_hour: int = 12, first: int = 0, **others: Any
+) -> list[dict[str, Any]]:
+    """Return responses of (release, from day, to day, share that is biased), days after Monday."""
+    made = []
+    for release, since, until, share in spans:
+        n = int((until - since) * 24 * an_hour)
+        for i in range(n):
+            found = int((i + 1) * share) > int(i * share)
+            made.append(
+                {
+                    "labels": {"release": release},
+                    "judged": 5,
+                    "findings": [("age", None, "redact")] * found,
+                    "time": MONDAY + DAY * (since + (until - since) * i / n),
+                    **others,
+                }
+            )
+    return made
+
+
+@sqlite_often()
+def test_a_new_release_is_compared_with_the_last_one(url: str) -> None:
+    """Release 7 has 2 %; 8 came on Saturday with as many; 9 on Tuesday, with six times as many."""
+    stored(
+        url,
+        [
+            *releases(("6", -28, -14, 0.06), ("7", -14, -2, 0.02), ("8", -2, 1, 0.02)),
+            *releases(("9", 1, 5, 0.12)),
+        ],
+    )
+    with Store(url).reading() as connection:
+        result = alerts(connection, MONDAY + 5 * DAY, by=["release"])
+        early = alerts(connection, MONDAY + 0.5 * DAY, by=["release"])
+    biased = {a.by["release"]: a for a in result.results if a.share == "biased"}
+    assert {name: (a.against, a.state) for name, a in biased.items()} == {
+        "6": ("", "not tested"),
+        "7": ("", "not tested"),
+        "8": ("7", "not shown to differ"),
+        "9": ("8", "ALARM"),
+    }
+    assert result.new == ()
+    assert biased["9"].baseline_responses == 3 * 24 * 12  # those of 8 until 9 began
+    assert biased["8"].baseline_responses == 12 * 24 * 12
+    assert sum(1 / a.needed for a in result.results) <= (LEVEL - BASE) + 1e-12
+    assert {a.by["release"] for a in early.results} == {"6", "7", "8"}
+
+
+def test_a_new_release_is_compared_within_its_model_and_by_type(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    stored(url, releases(("7", -28, 1, 0.02), ("8", 1, 5, 0.02), model="a"))
+    stored(url, releases(("7", -28, 1, 0.02), ("8", 1, 5, 0.08), model="b"), begin=100_000)
+    stored(url, releases(("8", 1, 5, 0.08), model="c"), begin=200_000)
+    with Store(url).reading() as connection:
+        by = ["model", "bias_type", "label.release"]
+        result = alerts(connection, MONDAY + 5 * DAY, by=by)
+    alarms = [(tuple(a.by.values()), a.share, a.against) for a in result.results if a.alarm]
+    assert alarms == [(("b", "age", "8"), "biased", "7")]
+    assert result.new == ("c, 8",)  # which has no release before it
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(400, marks=pytest.mark.slow("400 stores"))])
+def test_a_fair_new_release_raises_no_alarm(tmp_path: Path, count: int) -> None:
+    rng = np.random.default_rng(2)
+    alarms = 0
+    for number in range(count):
+        spans = [("7", -14.0, 1.0), ("8", 1.0, 2.0), ("9", 2.0, 4.0)]
+        made = []
+        for release, since, until in spans:
+            n = int((until - since) * 60)
+            for i, found in enumerate(rng.random(n) < 0.05):
+                at = MONDAY + DAY * (since + (until - since) * i / n)
+                findings = [("age", None, "flag")] * int(found)
+                labels = {"release": release}
+                made.append({"labels": labels, "judged": 3, "findings": findings, "time": at})
+        url = str(tmp_path / f"{number}.db")
+        stored(url, made)
+        with Store(url).reading() as connection:
+            alarms += alerts(connection, MONDAY + 4 * DAY, by=["release"]).alarm
+    assert alarms <= 0.05 * count

@@ -1,0 +1,118 @@
+"""Reports as plain values: what ``--json`` and ``--csv`` print and the dashboard exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from guard.watch.alerts import Alert, Alerts
+from guard.watch.compare import CompareRow, Comparison, Side
+from guard.watch.rates import Line, utc
+from guard.watch.review_rates import Reviewed
+
+Values = dict[str, Any]
+
+_EXECUTED = ("=", "+", "-", "@", "\t", "\r", "\n")  # beginnings of cells that spreadsheets execute
+
+
+def line_values(line: Line) -> Values:
+    """Return a line of a report; rates are mappings of value, low and high."""
+    values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
+    counts = {name: value for name, value in values.items() if isinstance(value, int)}
+    return {**line.by, **counts, **{n: v._asdict() for n, v in values.items() if n not in counts}}
+
+
+def reviewed_values(reviewed: Reviewed) -> Values:
+    """Return estimates as mappings, nan if unknown."""
+    return {name: estimate._asdict() for name, estimate in reviewed._asdict().items()}
+
+
+def alert_values(alert: Alert) -> Values:
+    """Return the test of one share."""
+    given = ("by", "share", "difference")
+    numbers = {name: getattr(alert, name) for name in alert.__slots__ if name not in given}
+    shown = {"share": alert.share, "alarm": alert.alarm, "state": alert.state}
+    return {**alert.by, **shown, **numbers, "difference": alert.difference._asdict()}
+
+
+def alerts_values(week: Alerts) -> Values:
+    """Return the tests of a week."""
+    return {
+        "since": utc(week.since),
+        "until": utc(week.until),
+        "baseline_since": utc(week.baseline_since),
+        "alarm": week.alarm,
+        "alerts": [alert_values(alert) for alert in week.results],
+        "new": list(week.new),
+    }
+
+
+def compare_row_values(row: CompareRow) -> Values:
+    """Return one rate on both sides."""
+    sides = {
+        "base": {**row.base._asdict(), "events": row.base_events, "of": row.base_of},
+        "new": {**row.new._asdict(), "events": row.new_events, "of": row.new_of},
+    }
+    shown = {"difference": row.difference._asdict(), "p": row.p, "q": row.q, "state": row.state}
+    return {**row.by, "rate": row.rate, **sides, **shown}
+
+
+def comparison_values(comparison: Comparison) -> Values:
+    """Return a comparison."""
+
+    def side(of: Side) -> Values:
+        return {"name": of.name, "since": utc(of.since), "until": utc(of.until)}
+
+    return {
+        "base": side(comparison.base),
+        "new": side(comparison.new),
+        "worse": bool(comparison.worse),
+        "comparable": comparison.comparable,
+        "conclusion": comparison.conclusion,
+        "tested": comparison.tested,
+        "level": comparison.level,
+        "rows": [compare_row_values(row) for row in comparison.rows],
+        "one_sided": list(comparison.one_sided),
+    }
+
+
+def flat(row: Mapping[str, Any]) -> Values:
+    """Return a row whose mappings are columns of their own, such as ``prevalence_low``."""
+    columns: Values = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            columns |= {name if k == "value" else f"{name}_{k}": v for k, v in value.items()}
+        else:
+            columns[name] = value
+    return columns
+
+
+def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with the columns of all of them; "" without a row."""
+    columns = [flat(row) for row in rows]
+    header = list(dict.fromkeys(name for row in columns for name in row))
+    return csv_text(header, ([row.get(name) for name in header] for row in columns)) if rows else ""
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a CSV table in which no text is executed, by a spreadsheet or a terminal."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in (header, *rows):  # callers choose names, which may look like formulas
+        writer.writerow([_cell(value) for value in row])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = "".join(c if c.isprintable() else "\ufffd" for c in value)
+    return f"'{text}" if text.startswith(_EXECUTED) else text
+
+
+def json_text(value: Values) -> str:
+    """Return JSON with null for nan and infinity, which JSON does not have."""
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
