@@ -69,6 +69,12 @@ class RunResult:
     stopped: list[str] = field(default_factory=list)
     error: GuardError | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every model was asked to the end, and every request has an answer."""
+        ended = not (self.interrupted or self.stopped or self.error)
+        return ended and all(result.complete for result in self.results)
+
 
 class _Task(NamedTuple):
     """One suite and one model; ``model`` is empty for a cassette."""

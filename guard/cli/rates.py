@@ -19,6 +19,7 @@ import click
 from guard.audit.files import cell
 from guard.cli import given, in_pipe, printable, results_console, without_nan
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 store_argument = click.argument("store", required=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
-UNTESTED = 3
-ALARM = 4
 _WEEK_S = 604_800.0
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
@@ -52,8 +51,7 @@ since_option = click.option(
 @click.option(
     "--alert",
     is_flag=True,
-    help=f"Compare this week with those before; exit {ALARM} on an alarm, {UNTESTED} if nothing "
-    "could be tested.",
+    help="Compare this week with those before; exit 1 on an alarm, 3 if nothing could be tested.",
 )
 @click.option(
     "--baseline",
@@ -94,7 +92,9 @@ def rates(
     with opened.reading() as connection:
         results = alerts(connection, now, int(weeks), names)
     _print_alerts(results, form)
-    sys.exit(ALARM if results.alarm else 0 if results.tested else UNTESTED)
+    sys.exit(
+        ExitCode.FOUND if results.alarm else ExitCode.DONE if results.tested else ExitCode.UNDECIDED
+    )
 
 
 def open_store(url: str | None, where: str = "STORE") -> Store:
