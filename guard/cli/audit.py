@@ -35,6 +35,7 @@ from guard.cli.audit_options import (
     suite_options,
 )
 from guard.cli.audit_review import review
+from guard.cli.run_file import RunTables, run_file_argument, with_run_file
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst
 
@@ -64,6 +65,7 @@ audit.add_command(review)
 
 
 @audit.command()
+@run_file_argument
 @asking_options
 @suite_options
 @guard_options
@@ -86,6 +88,20 @@ audit.add_command(review)
     show_default=True,
     help="Seconds that one call may take.",
 )
+@click.option(
+    "--max-calls",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End after N calls of this command, with exit code 4; retries and the analyst's calls "
+    "count. The same command goes on.",
+)
+@click.option(
+    "--max-cost",
+    type=Number(0.0, min_open=True, wrong="not an amount"),
+    metavar="USD",
+    help="End before the calls of this command cost more, by LiteLLM's prices, with exit code 4. "
+    "The same command goes on.",
+)
 @click.option("--stream", is_flag=True, help="Ask for streams and record the provider's chunks.")
 @click.option(
     "--baseline",
@@ -98,6 +114,9 @@ audit.add_command(review)
 @release_option
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
+
+    FILE is a run file such as audit.toml: its table [run] has these options, which those of the
+    command override.
 
     Every answer is written to a journal before the next call. Run the same command again to
     resume; no answer is paid for twice. If the process is killed, at most --concurrency calls are
@@ -112,12 +131,14 @@ def run(**given: Any) -> None:
     130 interrupted.
     """
     check_extra()
+    from guard.audit.budget import Budget
     from guard.audit.command import Command, run_all
     from guard.audit.comparison import NotComparable
     from guard.audit.files import refuse_precious
     from guard.audit.grids import incomplete
     from guard.audit.journal import check_writable
 
+    given = with_run_file(given)
     options_by_suite = _options_by_suite(given)
     baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None
     if given["release"] is not None and given["history"] is None:
@@ -134,6 +155,7 @@ def run(**given: Any) -> None:
         record=given["record"],
         replay=given["replay"],
         sending=_sending(given),
+        budget=Budget(given["max_calls"], given["max_cost"]),
         check=baseline_check.check if baseline_check else None,
     )
     conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
@@ -207,6 +229,7 @@ def _absent(command: Command, results: Sequence[SuiteResult]) -> list[str]:
 
 
 @audit.command()
+@run_file_argument
 @click.option("--suite", required=True, help="The suite that was asked.")
 @click.option(
     "--answers",
@@ -231,11 +254,12 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 
     if len(names_of(suite)) > 1:
         raise UsageError(f"--suite takes one suite here, got {suite!r}.")
-    scopes = _assignments(given)
+    scopes = _assignments({**given, "tables": RunTables()})  # the file's settings are no mistake
+    given = with_run_file({**given, "suites": suite})
     if scopes[""] or scopes[ANALYST]:
         raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
     with stdout_kept():
-        (audit_,) = _audits({**given, "suites": suite, "size": None}, _options_by_suite(given))
+        (audit_,) = _audits({**given, "size": None}, _options_by_suite(given))
         conditions = conditions_given(given, [audit_.suite])
         result = score_answers(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
@@ -255,6 +279,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 
 
 @audit.command()
+@run_file_argument
 @asking_options
 @suite_options
 @click.option(
@@ -266,9 +291,13 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     help="Seconds that one call is assumed to take.",
 )
 def plan(**given: Any) -> None:
-    """Print what an audit would ask, take and cost; makes no call."""
+    """Print what an audit would ask, take and cost; makes no call.
+
+    FILE is a run file; see guard audit run.
+    """
     from guard.audit import plan as plans
 
+    given = with_run_file(given)
     with stdout_kept():
         audits = _audits(given, _options_by_suite(given))
         options = {name: given[name] for name in ("concurrency", "latency_s")}
@@ -283,9 +312,18 @@ def plan(**given: Any) -> None:
     plans.show(results_console(), found)
 
 
-def _assignments(given: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the values of --set by suite; those of the analyst and of the model, "", apart."""
-    found: dict[str, dict[str, str]] = {"": {}, ANALYST: {}}
+def _assignments(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the values of --set by suite; those of the analyst and of the model, "", apart.
+
+    Those of the run file come first, as JSON where they are request settings.
+    """
+    tables: RunTables = given["tables"]
+    found: dict[str, dict[str, Any]] = {
+        "": {key: json.dumps(value) for key, value in tables.settings.items()},
+        ANALYST: {key: json.dumps(value) for key, value in tables.analyst_settings.items()},
+    }
+    named = names_of(given["suites"]) if "suites" in given else []
+    found |= {name: dict(values) for name, values in tables.options.items() if name in named}
     for text in given["assignments"]:
         name, equals, value = text.partition("=")
         scope, _, key = name.rpartition(".")
@@ -295,7 +333,7 @@ def _assignments(given: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {k: v for k, v in _assignments(given).items() if k not in ("", ANALYST)}
 
 
@@ -344,7 +382,7 @@ def _system_prompt(path: Path | None) -> str:
     return text
 
 
-def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) -> list[Audit]:
+def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, Any]]) -> list[Audit]:
     from guard.audit.audit import Audit
     from guard.suites import registry
 
@@ -389,9 +427,9 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
 
 
 def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
-    from guard.config import spelled
+    from guard.config import merge, spelled
 
-    settings = {
+    settings: dict[str, Any] = {
         key: given[key] for key in ("operating_point", "action", "hold") if given[key] is not None
     }
     for text in given["settings"]:
@@ -399,7 +437,7 @@ def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
         if not equals:
             raise UsageError(f"--guard takes KEY=VALUE, got {text!r}.")
         settings[key] = spelled(key, value, f"--guard {key}")
-    return settings
+    return merge(given["tables"].guard, settings)
 
 
 def _guard(given: dict[str, Any]) -> Guard:

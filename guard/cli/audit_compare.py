@@ -197,7 +197,7 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
     own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
     names = [registry.find(name).name if name in own else name for name in suites]
-    tolerances = load(given["config"])
+    tolerances = load(given["config"] or given.get("run_file"))
     return ComparisonSettings(
         frozenset(given["allowed"]),
         given["axes"],

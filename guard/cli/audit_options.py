@@ -271,7 +271,7 @@ def conditions_given(given: Mapping[str, Any], suites: Sequence[Suite]) -> Audit
 
     conditions = conditions_of(given["fail_on"])
     check_conditions(conditions, suites)
-    return AuditConditions(conditions, load(given["config"]))
+    return AuditConditions(conditions, load(given["config"] or given.get("run_file")))
 
 
 def check_belongs(given: Mapping[str, Any]) -> None:

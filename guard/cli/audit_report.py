@@ -25,6 +25,7 @@ from guard.cli.audit_options import (
     own_suites_option,
     show_conditions,
 )
+from guard.cli.run_file import run_file_of, run_or_file_argument
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst
 
@@ -40,7 +41,7 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 
 
 @click.command()
-@click.argument("run", type=PATH)
+@run_or_file_argument
 @options(
     target("html", "Write a page that needs no network: figures, tables, every item."),
     target("markdown", "Write a short report, as a comment on a pull request."),
@@ -69,6 +70,9 @@ def report(
 ) -> None:
     """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
 
+    RUN may also be the run file of guard audit run, if it has an out; its conditions and baseline
+    hold for the report, too.
+
     Without a format it prints the tables. The report of an unfinished run says so. FILE is - for
     standard output.
 
@@ -77,6 +81,7 @@ def report(
     in the command or a file that cannot be used; 70 guard itself failed.
     """
     check_extra()
+    given = {**given, "run_file": run_file_of(given)}
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     check_files(asked, as_json)
     with stdout_kept():
