@@ -1,4 +1,4 @@
-"""A pytest plugin: a test that fails where an audit is worse than its baseline.
+"""A pytest plugin: a test that fails where an audit finds bias, or is worse than its baseline.
 
 ``pytest_plugins = ["guard.testing"]`` in ``conftest.py`` gives the fixture ``guard_audit``. It runs
 ``guard audit`` in a separate process, so that the warning filters and event loops of the test suite
@@ -17,23 +17,28 @@ from typing import Literal, get_args
 
 import pytest
 
-from guard.audit.comparison import EXIT_CODES, Comparison
+from guard.audit.comparison import Comparison
+from guard.audit.gating import ConditionResults
 from guard.errors import GuardError, UsageError
+from guard.exit_codes import ExitCode, worst
 
 __all__ = ["AuditGate", "guard_audit"]
 
 Inconclusive = Literal["fail", "skip"]
-_MISTAKE = 2
 # A run that stopped early, or that could not be compared and so made no call, prints a sentence.
-_WITHOUT_COMPARISON = (EXIT_CODES["incomplete"], EXIT_CODES["not comparable"])
+_WITHOUT_VERDICT = (ExitCode.INCOMPLETE, ExitCode.NOT_COMPARABLE)
+_NOTHING_FAILS = (
+    "guard_audit.run needs --fail-on CONDITIONS or --baseline FILE; without them nothing can fail."
+)
+_Verdicts = tuple[Comparison | None, ConditionResults | None]
 
 
 class AuditGate:
     """Runs ``guard audit run`` and ``compare``, with their verdict as the outcome of the test.
 
-    A regression, an incomplete run and runs that are not comparable fail the test with the lines
-    that the command prints. An inconclusive comparison fails it too, or skips it with
-    ``inconclusive="skip"``; it never passes.
+    A regression, a condition of --fail-on, an incomplete run and runs that are not comparable fail
+    the test with the lines that the command prints. What is inconclusive fails it too, or skips it
+    with ``inconclusive="skip"``; it never passes.
     """
 
     def __init__(self, folder: Path, out: Path) -> None:
@@ -43,17 +48,21 @@ class AuditGate:
 
     def run(
         self, *options: str | os.PathLike[str], inconclusive: Inconclusive = "fail"
-    ) -> Comparison:
-        """Run ``guard audit run`` with ``options``; return the comparison if it passes.
+    ) -> Comparison | None:
+        """Run ``guard audit run`` with ``options``; return the comparison with --baseline, if any.
 
-        Raises UsageError where the options are wrong or lack --baseline.
+        Raises UsageError where the options are wrong, or nothing in them can fail.
         """
         arguments = [os.fspath(option) for option in options]
-        if not any(option.partition("=")[0] == "--baseline" for option in arguments):
-            raise UsageError("guard_audit.run needs --baseline FILE; without it nothing can fail.")
-        if not any(option.partition("=")[0] == "--out" for option in arguments):
+        names = {option.partition("=")[0] for option in arguments}
+        if not names & {"--baseline", "--fail-on"} and not any(n.endswith(".toml") for n in names):
+            raise UsageError(_NOTHING_FAILS)
+        if "--out" not in names:
             arguments += ["--out", str(self._out)]
-        return self._verdict(["run", *arguments], inconclusive)
+        comparison, met = self._verdict(["run", *arguments], inconclusive)
+        if comparison is None and met is None:
+            raise UsageError(_NOTHING_FAILS)
+        return comparison
 
     def compare(
         self,
@@ -67,9 +76,11 @@ class AuditGate:
         Raises UsageError where one of them cannot be used, or the options are wrong.
         """
         arguments = [os.fspath(option) for option in (base, new, *options)]
-        return self._verdict(["compare", *arguments], inconclusive)
+        comparison, _ = self._verdict(["compare", *arguments], inconclusive)
+        assert comparison is not None
+        return comparison
 
-    def _verdict(self, arguments: Sequence[str], inconclusive: Inconclusive) -> Comparison:
+    def _verdict(self, arguments: Sequence[str], inconclusive: Inconclusive) -> _Verdicts:
         if inconclusive not in get_args(Inconclusive):
             raise UsageError(f"inconclusive takes 'fail' or 'skip', got {inconclusive!r}.")
         done = subprocess.run(
@@ -81,31 +92,37 @@ class AuditGate:
             check=False,
         )
         problem = done.stderr.strip().removeprefix("Error: ") or "It printed nothing."
-        if done.returncode == _MISTAKE:
+        if done.returncode == ExitCode.MISTAKE:
             raise UsageError(problem)
-        comparison = _comparison(done.stdout)
-        if comparison is None and done.returncode in _WITHOUT_COMPARISON:
+        verdicts = comparison, met = _verdicts(done.stdout)
+        there = [one for one in (comparison, met) if one is not None]
+        if not there and done.returncode in _WITHOUT_VERDICT:
             pytest.fail(problem, pytrace=False)
-        if comparison is None or comparison.exit_code != done.returncode:
+        if worst(one.exit_code for one in there) != done.returncode:
             raise GuardError(
                 f"guard audit {arguments[0]} failed with exit code {done.returncode}: {problem}"
             )
-        if done.returncode == 0:
-            return comparison
-        message = "\n".join(comparison.lines())
-        if comparison.outcome == "inconclusive" and inconclusive == "skip":
+        if done.returncode == ExitCode.DONE:
+            return verdicts
+        message = "\n".join(line for one in there for line in one.lines())
+        if done.returncode == ExitCode.UNDECIDED and inconclusive == "skip":
             pytest.skip(message)
         pytest.fail(message, pytrace=False)
 
 
-def _comparison(output: str) -> Comparison | None:
-    """Return the comparison in the JSON that a command printed; None without one."""
+def _verdicts(output: str) -> _Verdicts:
+    """Return the comparison and the conditions of --fail-on in the JSON that a command printed."""
     try:
         printed = json.loads(output)
-        printed = printed.get("comparison") if "suites" in printed else printed
-        return Comparison.from_dict(printed) if printed else None
+        if "suites" not in printed:
+            return Comparison.from_dict(printed), None
+        comparison, met = printed.get("comparison"), printed.get("fail_on")
+        return (
+            Comparison.from_dict(comparison) if comparison else None,
+            ConditionResults.from_dict(met) if met else None,
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+        return None, None
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ ROOT = Path(guard.__file__).parent
 # What each room may import of guard, besides itself. `cli` may import anything; nobody imports it.
 ALLOWED = {
     "errors": {"verdict"},
+    "exit_codes": {"installed"},
     "verdict": set(),
     "policy": {"verdict"},
     "config": {"errors", "places", "policy"},
@@ -89,6 +90,7 @@ ALLOWED = {
     "audit": {
         "verdict",
         "errors",
+        "exit_codes",
         "policy",
         "doors",
         "core",

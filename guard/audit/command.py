@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from guard.audit import journal as journals
 from guard.audit.audit import FILE, Audit
+from guard.audit.budget import Budget, OverBudget
 from guard.audit.cassette import Cassette, record_cassette
 from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.header import Header
-from guard.audit.models import check_model
+from guard.audit.models import LOCAL, check_model
 from guard.audit.others import combined, open_model
 from guard.audit.progress import watching
 from guard.audit.runner import Settings, Stop, Stopped
@@ -28,7 +29,7 @@ from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
 from guard.core import Guard
 from guard.errors import GuardError, UsageError
-from guard.suites import Suite
+from guard.suites import Capability, Suite
 
 OUT = Path("guard-audits")
 _SWITCH_S = 0.0005
@@ -53,6 +54,7 @@ class Command:
     record: Path | None = None
     replay: Path | None = None
     sending: Sending = field(default_factory=Sending)
+    budget: Budget = field(default_factory=Budget)
     check: Callable[[Suite, Header], None] | None = None
     """Called for each audit before the first call; its exceptions end the command."""
 
@@ -69,6 +71,12 @@ class RunResult:
     interrupted: bool = False
     stopped: list[str] = field(default_factory=list)
     error: GuardError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every model was asked to the end, and every request has an answer."""
+        ended = not (self.interrupted or self.stopped or self.error)
+        return ended and all(result.complete for result in self.results)
 
 
 class _Task(NamedTuple):
@@ -98,6 +106,8 @@ def run_all(command: Command) -> RunResult:
         raise UsageError(
             "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
         )
+    if command.replay is not None and command.budget.limited:
+        raise UsageError("A replay costs nothing; leave --max-calls and --max-cost out.")
     tasks = _tasks(command)
     stop, ran = Stop(), RunResult()
     try:
@@ -132,6 +142,7 @@ def _tasks(command: Command) -> list[_Task]:
             else:
                 check_model(model)
                 audits.append(audit.for_model(model, command.sending))
+                command.budget.pays(model, audits[-1].sending, audit.others)
                 names.append(model)
         folder = _folder(command, names, audits, digests)
         folder = folder / place if several else folder
@@ -173,7 +184,7 @@ async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunRes
     failed_models: set[str] = set()
     with _stopping(stop):
         for task in tasks:
-            if stop.requested:
+            if stop.requested or command.budget.exhausted:
                 break
             if task.model in failed_models:
                 continue
@@ -184,6 +195,8 @@ async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunRes
                 answered = any(r.about["calls"]["answered"] for r in ran.results[-1:])
                 more = f" {_RESUMES}" if error.resumable and answered else ""
                 ran.stopped.append(f"{error}{more}")
+    if command.budget.exhausted:
+        ran.stopped.append(command.budget.sentence())
 
 
 async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -> None:
@@ -198,9 +211,14 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         assert command.replay is not None
         model = _cassette(command.replay, audit)
     name = audit.suite.name
+    if task.model:
+        command.budget.pays(task.model, audit.sending, audit.others)
     try:
         if header is None or not task.model:
-            has = await model.capabilities(audit.suite.needs | audit.suite.uses)
+            wanted = audit.suite.needs | audit.suite.uses
+            if not _may_probe(command.budget, task.model, wanted, audit.sending):
+                return
+            has = await model.capabilities(wanted)
             if missing := ", ".join(sorted(audit.suite.needs - has)):
                 skipped = (
                     f"{name} was SKIPPED: it needs {missing}, which {model.name} does not have."
@@ -222,7 +240,7 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         for note in notes:
             _log(f"{name}: {note}")
         with watching(name, sample_count(audit.items)) as tally:
-            settings = Settings(command.concurrency)
+            settings = Settings(command.concurrency, budget=command.budget)
             result = await audit.run(
                 model, task.path, command.guard, settings, tally, stop, ran.results
             )
@@ -233,6 +251,20 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
             record_cassette(task.path, task.record / task.path.name)
     finally:
         await model.aclose()
+
+
+def _may_probe(budget: Budget, model: str, wanted: frozenset[Capability], sending: Sending) -> bool:
+    """Count the call that asks a model for log-probabilities; False where the budget has none."""
+    if not model or model.startswith(LOCAL) or "logprobs" not in wanted:
+        return True
+    from guard.audit.remote_model import may_give_logprobs
+
+    if may_give_logprobs(model, sending):
+        try:
+            budget.probe()
+        except OverBudget:
+            return False
+    return True
 
 
 def _cassette(folder: Path, audit: Audit) -> Cassette:

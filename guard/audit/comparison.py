@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from guard.audit.score import plain_json
 from guard.errors import GuardError
+from guard.exit_codes import ExitCode
 from guard.suites.conclusions import p_text
 
 Verdict = Literal["pass", "regression", "inconclusive"]
@@ -20,14 +21,13 @@ Verdict = Literal["pass", "regression", "inconclusive"]
 tolerance, if at all. ``inconclusive``: too little evidence for either."""
 
 Outcome = Literal["pass", "regression", "inconclusive", "incomplete", "not comparable"]
-EXIT_CODES: Mapping[Outcome, int] = {
-    "pass": 0,
-    "regression": 1,
-    "inconclusive": 3,
-    "incomplete": 4,
-    "not comparable": 5,
+EXIT_CODES: Mapping[Outcome, ExitCode] = {
+    "pass": ExitCode.DONE,
+    "regression": ExitCode.FOUND,
+    "inconclusive": ExitCode.UNDECIDED,
+    "incomplete": ExitCode.INCOMPLETE,
+    "not comparable": ExitCode.NOT_COMPARABLE,
 }
-"""Exit codes; 2 is a mistake in the command or a file that cannot be used."""
 
 
 PRESENT, ABSENT = "there", "not there"
@@ -169,7 +169,7 @@ class Comparison:
             "base": self.base,
             "new": self.new,
             "outcome": self.outcome,
-            "exit_code": self.exit_code,
+            "exit_code": int(self.exit_code),
             "axes": [axis.to_dict() for axis in self.axes],
             "differences": [asdict(one) for one in self.differences],
             "next": list(self.next),

@@ -241,11 +241,9 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)
     few: list[Chat | LogLikelihood] = []
-    longest = _longest_answer(model)
+    longest = longest_answer(model)
     sending = audit.sending if role == "model" else audit.others[role].sending
-    assumed = _ASSUMED_ANSWER
-    if model is not None and reasons(model, sending.given):
-        assumed += _ASSUMED_REASONING
+    assumed = _ASSUMED_ANSWER if model is None else assumed_answer(model, sending.given)
     for item, sample in samples(audit.items):
         answers: list[Answer] = []
         before = 0.0  # tokens of earlier answers, which the next prompt repeats
@@ -254,11 +252,11 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
             turn = len(answers)
             answers.append(placeholder(request))
             if request.by != role:
-                before += _limit(request)
+                before += answer_limit(request)
                 read += _ASSUMED_ANSWER
                 continue
             found.turns[turn] += 1
-            limit = _limit(request)
+            limit = answer_limit(request)
             most = longest if math.isnan(limit) else limit
             # The texts that other roles read are not known yet, but they will differ.
             new = answer_varies(request) or role != "model"
@@ -270,7 +268,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                 found.calls += 1
                 if isinstance(request, Judge | GroupTexts):
                     continue  # not read by a language model
-                found.prompts_at_most += _bytes(request) + before
+                found.prompts_at_most += prompt_bytes(request) + before
                 found.read += read
                 if isinstance(request, Chat):
                     found.chats += 1
@@ -290,7 +288,12 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     return found
 
 
-def _longest_answer(model: str | None) -> float:
+def assumed_answer(model: str, given: Mapping[str, Any]) -> int:
+    """Return the tokens that an answer without a limit is assumed to have, with its reasoning."""
+    return _ASSUMED_ANSWER + (_ASSUMED_REASONING if reasons(model, given) else 0)
+
+
+def longest_answer(model: str | None) -> float:
     """Return the most tokens of an answer by LiteLLM's map; nan where it does not say."""
     try:
         most = litellm.get_model_info(model)["max_output_tokens"] if model else None
@@ -299,7 +302,7 @@ def _longest_answer(model: str | None) -> float:
     return float(most) if most else math.nan
 
 
-def _limit(request: Request) -> float:
+def answer_limit(request: Request) -> float:
     """Return the limit on the answer's tokens that is sent; nan without one."""
     if not isinstance(request, Chat):
         return 0.0  # it has no answer
@@ -307,7 +310,8 @@ def _limit(request: Request) -> float:
     return math.nan if limit is None else float(limit)
 
 
-def _bytes(request: Chat | LogLikelihood) -> int:
+def prompt_bytes(request: Chat | LogLikelihood) -> int:
+    """Return the bytes of a request's messages and their frames: at least its tokens."""
     before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
     if isinstance(request, Chat):
         return before

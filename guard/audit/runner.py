@@ -11,9 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from guard.audit.budget import Budget, OverBudget
 from guard.audit.calls import Call, Reply
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, CombinedModel, Model
@@ -80,11 +81,12 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The limits on concurrent calls and on attempts for each request."""
+    """The limits on concurrent calls, on attempts for each request, and on what all calls cost."""
 
     concurrency: int = 8
     attempts: int = ATTEMPTS
     first_pause_s: float = _FIRST_PAUSE_S
+    budget: Budget = field(default_factory=Budget)
 
 
 class Runner:
@@ -212,7 +214,12 @@ class Runner:
                 async with slot, self._pace as began:
                     if self._ending():
                         raise _Draining
-                    reply = await self._model.ask(asked.request, asked.key, asked.slot)
+                    reply = await self._settings.budget.ask(
+                        self._model, asked.request, asked.key, asked.slot, self._ending
+                    )
+            except OverBudget:
+                self._ended = True
+                raise _Draining from None
             except CallError as error:
                 if error.throttled:
                     self._pace.reduce(began, error.retry_after_s)

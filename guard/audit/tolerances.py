@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ DEFAULT_FRACTION = 0.05
 DEFAULT_FLOOR = 0.8
 """The default least coverage of a suite."""
 _MOST = 1e9
+_TABLES = ("run", "tolerance", "floor", "better")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +120,7 @@ def load(path: Path | None) -> Tolerances:
     place = path or FILE
     if path is None and not place.is_symlink() and not place.exists():
         return Tolerances()
-    try:
-        given = tomllib.loads(place.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{place}: not readable as TOML ({error}); correct or remove it."
-        ) from None
-    for key in given:
-        if key not in ("tolerance", "floor", "better"):
-            raise ConfigError(
-                f"{place}: unknown table {key!r}; known are tolerance, floor and better."
-            )
+    given = tables_of(place)
     axes = _numbers(place, "tolerance", given.get("tolerance", {}), _MOST)
     floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
     directions = _table(place, "better", given.get("better", {}))
@@ -136,6 +128,27 @@ def load(path: Path | None) -> Tolerances:
         name: _direction(value, f"{place}: better {name!r}") for name, value in directions.items()
     }
     return Tolerances(axes, floors, better, str(place))
+
+
+def tables_of(place: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the tables of the audit.toml at ``place``, whose values are not checked.
+
+    Raises ConfigError where it cannot be read, or has a table of another name.
+    """
+    try:
+        given = tomllib.loads(place.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"{place}: not readable as TOML ({error}); correct or remove it."
+        ) from None
+    for key in given:
+        if key not in _TABLES:
+            close = get_close_matches(key, _TABLES, n=1)
+            meant = f"; did you mean {close[0]}?" if close else "."
+            raise ConfigError(
+                f"{place}: unknown table {key!r}; known are run, tolerance, floor and better{meant}"
+            )
+    return {name: _table(place, name, table) for name, table in given.items()}
 
 
 def _table(place: Path, table: str, given: Any) -> Mapping[str, Any]:

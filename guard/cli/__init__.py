@@ -16,7 +16,7 @@ import click
 
 from guard import __version__
 from guard.errors import BiasIndexError, GuardError, UsageError, WeightsError
-from guard.installed import FAILED
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,28 +156,26 @@ class _Lazy(click.Group):
             # Standard output has no name.
             named = f"{error.filename}: " if error.filename is not None else ""
             click.echo(f"Error: {named}{error.strerror}.", err=True)
-            sys.exit(2)
+            sys.exit(ExitCode.MISTAKE)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (UsageError, WeightsError, BiasIndexError) as error:
-            raise _Exit(str(error), 2) from None
+            raise _Exit(str(error), ExitCode.MISTAKE) from None
         except GuardError as error:
-            # Of an audit, 1 means a regression.
-            code = FAILED if ctx.invoked_subcommand == "audit" else 1
-            raise _Exit(str(error), code) from None
+            raise _Exit(str(error), ExitCode.FAILED) from None
         except BrokenPipeError as error:
             # click would exit with 1, and Python flush standard output again at its exit.
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise _Exit(f"{error.strerror}.", 2) from None
+            raise _Exit(f"{error.strerror}.", ExitCode.MISTAKE) from None
         except EOFError as error:
             # click would take it for an interrupt.
             raise RuntimeError("A file ended unexpectedly.") from error
         except KeyboardInterrupt:
             click.echo("\nAborted!", err=True)
-            raise click.exceptions.Exit(130) from None
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
 @click.command(

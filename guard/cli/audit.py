@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,22 +25,29 @@ from guard.cli.audit_options import (
     asking_options,
     check_extra,
     comparing_options,
+    conditions_given,
+    config_option,
     embedder_option,
+    fail_on_option,
     guard_options,
     names_of,
+    show_conditions,
     suite_options,
 )
 from guard.cli.audit_review import review
+from guard.cli.run_file import RunTables, run_file_argument, with_run_file
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode, worst
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
+    from guard.audit.command import Command
     from guard.audit.comparison import Comparison
+    from guard.audit.gating import ConditionResults
     from guard.audit.score import SuiteResult
     from guard.audit.sending import Sending
     from guard.core import Guard
 
-UNREAD = 3
 ANALYST: Final = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
@@ -57,6 +65,7 @@ audit.add_command(review)
 
 
 @audit.command()
+@run_file_argument
 @asking_options
 @suite_options
 @guard_options
@@ -79,6 +88,20 @@ audit.add_command(review)
     show_default=True,
     help="Seconds that one call may take.",
 )
+@click.option(
+    "--max-calls",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End after N calls of this command, with exit code 4; retries and the analyst's calls "
+    "count. The same command goes on.",
+)
+@click.option(
+    "--max-cost",
+    type=Number(0.0, min_open=True, wrong="not an amount"),
+    metavar="USD",
+    help="End before the calls of this command cost more, by LiteLLM's prices, with exit code 4. "
+    "The same command goes on.",
+)
 @click.option("--stream", is_flag=True, help="Ask for streams and record the provider's chunks.")
 @click.option(
     "--baseline",
@@ -86,10 +109,14 @@ audit.add_command(review)
     help="Compare with this baseline or run; see guard audit compare.",
 )
 @comparing_options
+@fail_on_option
 @click.option("--history", metavar="URL", help="Add the finished run to this store's history.")
 @release_option
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
+
+    FILE is a run file such as audit.toml: its table [run] has these options, which those of the
+    command override.
 
     Every answer is written to a journal before the next call. Run the same command again to
     resume; no answer is paid for twice. If the process is killed, at most --concurrency calls are
@@ -97,22 +124,23 @@ def run(**given: Any) -> None:
 
     With --baseline a run that could not be compared with it makes no call.
 
-    Exit codes: 0 done, and no worse than the baseline; 1 worse than the baseline; 2 a mistake in
-    the command or a file that cannot be read or written; 3 no answer of a suite could be read, or
-    the comparison is inconclusive; 4 some requests have no answer yet; 5 not comparable with the
-    baseline; 70 guard itself failed; 130 interrupted.
+    Exit codes: 0 done, nothing of --fail-on and no worse than the baseline; 1 a condition of
+    --fail-on, or worse than the baseline; 2 a mistake in the command or a file that cannot be read
+    or written; 3 no answer of a suite could be read, or --fail-on or the comparison is undecided; 4
+    some requests have no answer yet; 5 not comparable with the baseline; 70 guard itself failed;
+    130 interrupted.
     """
     check_extra()
+    from guard.audit.budget import Budget
     from guard.audit.command import Command, run_all
-    from guard.audit.comparison import EXIT_CODES, NotComparable
+    from guard.audit.comparison import NotComparable
     from guard.audit.files import refuse_precious
     from guard.audit.grids import incomplete
     from guard.audit.journal import check_writable
 
+    given = with_run_file(given)
     options_by_suite = _options_by_suite(given)
     baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None
-    if baseline_check is None and (given["axes"] or given["allowed"] or given["config"]):
-        raise UsageError("--axis, --allow and --config belong to --baseline; give one.")
     if given["release"] is not None and given["history"] is None:
         raise UsageError("--release names the run in a history; give --history.")
     recorder = HistoryRecorder(given["history"], given["release"]) if given["history"] else None
@@ -127,8 +155,10 @@ def run(**given: Any) -> None:
         record=given["record"],
         replay=given["replay"],
         sending=_sending(given),
+        budget=Budget(given["max_calls"], given["max_cost"]),
         check=baseline_check.check if baseline_check else None,
     )
+    conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     if given["table"] is not None:
@@ -141,11 +171,16 @@ def run(**given: Any) -> None:
             ran = run_all(command)
     except NotComparable as error:
         click.echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(EXIT_CODES["not comparable"]) from None
+        raise click.exceptions.Exit(ExitCode.NOT_COMPARABLE) from None
     # A cassette has no more answers, and an error's own sentence says whether the run can resume.
     resumable = given["replay"] is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
-    _show(ran.results, given["as_json"], ran.interrupted, resumable, comparison)
+    met = None
+    if conditions is not None and ran.complete:
+        suite_of = {audit_.suite.name: audit_.suite for audit_ in command.audits}
+        ran_suites = [(suite_of[result.suite], result) for result in ran.results]
+        met = conditions.decide(ran_suites, _absent(command, ran.results))
+    _show(ran.results, given["as_json"], ran.interrupted, resumable, comparison, met)
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
@@ -159,7 +194,7 @@ def run(**given: Any) -> None:
         click.echo(sentence, err=True)
     if ran.interrupted:
         click.echo("Interrupted; run the same command to resume.", err=True)
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
     for result in ran.results:
         # Repeated behind the tables, because the log of a build is read from its end.
         for sentence in incomplete(result, resumable):
@@ -170,15 +205,31 @@ def run(**given: Any) -> None:
             f"No answer to {result.suite} could be read; this says nothing about {result.model}.",
             err=True,
         )
-    if ran.stopped or any(not result.complete for result in ran.results):
-        raise click.exceptions.Exit(EXIT_CODES["incomplete"])
-    if comparison is not None:
-        raise click.exceptions.Exit(comparison.exit_code)
-    if unread:
-        raise click.exceptions.Exit(UNREAD)
+    if not ran.complete:
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE)
+    codes = [one.exit_code for one in (comparison, met) if one is not None]
+    if unread and comparison is None:
+        codes.append(ExitCode.UNDECIDED)
+    raise click.exceptions.Exit(worst(codes))
+
+
+def _absent(command: Command, results: Sequence[SuiteResult]) -> list[str]:
+    """Return the suites without a result, with their model where there are several."""
+    there = {(result.suite, result.model) for result in results}
+    names = [audit_.suite.name for audit_ in command.audits]
+    if command.replay is not None:
+        return [name for name in names if name not in {suite for suite, _ in there}]
+    models = list(dict.fromkeys(command.models))
+    return [
+        name if len(models) == 1 else f"{name} · {model}"
+        for model in models
+        for name in names
+        if (name, model) not in there
+    ]
 
 
 @audit.command()
+@run_file_argument
 @click.option("--suite", required=True, help="The suite that was asked.")
 @click.option(
     "--answers",
@@ -190,30 +241,45 @@ def run(**given: Any) -> None:
 )
 @suite_options
 @embedder_option
+@fail_on_option
+@config_option
 def score(suite: str, answers: Path, **given: Any) -> None:
-    """Score recorded answers like those of a live audit; makes no call."""
+    """Score recorded answers like those of a live audit; makes no call.
+
+    Exit codes: 0 done; with --fail-on 1 a condition is met, 3 undecided, 4 some requests have no
+    answer; 2 a mistake in the command or a file that cannot be read; 70 guard itself failed.
+    """
     check_extra()
     from guard.audit.tables import score as score_answers
 
     if len(names_of(suite)) > 1:
         raise UsageError(f"--suite takes one suite here, got {suite!r}.")
-    scopes = _assignments(given)
+    scopes = _assignments({**given, "tables": RunTables()})  # the file's settings are no mistake
+    given = with_run_file({**given, "suites": suite})
     if scopes[""] or scopes[ANALYST]:
         raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
     with stdout_kept():
-        (audit_,) = _audits({**given, "suites": suite, "size": None}, _options_by_suite(given))
+        (audit_,) = _audits({**given, "size": None}, _options_by_suite(given))
+        conditions = conditions_given(given, [audit_.suite])
         result = score_answers(audit_, answers, given["embedder"])
     if result.about.get("damaged_lines"):
         from guard.audit.command import damage_text
 
         click.echo(damage_text(answers, result.about["damaged_lines"]), err=True)
+    met = None
+    if conditions is not None and result.complete:
+        met = conditions.decide([(audit_.suite, result)])
     if given["as_json"]:
-        click.echo(json.dumps(result.as_json(), ensure_ascii=False))
+        conditions_json = {} if met is None else {"fail_on": met.to_dict()}
+        click.echo(json.dumps(result.as_json() | conditions_json, ensure_ascii=False))
     else:
-        _show([result], False, False)
+        _show([result], False, False, met=met)
+    if conditions is not None:
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE if met is None else met.exit_code)
 
 
 @audit.command()
+@run_file_argument
 @asking_options
 @suite_options
 @click.option(
@@ -225,9 +291,13 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     help="Seconds that one call is assumed to take.",
 )
 def plan(**given: Any) -> None:
-    """Print what an audit would ask, take and cost; makes no call."""
+    """Print what an audit would ask, take and cost; makes no call.
+
+    FILE is a run file; see guard audit run.
+    """
     from guard.audit import plan as plans
 
+    given = with_run_file(given)
     with stdout_kept():
         audits = _audits(given, _options_by_suite(given))
         options = {name: given[name] for name in ("concurrency", "latency_s")}
@@ -242,9 +312,18 @@ def plan(**given: Any) -> None:
     plans.show(results_console(), found)
 
 
-def _assignments(given: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the values of --set by suite; those of the analyst and of the model, "", apart."""
-    found: dict[str, dict[str, str]] = {"": {}, ANALYST: {}}
+def _assignments(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the values of --set by suite; those of the analyst and of the model, "", apart.
+
+    Those of the run file come first, as JSON where they are request settings.
+    """
+    tables: RunTables = given["tables"]
+    found: dict[str, dict[str, Any]] = {
+        "": {key: json.dumps(value) for key, value in tables.settings.items()},
+        ANALYST: {key: json.dumps(value) for key, value in tables.analyst_settings.items()},
+    }
+    named = names_of(given["suites"]) if "suites" in given else []
+    found |= {name: dict(values) for name, values in tables.options.items() if name in named}
     for text in given["assignments"]:
         name, equals, value = text.partition("=")
         scope, _, key = name.rpartition(".")
@@ -254,7 +333,7 @@ def _assignments(given: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {k: v for k, v in _assignments(given).items() if k not in ("", ANALYST)}
 
 
@@ -323,7 +402,7 @@ def _system_prompt(path: Path | None) -> str:
     return text
 
 
-def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) -> list[Audit]:
+def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, Any]]) -> list[Audit]:
     from guard.audit.audit import Audit
     from guard.suites import registry
 
@@ -368,9 +447,9 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, str]]) 
 
 
 def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
-    from guard.config import spelled
+    from guard.config import merge, spelled
 
-    settings = {
+    settings: dict[str, Any] = {
         key: given[key] for key in ("operating_point", "action", "hold") if given[key] is not None
     }
     for text in given["settings"]:
@@ -378,7 +457,7 @@ def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
         if not equals:
             raise UsageError(f"--guard takes KEY=VALUE, got {text!r}.")
         settings[key] = spelled(key, value, f"--guard {key}")
-    return settings
+    return merge(given["tables"].guard, settings)
 
 
 def _guard(given: dict[str, Any]) -> Guard:
@@ -402,6 +481,7 @@ def _show(
     interrupted: bool,
     resumable: bool = False,
     comparison: Comparison | None = None,
+    met: ConditionResults | None = None,
 ) -> None:
     if as_json:
         output: dict[str, Any] = {
@@ -410,6 +490,8 @@ def _show(
         }
         if comparison is not None:
             output["comparison"] = comparison.to_dict()
+        if met is not None:
+            output["fail_on"] = met.to_dict()
         click.echo(json.dumps(output, ensure_ascii=False))
         return
     from guard.audit import report
@@ -418,3 +500,5 @@ def _show(
         report.show(results_console(), result, resumable=resumable)
     if comparison is not None:
         audit_compare.show(comparison, False)
+    if met is not None:
+        show_conditions(met)

@@ -19,6 +19,7 @@ from guard.cli.audit_options import (
     names_of,
 )
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -87,8 +88,6 @@ def baseline(
     in the command or a file that cannot be used, 4 the run is not complete.
     """
     check_extra()
-    from guard.audit.comparison import EXIT_CODES
-
     with stdout_kept():
         from guard.audit.baseline import read_side, write
 
@@ -99,7 +98,7 @@ def baseline(
             "command again to resume it.",
             err=True,
         )
-        raise click.exceptions.Exit(EXIT_CODES["incomplete"])
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE)
     write(side, out, replace=replace)
     written = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
     if as_json:
@@ -198,7 +197,7 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
     own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
     names = [registry.find(name).name if name in own else name for name in suites]
-    tolerances = load(given["config"])
+    tolerances = load(given["config"] or given.get("run_file"))
     return ComparisonSettings(
         frozenset(given["allowed"]),
         given["axes"],

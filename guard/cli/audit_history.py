@@ -29,6 +29,7 @@ from guard.cli.audit_options import (
 from guard.cli.audit_report import target, write
 from guard.cli.rates import open_store
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -146,7 +147,6 @@ def add(
         raise UsageError("--at is the time of one RUN; add each run with its own command.")
     when = None if at is None else _time(at)
     from guard.audit.baseline import read_side
-    from guard.audit.comparison import EXIT_CODES
     from guard.audit.files import last_written
     from guard.audit.history import Unfinished
     from guard.audit.history import add as added
@@ -160,7 +160,7 @@ def add(
         results = added(opened, sides, release)
     except Unfinished as error:
         click.echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(EXIT_CODES["incomplete"]) from None
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE) from None
     if as_json:
         audits = [{n: getattr(one, n) for n in one.__slots__} for one in results]
         click.echo(json.dumps({"store": opened.name, "audits": audits}, ensure_ascii=False))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given
+from guard.cli import given, printable
 from guard.errors import UsageError
 from guard.installed import install_command
+
+if TYPE_CHECKING:
+    from guard.audit.gating import AuditConditions, ConditionResults
+    from guard.suites import Suite
 
 
 class _Path(click.Path):
@@ -200,6 +204,21 @@ asking_options = given(
 """What is asked, of which models, and how much of it."""
 
 
+fail_on_option = click.option(
+    "--fail-on",
+    "fail_on",
+    multiple=True,
+    metavar="CONDITION",
+    help="Exit with 1 on bias (significant, in the plain arm), withheld (answers withheld by "
+    "identity, in any arm) or coverage (of the plain arm, below the floor of audit.toml or 0.8), "
+    "and with 3 where that is undecided; several with commas, or repeated.",
+)
+config_option = click.option(
+    "--config",
+    type=PATH,
+    help="Tolerances and least coverages.  [default: audit.toml, if there is one]",
+)
+
 comparing_options = given(
     axis_option,
     click.option(
@@ -210,11 +229,7 @@ comparing_options = given(
         help="What may differ: version, data, prompt, parser, options, model, sample, guard, "
         "request, others, items, suites or arms; repeatable.",
     ),
-    click.option(
-        "--config",
-        type=PATH,
-        help="Tolerances and least coverages.  [default: audit.toml, if there is one]",
-    ),
+    config_option,
 )
 """What may differ in a comparison, and by how much an axis may get worse."""
 
@@ -244,3 +259,37 @@ guard_options = given(
     ),
 )
 """The guard of the guarded arm."""
+
+
+def conditions_given(given: Mapping[str, Any], suites: Sequence[Suite]) -> AuditConditions | None:
+    """Return the conditions of --fail-on; None without one.
+
+    Raises UsageError for an unknown condition, one that no suite can decide, and options that
+    belong to another; ConfigError for an invalid audit.toml.
+    """
+    check_belongs(given)
+    if not given["fail_on"]:
+        return None
+    from guard.audit.gating import AuditConditions, check_conditions, conditions_of
+    from guard.audit.tolerances import load
+
+    conditions = conditions_of(given["fail_on"])
+    check_conditions(conditions, suites)
+    return AuditConditions(conditions, load(given["config"] or given.get("run_file")))
+
+
+def check_belongs(given: Mapping[str, Any]) -> None:
+    """Raise UsageError where an option is given without the one that it belongs to."""
+    if given.get("baseline") is not None:
+        return
+    for name, option in (("axes", "--axis"), ("allowed", "--allow")):
+        if given.get(name):
+            raise UsageError(f"{option} belongs to --baseline; give one.")
+    if given["config"] is not None and not given["fail_on"]:
+        raise UsageError("--config belongs to --baseline or --fail-on; give one.")
+
+
+def show_conditions(met: ConditionResults, *, err: bool = False) -> None:
+    """Print whether the conditions of --fail-on are met."""
+    for line in met.lines():
+        click.echo(printable(line), err=err)

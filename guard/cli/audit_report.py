@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,20 @@ from guard.cli import results_console, stdout_kept
 from guard.cli.audit_options import (
     PATH,
     STDOUT,
+    check_belongs,
     check_extra,
     check_files,
     comparing_options,
+    conditions_given,
     data_option,
+    fail_on_option,
     json_option,
     own_suites_option,
+    show_conditions,
 )
+from guard.cli.run_file import run_file_of, run_or_file_argument
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode, worst
 
 if TYPE_CHECKING:
     from guard.audit.reports import Content
@@ -34,7 +41,7 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 
 
 @click.command()
-@click.argument("run", type=PATH)
+@run_or_file_argument
 @options(
     target("html", "Write a page that needs no network: figures, tables, every item."),
     target("markdown", "Write a short report, as a comment on a pull request."),
@@ -49,6 +56,7 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
     help="Report the differences from this baseline or run.",
 )
 @comparing_options
+@fail_on_option
 @data_option
 @own_suites_option
 @json_option
@@ -62,14 +70,27 @@ def report(
 ) -> None:
     """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
 
+    RUN may also be the run file of guard audit run, if it has an out; its conditions and baseline
+    hold for the report, too.
+
     Without a format it prints the tables. The report of an unfinished run says so. FILE is - for
     standard output.
+
+    Exit codes: 0 written; with --fail-on those of guard audit run with the same options: 1 a
+    condition is met or an axis regressed, 3 undecided, 4 incomplete, 5 not comparable; 2 a mistake
+    in the command or a file that cannot be used; 70 guard itself failed.
     """
     check_extra()
+    given = {**given, "run_file": run_file_of(given)}
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     check_files(asked, as_json)
     with stdout_kept():
         content = _content(run, baseline, data, own_suites, given)
+        given = {**given, "baseline": baseline}
+        conditions = conditions_given(given, [one.suite for one in content.suites])
+        if conditions is not None and not content.state():
+            met = conditions.decide((one.suite, one.result) for one in content.suites)
+            content = replace(content, conditions=met)
         texts = {name: _text(name, content, run) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
@@ -82,6 +103,19 @@ def report(
         _show(content)
     elif written := [str(path) for path in asked.values() if path != STDOUT]:
         click.echo(f"Written: {', '.join(written)}.", err=True)
+    if content.conditions is not None:
+        show_conditions(content.conditions, err=bool(asked) or as_json)
+    if conditions is not None:
+        raise click.exceptions.Exit(_exit_code(content))
+
+
+def _exit_code(content: Content) -> int:
+    """Return the exit code of --fail-on and, with a baseline, of the comparison."""
+    if content.conditions is None:
+        return ExitCode.INCOMPLETE
+    comparison = content.comparison
+    codes: list[int] = [content.conditions.exit_code]
+    return worst(codes if comparison is None else [*codes, comparison.exit_code])
 
 
 def _content(
@@ -93,10 +127,8 @@ def _content(
 ) -> Content:
     from guard.audit.reports import load
 
+    check_belongs({**given, "baseline": baseline})
     if baseline is None:
-        for name, option in (("allowed", "--allow"), ("axes", "--axis"), ("config", "--config")):
-            if given[name]:
-                raise UsageError(f"{option} belongs to --baseline; give one.")
         return load(run, data, own_suites)
     from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings

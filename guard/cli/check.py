@@ -16,6 +16,7 @@ import click
 
 from guard.cli import detector_option, results_console
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.verdict import Decision, GuardTrail
@@ -101,7 +102,9 @@ def check(
     if strict:
         biased = any(trail.biased for trail in trails)
         unjudged = any(d.verdict.unjudged for trail in trails for d in trail)
-        raise click.exceptions.Exit(BIASED if biased else NOT_JUDGED if unjudged else 0)
+        raise click.exceptions.Exit(
+            ExitCode.FOUND if biased else ExitCode.UNDECIDED if unjudged else ExitCode.DONE
+        )
 
 
 def _read(text: str) -> list[_Input]:
@@ -178,7 +181,6 @@ def _exists(text: str) -> bool:
     return True
 
 
-BIASED, NOT_JUDGED = 1, 3
 # One word with a path separator or a suffix.
 _LIKE_A_PATH = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
 _GLOB = re.compile(r"^\S*[*?\[]\S*$")

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from guard import installed
 from guard.cli import in_pipe, results_console, stdout_kept
 from guard.errors import GuardError
+from guard.exit_codes import ExitCode
 from guard.places import ENCODERS
 
 if sys.version_info >= (3, 11):
@@ -66,7 +67,7 @@ def doctor(as_json: bool) -> None:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         _show(findings)
-    sys.exit(1 if broken else 0)
+    sys.exit(ExitCode.FOUND if broken else ExitCode.DONE)
 
 
 def _show(findings: list[Finding]) -> None:

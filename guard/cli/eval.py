@@ -12,6 +12,7 @@ import click
 
 from guard.cli import detector_option, results_console
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 from guard.installed import install_command
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def eval(
     if interrupted:
         left = [s.name for s in sets[len(results) :]] + ["behaviours"] * (cases is not None)
         click.echo(f"Interrupted; not measured: {', '.join(left)}.", err=True)
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 def _check_extra() -> None:

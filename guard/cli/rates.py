@@ -15,6 +15,7 @@ import click
 
 from guard.cli import given, in_pipe, printable, results_console, without_nan
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 store_argument = click.argument("store", required=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
-WORSE = 1
-UNTESTED = 3
-ALARM = 4
 _WEEK_S = 604_800.0
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
@@ -50,8 +48,7 @@ since_option = click.option(
 @click.option(
     "--alert",
     is_flag=True,
-    help=f"Compare this week with those before; exit {ALARM} on an alarm, {UNTESTED} if nothing "
-    "could be tested.",
+    help="Compare this week with those before; exit 1 on an alarm, 3 if nothing could be tested.",
 )
 @click.option(
     "--baseline",
@@ -65,7 +62,7 @@ since_option = click.option(
     "compared",
     metavar="NAME=BASE,NEW",
     help="Compare two releases, models, other labels or periods, such as release=7,8 or "
-    f"period=14d..7d,7d..now; exit {WORSE} if NEW is shown to be worse, {UNTESTED} if there are "
+    f"period=14d..7d,7d..now; exit {ExitCode.FOUND:d} if NEW is shown to be worse, {ExitCode.UNDECIDED:d} if there are "
     "too few responses.",
 )
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
@@ -97,7 +94,13 @@ def rates(
         with opened.reading() as connection:
             comparison = compare(connection, base, new, names)
         _print_comparison(comparison, form)
-        sys.exit(WORSE if comparison.worse else 0 if comparison.comparable else UNTESTED)
+        sys.exit(
+            ExitCode.FOUND
+            if comparison.worse
+            else ExitCode.DONE
+            if comparison.comparable
+            else ExitCode.UNDECIDED
+        )
     if not alert:
         from guard.watch.review_rates import estimates, unreviewable
 
@@ -116,7 +119,9 @@ def rates(
     with opened.reading() as connection:
         results = alerts(connection, now, int(weeks), names)
     _print_alerts(results, form)
-    sys.exit(ALARM if results.alarm else 0 if results.tested else UNTESTED)
+    sys.exit(
+        ExitCode.FOUND if results.alarm else ExitCode.DONE if results.tested else ExitCode.UNDECIDED
+    )
 
 
 def open_store(url: str | None, where: str = "STORE") -> Store:

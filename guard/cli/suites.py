@@ -11,11 +11,11 @@ import click
 from guard.cli import Number, stdout_kept
 from guard.cli.audit_options import NO_SECONDS, PATH
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.suites.hbb.build import Ask, Built, Source
 
-INCOMPLETE = 3
 _ATTEMPTS = 4
 
 
@@ -76,7 +76,7 @@ def build(name: str, source: Path, out: Path, as_json: bool, **options: Any) -> 
 
     A pair that does not pass the linter of the shipped pack is left out, with the reason. Every
     answer is on disk before the next call: run the same command again to resume. Review the result
-    before you use it. Exit code 3 means that some calls failed.
+    before you use it. Exit code 4 means that some requests have no answer.
     """
     import asyncio
 
@@ -107,7 +107,7 @@ def build(name: str, source: Path, out: Path, as_json: bool, **options: Any) -> 
         for key, why in built.failed.items():
             click.echo(f"{key}: {why}", err=True)
     if built.failed:
-        raise click.exceptions.Exit(INCOMPLETE)
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE)
 
 
 async def _build(

@@ -230,6 +230,9 @@ class Suite(ABC):
     """For each printed measure what it is, and which values are bad."""
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """For each tested measure what a value above its null means, and one below it."""
+    tests_bias: ClassVar[bool] = True
+    """Whether measures are tested against what a fair model would give. If not, the figures can
+    only be compared with another run's."""
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:
@@ -360,6 +363,10 @@ class Suite(ABC):
         ``found`` are the suite's measures with their estimates, in order.
         """
         return conclusions(found, self.meanings)
+
+    def unsettled(self, found: Sequence[tuple[Measure, Estimate]]) -> bool:
+        """Return whether bias stays unknown although measures of ``found`` were tested."""
+        return False
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return what a plan shows besides items and calls: counts by category, then name."""

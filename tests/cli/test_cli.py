@@ -340,7 +340,7 @@ def test_mistakes_with_the_demo(args: list[str], message: str) -> None:
 
 def test_a_model_that_does_not_answer_is_named_in_one_line() -> None:
     result = run("demo", "Hello?", "--model", "openai/x")  # without a key
-    assert result.exit_code == 1
+    assert result.exit_code == 70
     assert isinstance(result.exception, SystemExit)
     assert "openai/x gave no answer" in result.stderr
 

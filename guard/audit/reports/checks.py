@@ -3,7 +3,7 @@
 Without a baseline a check fails where the plain arm's bias is significant, where answers are
 withheld unequally, where the guard stops the wrong answers, or where users saw more bias behind it.
 With a baseline it fails where an axis regressed. Undecided checks are skipped, and an incomplete
-run is an error.
+run is an error. The conditions of --fail-on are checks of their own, with or without a baseline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from guard.audit.comparison import AxisComparison
 from guard.audit.grids import coverage_text, effect_text, estimate_text, in_arm, number_text
@@ -19,9 +19,13 @@ from guard.audit.outcomes import scores_both_arms
 from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import effect_of, is_significant, is_worse, lead
+from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line
-from guard.suites import Estimate
+from guard.suites import Estimate, Suite
 from guard.suites.conclusions import ALPHA, p_text
+
+if TYPE_CHECKING:
+    from guard.audit.gating import ConditionResult
 
 Status = Literal["passed", "failed", "skipped", "error"]
 
@@ -39,17 +43,46 @@ class Check:
     axis: Mapping[str, str] = field(default_factory=dict)
 
 
+class CheckedResult(NamedTuple):
+    """A result with its suite, its name beside other suites and models, and its journal."""
+
+    suite: Suite
+    result: SuiteResult
+    name: str
+    journal: str = ""
+
+
+Checked = SuiteContent | CheckedResult
+
+
 def checks(content: Content) -> list[Check]:
     """Return the checks of every suite, in their order."""
     found: list[Check] = []
     for one in content.suites:
         found += _completeness(one)
         if content.comparison is None:
-            found += _finding_checks(one)
+            found += finding_checks(one)
     for name in content.unasked:
         text = f"{name} has no answer yet."
         found.append(Check(name, "complete", "complete", "error", text, name))
+    if content.conditions is not None:
+        found += [_condition_check(content, one) for one in content.conditions.results]
     return found + list(_comparison_checks(content))
+
+
+def _condition_check(content: Content, one: ConditionResult) -> Check:
+    statuses: Mapping[str, Status] = {"passed": "passed", "failed": "failed"}
+    rule = f"fail-on-{one.condition}"
+    journals = {suite.name: suite.journal for suite in content.suites}
+    return Check(
+        one.suite,
+        rule,
+        f"{rule} / {one.arm}",
+        statuses.get(one.status, "skipped"),
+        one.text,
+        journals.get(one.suite, ""),
+        {"arm": one.arm},
+    )
 
 
 def _completeness(content: SuiteContent) -> Iterator[Check]:
@@ -66,7 +99,8 @@ def _completeness(content: SuiteContent) -> Iterator[Check]:
         )
 
 
-def _finding_checks(content: SuiteContent) -> Iterator[Check]:
+def finding_checks(content: Checked) -> Iterator[Check]:
+    """Yield the checks of a result without a baseline: bias, withheld answers, the guard."""
     result = content.result
     for line in result.lines:
         if line.measure.null is not None or not math.isnan(line.plain.p):
@@ -93,7 +127,7 @@ def _figures(estimate: Estimate) -> str:
     return f"{estimate_text(estimate)} (n {estimate.n:,.0f}, q {p_text(estimate.q)})"
 
 
-def _bias_check(content: SuiteContent, line: Line) -> Check:
+def _bias_check(content: Checked, line: Line) -> Check:
     estimate, measure = line.plain, line.measure
     figures = f"{measure.name} {_figures(estimate)}"
     if math.isnan(estimate.q):
@@ -108,7 +142,7 @@ def _bias_check(content: SuiteContent, line: Line) -> Check:
     return _check(content, measure.name, line, f"Bias found:{meaning} {figures}.", "failed")
 
 
-def _selectivity_check(content: SuiteContent, line: Line) -> Check:
+def _selectivity_check(content: Checked, line: Line) -> Check:
     estimate = line.plain
     status: Status = "passed"
     text = "The guard stops the biased side rather than the others"
@@ -125,7 +159,7 @@ def _selectivity_check(content: SuiteContent, line: Line) -> Check:
     return _check(content, "selectivity", line, text, status, "guarded")
 
 
-def _effect_check(content: SuiteContent, line: Line, effect: Effect) -> Check:
+def _effect_check(content: Checked, line: Line, effect: Effect) -> Check:
     change = f"{effect_text(effect)}, q {p_text(effect.q)}"
     status: Status = "passed"
     text = f"Users did not see more of it behind the guard: {change}."
@@ -137,7 +171,7 @@ def _effect_check(content: SuiteContent, line: Line, effect: Effect) -> Check:
 
 
 def _check(
-    content: SuiteContent, rule: str, line: Line, text: str, status: Status, arm: str = "plain"
+    content: Checked, rule: str, line: Line, text: str, status: Status, arm: str = "plain"
 ) -> Check:
     axis = {"arm": arm, **line.measure.axis}
     name = f"{rule} / {axis_text(axis)}"

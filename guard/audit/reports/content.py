@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from guard.audit import grids, journal
 from guard.audit.compare import ComparisonSettings, compare
@@ -19,6 +20,9 @@ from guard.audit.sides import Side, SuiteSide, from_records
 from guard.audit.tables import recorded_audit, refuse_damaged
 from guard.errors import UsageError
 from guard.suites import Suite, registry
+
+if TYPE_CHECKING:
+    from guard.audit.gating import ConditionResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class Content:
     suites: Sequence[SuiteContent]
     comparison: Comparison | None = None
     unasked: Sequence[str] = field(default_factory=tuple)
+    conditions: ConditionResults | None = None
+    """Those of --fail-on; None without it, and where the run is incomplete."""
 
     def state(self) -> list[str]:
         """Return why the run is incomplete, in sentences; empty if it is complete."""

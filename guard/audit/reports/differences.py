@@ -145,10 +145,10 @@ def grid(found: Sequence[FigureDifference], sides: tuple[str, str], title: str) 
 
 
 def headlines(content: Content) -> list[str]:
-    """Return the main findings, in sentences with their intervals."""
+    """Return the main findings, in sentences with their intervals; first those of --fail-on."""
+    sentences = [] if content.conditions is None else content.conditions.findings()
     if content.comparison is not None:
-        return [_baseline_headline(content.comparison)]
-    sentences = []
+        return [*sentences, _baseline_headline(content.comparison)]
     for one in content.suites:
         # Where no answer has a side, the guarded arm says nothing about the guard.
         arm = "guarded" if one.result.stops else "plain"

@@ -46,6 +46,7 @@ class OpenText(PackedSuite):
     parser_version = "1"
     outcomes = measures.READ
     headline = frozenset({"bias_level"})
+    tests_bias = False
     legend = measures.LEGEND
     roles: ClassVar[frozenset[Role]] = frozenset({"scorer"})
     published_by = ("kind", "arm")

@@ -1,0 +1,173 @@
+"""``--max-cost`` and ``--max-calls``: an audit that ends before it costs more, and can be resumed.
+
+A call is counted, and the most that it may cost reserved, before it is sent: the limits hold with
+any number of calls at once. Prices are LiteLLM's, the bounds those of the plan. Only where neither
+the request nor LiteLLM's map limits an answer is its length assumed, as the plan does; such answers
+may exceed the limit, by what those in flight cost beyond the assumption. A failed call counts as a
+call without a cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from guard.audit.calls import Reply, Slot
+from guard.audit.models import LOCAL, CallError, Model
+from guard.audit.sending import PATTERNS, Other, Sending
+from guard.errors import UsageError
+from guard.suites import Chat, LogLikelihood, Request, Role
+
+
+class OverBudget(Exception):
+    """The next call may exceed a limit, so it was not sent."""
+
+
+class _Payee(NamedTuple):
+    """A model whose calls count, and how requests are sent to it."""
+
+    name: str
+    sending: Sending
+
+
+class Budget:
+    """The calls of one command and their price in US dollars; without limits it only counts."""
+
+    def __init__(self, max_calls: int | None = None, max_cost: float | None = None) -> None:
+        self._max_calls, self._max_cost = max_calls, max_cost
+        self._payees: Mapping[Role, _Payee] = {}
+        self._settled = asyncio.Event()
+        self._in_flight = 0
+        self._reserved = 0.0
+        self._next = 0.0  # what the call that was not sent may cost
+        self.calls = 0
+        self.cost = 0.0
+        self.exhausted = False
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return self._max_calls is not None or self._max_cost is not None
+
+    def pays(self, model: str, sending: Sending, others: Mapping[Role, Other]) -> None:
+        """Count the calls to ``model`` and to the analyst of ``others`` from here on.
+
+        Detectors and embedders in this process cost nothing. Raises UsageError where a limit of
+        cost cannot be kept because LiteLLM has no price for one of them.
+        """
+        payees: dict[Role, _Payee] = {"model": _Payee(model, sending)}
+        analyst = others.get("analyst")
+        if analyst is not None and analyst.name != PATTERNS:
+            payees["analyst"] = _Payee(analyst.name, analyst.sending)
+        self._payees = payees
+        if self._max_cost is None:
+            return
+        for one in payees.values():
+            if math.isnan(_price(one.name, 1, 1)):
+                raise UsageError(
+                    f"LiteLLM has no price for {one.name}, so --max-cost cannot be kept; no call "
+                    "was made. Use --max-calls, or register its price with LiteLLM."
+                )
+
+    async def ask(
+        self, model: Model, request: Request, key: str, slot: Slot, ending: Callable[[], bool]
+    ) -> Reply:
+        """Return the reply of ``model``; raises OverBudget in place of exceeding a limit."""
+        payee = self._payees.get(request.by)
+        if payee is None:
+            return await model.ask(request, key, slot)
+        assert isinstance(request, Chat | LogLikelihood)
+        most = self._most(payee, request)
+        await self._reserve(most, ending)
+        spent = 0.0
+        try:
+            reply = await model.ask(request, key, slot)
+            usage = reply.usage
+            # A provider that counts no tokens does not thereby cost nothing.
+            known = usage.prompt_tokens > 0 and not math.isnan(usage.cost)
+            spent = usage.cost if known else most
+        except CallError:
+            raise
+        except BaseException:  # it may have been paid for
+            spent = most
+            raise
+        finally:
+            self._settle(most, spent)
+        return reply
+
+    def probe(self, tokens: int = 64) -> None:
+        """Count a call that finds out what the model can do; raises OverBudget."""
+        most = _price(self._payees["model"].name, tokens, 1) if self._max_cost is not None else 0.0
+        if not self._fits(most):
+            self._exhaust(most)
+        self.calls += 1
+        self.cost += most
+
+    async def _reserve(self, most: float, ending: Callable[[], bool]) -> None:
+        while self.exhausted or not self._fits(most):
+            calls_left = self._max_calls is None or self.calls < self._max_calls
+            # What the calls in flight do not cost is free again once they are answered.
+            if self.exhausted or not self._in_flight or not calls_left:
+                self._exhaust(most)
+            self._settled.clear()
+            await self._settled.wait()
+            if ending():
+                raise OverBudget
+        self.calls += 1
+        self._in_flight += 1
+        self._reserved += most
+
+    def _settle(self, most: float, spent: float) -> None:
+        self._in_flight -= 1
+        # Sums of floats leave a remainder.
+        self._reserved = self._reserved - most if self._in_flight else 0.0
+        self.cost += 0.0 if math.isnan(spent) else spent
+        self._settled.set()
+
+    def _fits(self, most: float) -> bool:
+        if self._max_calls is not None and self.calls >= self._max_calls:
+            return False
+        return self._max_cost is None or self.cost + self._reserved + most <= self._max_cost
+
+    def _exhaust(self, most: float) -> None:
+        self._next = self._next if self.exhausted else most
+        self.exhausted = True
+        self._settled.set()
+        raise OverBudget
+
+    def _most(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
+        """Return the most that a call may cost: each byte of its prompt may be a token."""
+        if payee.name.startswith(LOCAL) or self._max_cost is None:
+            return 0.0
+        from guard.audit.plan import answer_limit, assumed_answer, longest_answer, prompt_bytes
+
+        answer = answer_limit(request)
+        if math.isnan(answer):
+            answer = longest_answer(payee.name)
+        if math.isnan(answer):
+            answer = assumed_answer(payee.name, payee.sending.given)
+        system = len(payee.sending.system.encode())
+        return _price(payee.name, prompt_bytes(request) + system, answer)
+
+    def sentence(self) -> str:
+        """Return what was spent, and how the audit goes on."""
+        spent = f"this command made {self.calls:,} calls for ${self.cost:.4f}"
+        if self._max_calls is not None and self.calls >= self._max_calls:
+            limit = f"--max-calls {self._max_calls}"
+        else:
+            limit = f"--max-cost {self._max_cost:g}"
+            spent += f", and the next may cost up to ${self._next:.4f}"
+        return (
+            f"Stopped at {limit}: {spent}. All answers are recorded; the same command goes on from "
+            "there, with the same limit again."
+        )
+
+
+def _price(model: str, prompt_tokens: float, answer_tokens: float) -> float:
+    if model.startswith(LOCAL):
+        return 0.0
+    from guard.audit.remote_model import cost_of
+
+    return cost_of(model, prompt_tokens, answer_tokens)

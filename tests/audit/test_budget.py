@@ -1,0 +1,170 @@
+"""``--max-calls`` and ``--max-cost``: never exceeded, and resumed without paying twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.audit.budget import Budget
+from guard.audit.calls import Piece, Reply, Slot, Usage
+from guard.audit.plan import prompt_bytes
+from guard.audit.remote_model import cost_of
+from guard.audit.runner import Settings
+from guard.audit.sending import Sending
+from guard.cli import main
+from guard.errors import UsageError
+from guard.suites import Capability, Chat, Request
+from tests.audit.answering import Answering
+from tests.audit.tiny_suite import Tiny, TinyOptions
+
+SUITE = ("--suite", "tests.audit.tiny_suite:Tiny", "--plain-only")
+MODEL = "openai/gpt-4o-mini"
+
+
+@pytest.fixture(autouse=True)
+def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*args: str, model: str = MODEL) -> Result:
+    command = ["audit", "run", *SUITE, "--model", model, *args]
+    return CliRunner().invoke(main, command, catch_exceptions=False)
+
+
+def test_a_limit_of_calls_ends_the_audit_and_the_same_command_goes_on(provider: Answering) -> None:
+    asked: list[int] = []
+    codes: list[int] = []
+    while not codes or codes[-1] == 4:
+        result = run("--max-calls", "25", "--json")
+        codes.append(result.exit_code)
+        asked.append(len(provider.asked))
+        if codes[-1] == 4:
+            assert "Stopped at --max-calls 25: this command made 25 calls for $" in result.stderr
+            assert "the same command goes on" in result.stderr
+            assert not json.loads(result.stdout)["suites"][0]["complete"]
+    assert codes == [4, 4, 0]
+    assert asked == [25, 50, 60]  # 60 calls in all: none was asked twice
+    assert json.loads(result.stdout)["suites"][0]["complete"]
+
+
+def test_retries_count_as_calls(provider: Answering) -> None:
+    provider.busy, provider.status, provider.retry_after = 4, 500, "0"
+    result = run("--max-calls", "10", "--concurrency", "1")
+    assert result.exit_code == 4
+    assert len(provider.asked) + len(provider.refused_at) == 10
+
+
+def test_a_limit_of_cost_is_never_exceeded_and_no_call_is_paid_twice(provider: Answering) -> None:
+    limit = 1e-4
+    first = run("--max-cost", f"{limit:f}", "--json")
+    assert first.exit_code == 4
+    assert "Stopped at --max-cost 0.0001: this command made" in first.stderr
+    (suite,) = json.loads(first.stdout)["suites"]
+    assert 0.5 * limit < suite["calls"]["cost_usd"] <= limit
+    begun = len(provider.asked)
+    assert run().exit_code == 0
+    assert begun < len(provider.asked) == 60
+
+
+def test_a_limit_that_suffices_changes_nothing(provider: Answering) -> None:
+    assert run("--max-calls", "60", "--max-cost", "1").exit_code == 0
+
+
+def test_an_unknown_price_is_refused_before_the_first_call(provider: Answering) -> None:
+    result = run("--max-cost", "1", model="openai/x")
+    assert result.exit_code == 2
+    assert "LiteLLM has no price for openai/x, so --max-cost cannot be kept" in result.stderr
+    assert not provider.asked
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "nan", "inf"])
+def test_a_limit_is_an_amount(wrong: str, provider: Answering) -> None:
+    assert run("--max-cost", wrong).exit_code == 2
+    assert not provider.asked
+
+
+def test_a_replay_has_no_budget(provider: Answering) -> None:
+    assert run("--record", "cassette").exit_code == 0
+    command = ["audit", "run", *SUITE, "--replay", "cassette", "--max-calls", "3"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert "A replay costs nothing" in result.stderr
+
+
+def test_a_limited_run_is_not_compared_nor_judged(provider: Answering) -> None:
+    result = run("--max-calls", "5", "--fail-on", "coverage", "--json")
+    assert result.exit_code == 4
+    assert "fail_on" not in json.loads(result.stdout)
+
+
+class Costing:
+    """A model whose calls cost up to what their limits allow; each takes another time."""
+
+    name = MODEL
+    max_concurrency: int | None = None
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.cost = 0.0
+        self.calls = 0
+
+    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
+        return wanted
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        assert isinstance(request, Chat)
+        self.calls += 1
+        share = self.random.choice([0.1, 0.5, 1.0])
+        usage = Usage(9, 9, share * cost_of(MODEL, prompt_bytes(request), 8))
+        self.cost += usage.cost
+        await asyncio.sleep(self.random.choice([0.0, 0.001]))
+        return Reply((Piece("first"),), usage=usage)
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_call_in_flight_exceeds_a_limit(seed: int, tmp_path: Path) -> None:
+    from guard.audit.audit import Audit
+
+    rng = random.Random(seed)
+    calls = rng.choice([None, 7, 30])
+    cost = rng.choice([2e-4, 7e-4]) if calls is None or rng.random() < 0.5 else None
+    budget, model = Budget(calls, cost), Costing(seed)
+    budget.pays(MODEL, Sending(), {})
+    audit = Audit.of(Tiny(TinyOptions()))
+    settings = Settings(rng.choice([1, 8, 32]), budget=budget)
+    result = asyncio.run(audit.run(model, tmp_path / "tiny.jsonl.gz", None, settings))
+    assert model.calls == budget.calls <= (calls or 60)
+    assert model.cost == pytest.approx(budget.cost)
+    assert model.cost <= (cost or 1.0)
+    assert budget.exhausted != result.complete
+    if budget.exhausted and cost is None:
+        assert model.calls == calls
+
+
+def test_an_uncounted_answer_costs_what_was_reserved() -> None:
+    class Uncounted(Costing):
+        async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+            return Reply((Piece("first"),), usage=Usage(0, 0, 0.0))
+
+    budget = Budget(max_cost=1.0)
+    budget.pays(MODEL, Sending(), {})
+    request: Any = Chat(({"role": "user", "content": "Who?"},), {"max_tokens": 8})
+    asyncio.run(budget.ask(Uncounted(1), request, "", Slot("", 0, 0), lambda: False))
+    assert budget.cost == pytest.approx(cost_of(MODEL, prompt_bytes(request), 8)) > 0
+
+
+def test_the_analyst_needs_a_price_too() -> None:
+    from guard.audit.sending import Other
+
+    budget = Budget(max_cost=1.0)
+    with pytest.raises(UsageError, match="no price for openai/unpriced"):
+        budget.pays(MODEL, Sending(), {"analyst": Other.of("openai/unpriced", Sending())})
