@@ -62,7 +62,8 @@ since_option = click.option(
     "compared",
     metavar="NAME=BASE,NEW",
     help="Compare two releases, models, other labels or periods, such as release=7,8 or "
-    f"period=14d..7d,7d..now; exit {ExitCode.FOUND:d} if NEW is shown to be worse, {ExitCode.UNDECIDED:d} if there are "
+    f"period=14d..7d,7d..now; exit {ExitCode.FOUND:d} if NEW is shown to be worse, "
+    f"{ExitCode.UNDECIDED:d} if there are "
     "too few responses.",
 )
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
