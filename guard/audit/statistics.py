@@ -181,6 +181,8 @@ def _estimate(measure: Measure, sums: Floats, summed: _Sums) -> Estimate:
         p = found.tested_p(at, measure.null)
     if measure.above and measure.null is not None and at < measure.null and not math.isnan(p):
         p = 1.0
+        if measure.p is not None:
+            high = max(high, measure.null)
     elif measure.null is not None and measure.p is not None:
         low, high = _of_test(at, measure.null, p, (low, high), measure.level)
     return Estimate(value, max(low, least), min(high, most), n, p, _or_nan(measure.q))
