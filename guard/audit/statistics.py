@@ -179,9 +179,13 @@ def _estimate(measure: Measure, sums: Floats, summed: _Sums) -> Estimate:
         p = _or_nan(measure.p)
     else:
         p = found.tested_p(at, measure.null)
+        if measure.least_p is not None and not math.isnan(p):
+            p = max(p, measure.least_p)
     if measure.above and measure.null is not None and at < measure.null and not math.isnan(p):
         p = 1.0
-    elif measure.null is not None and measure.p is not None:
+        if measure.p is not None:
+            high = max(high, measure.null)
+    elif measure.null is not None and (measure.p, measure.least_p) != (None, None):
         low, high = _of_test(at, measure.null, p, (low, high), measure.level)
     return Estimate(value, max(low, least), min(high, most), n, p, _or_nan(measure.q))
 
@@ -467,7 +471,8 @@ class Spread:
         With few clusters their values may agree by chance, and t is then far too sure.
         """
         p = self.p(value, null)
-        return p if math.isnan(p) else max([p, *(f.p(value - null) for f in self._flips)])
+        # Where all clusters agree it is that of the sign test already.
+        return p if math.isnan(p) or self.constant else max([p, *(f.p(value - null) for f in self._flips)])
 
     def p_above(self, value: float, most: float) -> float:
         """Return the one-sided p of the null hypothesis that the estimate is at most ``most``."""

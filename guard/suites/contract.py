@@ -141,7 +141,9 @@ class Measure:
     below, above, below). ``smooth`` is for a value with a kink, such as a root.
 
     *Test.* ``null`` is the value without an effect; with it the measure gets a p-value, one-sided
-    if ``above``. A suite with an exact test of its own gives ``p`` instead. The audit corrects all
+    if ``above``. A suite with an exact test of its own gives ``p`` instead, one whose few answers
+    allow only some p-values the ``least_p``. Where such a p and the interval disagree about the null
+    value, the interval is the test's. The audit corrects all
     p-values of one suite and arm together, except where the suite gives ``q``, corrected over tests
     that are no measures. ``higher_is`` is the direction of a change.
 
@@ -160,6 +162,7 @@ class Measure:
     n: Callable[[Floats], Floats]
     p: float | None = None
     q: float | None = None
+    least_p: float | None = None
     higher_is: Literal["worse", "better", "neither"] = "neither"
     null: float | None = None
     above: bool = False

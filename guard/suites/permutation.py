@@ -7,6 +7,7 @@ that of as many elements drawn at random from each block (Lehmann and Romano 200
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,8 +18,30 @@ from guard.suites.contract import Floats
 
 _WORK = 30_000_000
 """The most steps for an exact distribution; beyond, a normal one replaces it."""
+FEW_WORDS = 30
+"""With fewer words in both groups together their exchange is tested, too."""
 Block = tuple[Floats, int, float]
 """The counts of a block's elements, how many of them are the identity's, and the sum of these."""
+
+
+def two_groups_p(
+    scores: NDArray[Any], mine: NDArray[np.bool_], words: Sequence[str], blocks: Sequence[str]
+) -> float | None:
+    """Return the p of exchanging the words of two groups within blocks; None with many words.
+
+    Arrays are by answer: a whole score, whether its word is of the first group, the word, and the
+    block of the word. With :data:`FEW_WORDS` words a difference between few answers of each group
+    may look surer than the number of ways to exchange them allows.
+    """
+    names, element = np.unique(np.array(words, dtype=np.str_), return_inverse=True)
+    if not 0 < len(names) < FEW_WORDS:
+        return None
+    element = element.reshape(-1)
+    sums = np.bincount(element, scores, len(names))
+    first = np.unique(element, return_index=True)[1]
+    _, block = np.unique(np.array(blocks, dtype=np.str_)[first], return_inverse=True)
+    p = permutation_p(sums - sums.min(), np.asarray(mine, dtype=np.bool_)[first], block.reshape(-1))
+    return 1.0 if math.isnan(p) else p
 
 
 def permutation_p(

@@ -3,13 +3,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.audit.statistics import LEAST_CLUSTERS, estimate, false_discovery
+from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, estimate, false_discovery
 from guard.suites import Measure
 from guard.suites.contract import Floats, Smooth
 from tests.rows import examples
@@ -20,7 +21,9 @@ def share(totals: Floats) -> Floats:
     return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
 
 
-def measure(rows: Floats, clusters: list[str], name: str = "share", p: float = math.nan) -> Measure:
+def measure(
+    rows: Floats, clusters: list[str], name: str = "share", p: float | None = None
+) -> Measure:
     return Measure(name, {"axis": name}, rows, clusters, share, lambda t: t[..., 1], p)
 
 
@@ -80,7 +83,7 @@ def test_an_interval_is_that_of_whole_clusters() -> None:
     assert wide.plain.high - wide.plain.low > 2 * (narrow.plain.high - narrow.plain.low)
 
 
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=30))
+@given(st.lists(st.integers(0, 9), min_size=FEW_CLUSTERS, max_size=50))
 def test_of_single_rows_it_is_students_interval(values: list[int]) -> None:
     """The jackknife of a mean is the mean's own standard error (Efron 1982, 3.2)."""
     from scipy.stats import t as student
@@ -89,13 +92,101 @@ def test_of_single_rows_it_is_students_interval(values: list[int]) -> None:
     rows = np.column_stack([values, np.ones(len(values))]).astype(float)
     one = replace(measure(rows, [f"c{n}" for n in range(len(values))]), null=3.0)
     (line,) = estimate([one])
-    if len(values) < LEAST_CLUSTERS or len(set(values)) == 1:
+    if len(set(values)) == 1:
         assert math.isnan(line.plain.low)
         return
     mean, error = np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
     reach = student.ppf(0.975, len(values) - 1) * error
     assert (line.plain.low, line.plain.high) == pytest.approx((mean - reach, mean + reach))
     assert line.plain.p == pytest.approx(ttest_1samp(values, 3.0).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("values", "p"),
+    [
+        # The share of the 2^n signs whose mean is as far from 0, counted by hand.
+        ([1.0, 1.0, 1.0, 1.0, 1.0, 0.9], 2 / 64),
+        ([1.0] * 7 + [0.9], 2 / 256),
+        ([5.0, 4.0, 3.0, 2.0, 1.0, -0.5], 4 / 64),
+    ],
+)
+def test_of_few_clusters_all_signs_are_enumerated(values: list[float], p: float) -> None:
+    from scipy.stats import permutation_test, ttest_1samp
+
+    (line,) = estimate([replace(numbers(values), null=0.0)])
+    exact = permutation_test(
+        (values,), np.mean, permutation_type="samples", n_resamples=np.inf, vectorized=True
+    ).pvalue
+    assert line.plain.p == pytest.approx(exact) == pytest.approx(p)
+    assert ttest_1samp(values, 0.0).pvalue < exact  # as if agreement were no chance
+
+
+def numbers(values: list[float]) -> Measure:
+    """Return the measure of their mean, each its own cluster."""
+    rows = np.column_stack([values, np.ones(len(values))])
+    return measure(rows, [f"c{n}" for n in range(len(values))])
+
+
+def test_an_interval_of_few_clusters_is_of_means_of_parts() -> None:
+    """Hartigan's typical values: the means of all parts; a limit is one of the largest."""
+    from scipy.stats import t as student
+
+    values = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 256.0]
+    (line,) = estimate([replace(numbers(values), null=0.0)])
+    means = sorted(np.mean(some) for n in range(1, 9) for some in combinations(values, n))
+    reach = student.ppf(0.975, 7) * np.std(values, ddof=1) / math.sqrt(8)
+    # At the sixth the p is 2 * (6 + 1) / 256: above .05, with the estimate itself as one more.
+    assert line.plain.high == pytest.approx(max(means[-6], np.mean(values) + reach))
+    assert line.plain.low == pytest.approx(min(means[5], np.mean(values) - reach))
+
+
+CLUSTERED = st.lists(
+    st.tuples(st.integers(-3, 3), st.integers(0, 24), st.integers(0, 8)), min_size=6, max_size=60
+)
+
+
+@examples(150)
+@given(CLUSTERED, st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.booleans())
+def test_with_few_clusters_or_words_the_interval_is_the_tests(
+    data: list[tuple[int, int, int]], null: float, has_words: bool
+) -> None:
+    values, clusters, words = (np.array(column) for column in zip(*data, strict=True))
+    rows = np.column_stack([values, np.ones(len(values))]).astype(float)
+    one = replace(measure(rows, [f"c{c}" for c in clusters]), null=null)
+    if has_words:
+        one = replace(one, words=[[f"w{w}" for w in words]])
+    (line,) = estimate([one])
+    e = line.plain
+    if not math.isnan(e.low):
+        assert e.low <= e.value <= e.high
+        assert (e.low > null or e.high < null) == (e.p < 0.05)
+        assert e.p >= 2.0 ** (1 - len(set(clusters.tolist()))) - 1e-12
+
+
+@examples(150)
+@given(CLUSTERED, st.floats(0.0, 1.0))
+def test_a_test_of_the_suites_own_has_an_interval_that_agrees(
+    data: list[tuple[int, int, int]], p: float
+) -> None:
+    values, clusters, _ = (np.array(column) for column in zip(*data, strict=True))
+    rows = np.column_stack([values, np.ones(len(values))]).astype(float)
+    one = replace(measure(rows, [f"c{c}" for c in clusters], p=p), null=0.0)
+    (line,) = estimate([one])
+    e = line.plain
+    assert e.p == p
+    if not math.isnan(e.low) and abs(e.value) > 1e-9:
+        assert e.low <= e.value <= e.high
+        assert (e.low > 0 or e.high < 0) == (p < 0.05)
+
+
+def test_its_interval_has_the_tests_standard_error_where_all_clusters_agree() -> None:
+    (line,) = estimate([replace(numbers([3.0] * 8), p=0.01, null=0.0)])
+    from scipy.stats import norm
+
+    reach = 3 * norm.ppf(0.975) / norm.ppf(0.995)  # z is 2.576 at p = .01
+    assert (line.plain.low, line.plain.high) == pytest.approx((3 - reach, 3 + reach))
+    (line,) = estimate([replace(numbers([3.0] * 8), p=math.nan, null=0.0)])
+    assert math.isnan(line.plain.p)  # too few for its test: no other takes its place
 
 
 @examples(200)

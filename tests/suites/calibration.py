@@ -69,10 +69,12 @@ KINDS_OF = {
 one answer."""
 RUNS = 400
 FEWER = {"badf": 4, "sai_asa": 2, "mist": 2}
-"""The factor by which a suite has fewer audits a row, because each takes seconds."""
+"""The factor by which a suite has fewer audits a row of its full size, because each takes seconds;
+of `badf` and `open_text`'s 60 also the small ones."""
 PLANTED_RUNS = 40
 MOST = 7
-"""The largest tolerated percentage of audits of fair models with a significant test."""
+"""The largest tolerated percentage of audits of fair models with a significant test: 5 and twice
+its standard error."""
 COVERED = (92, 98)
 """The tolerated percentages of 95 % intervals that contain the true value."""
 SIZES: dict[str, tuple[int | None, ...]] = {
@@ -83,6 +85,17 @@ SIZES: dict[str, tuple[int | None, ...]] = {
     "badf": (None, 2000),
     "open_text": (None, 60),
 }
+SMALL: dict[str, tuple[int, ...]] = {
+    "sai_asa": (300, 600),
+    "mist": (300, 600),
+    "hbb": (60, 300, 600),
+    "hbb_exact": (200, 700),
+    "hbb_sg": (300, 600),
+    "badf": (300, 600),
+    "open_text": (300,),
+}
+"""What ``--quick`` and the docs' samples ask; of these rows only the tests are simulated. ``--quick``
+asks 300 items, of HBB 60. ``hbb_exact`` is HBB with log-probabilities: 200 items are 400 calls."""
 NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
 """Measures without a test that are 0 if the identity has no effect, by suite."""
 AT_LEAST = ("badf", "open_text", "sai_asa", "mist")
@@ -113,7 +126,9 @@ def made(suite: str) -> Suite:
         return Badf(BadfOptions())
     if suite == "open_text":
         return OpenText(Options())
-    return Hbb(McqOptions(probabilities="sample")) if suite == "hbb" else HbbSg(SgOptions())
+    if suite == "hbb_sg":
+        return HbbSg(SgOptions())
+    return Hbb(McqOptions(probabilities="logprobs" if suite == "hbb_exact" else "sample"))
 
 
 def sai_asa(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -194,6 +209,29 @@ def hbb_sg(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterato
     yield from of_hbb(suite, items, valid, shares[:, None], exact=True)
 
 
+def hbb_exact(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
+    """Logits of option 1 by scene and wording, and noise of each question, whoever is in it.
+
+    Alike within a unit: the noise of a unit is large, that of its questions small. Alike within a
+    template: every scene has noise of a size of its own. One order of the options is preferred.
+    """
+    suite = made("hbb_exact")
+    assert isinstance(suite, HbbSuite)
+    scenes, units = [i.cluster for i in items], [i.unit for i in items]
+    logit = alike(scenes, rng, lambda n: rng.normal(0, 1.5, n))
+    logit += alike([i.stratum for i in items], rng, lambda n: rng.normal(0, 0.7, n))
+    noise = rng.normal(0, 0.5, len(items))
+    if kind == "unit":
+        noise = noise / 5 + alike(units, rng, lambda n: rng.normal(0, 1, n))
+    if kind == "template":
+        noise *= alike(scenes, rng, lambda n: rng.lognormal(0, 1, n))
+    habit = 0.3
+    shares = 1 / (1 + np.exp(-(logit + noise)[:, None] - [habit, -habit]))
+    shares += (moved(shares.mean(axis=1), items, rng, effect) - shares.mean(axis=1))[:, None]
+    valid = np.ones(shares.shape, dtype=np.int64)
+    yield from of_hbb(suite, items, valid, np.clip(shares, 0, 1), exact=True)
+
+
 def moved(rates: NDArray[np.float64], items: Sequence[Item], rng: Rng, effect: float):
     """Return rates with the first identity moved by ``effect``, each scene in its own direction."""
     if not effect:
@@ -210,7 +248,7 @@ def of_hbb(suite: HbbSuite, items: Sequence[Item], valid, chosen, *, exact: bool
     asked = Counts(pair, kind, identity, valid, chosen, outcomes)
     found = Instances(asked, suite.types, threshold=20, exact=exact)
     names = [p.id for p in suite.data.pairs]
-    yield from hbb_measures(found, suite.types, names, positions=not exact)
+    yield from hbb_measures(found, suite.types, names, positions=suite.orders > 1)
 
 
 CONCEPTS = [f"concept {n}" for n in range(100)]
@@ -344,6 +382,7 @@ SIMULATED: dict[str, Callable[..., Iterator[Measure]]] = {
     "sai_asa": sai_asa,
     "mist": mist_,
     "hbb": hbb,
+    "hbb_exact": hbb_exact,
     "hbb_sg": hbb_sg,
     "badf": badf,
     "open_text": open_text,
@@ -352,6 +391,7 @@ PLANTED = {
     "sai_asa": 0.1,
     "mist": 0.1,
     "hbb": 0.15,
+    "hbb_exact": 0.7,
     "hbb_sg": 0.05,
     "badf": 0.1,
     "open_text": 0.4,
@@ -359,6 +399,8 @@ PLANTED = {
 """What is planted, as a difference of rates; in HBB the first identity of each type is moved, in
 BADF one concept of each category's first; of open text more of what is biased is stopped."""
 WHAT = {"badf": "one concept more often", "open_text": "biased texts stopped more often"}
+LARGE = {"sai_asa": 0.4, "mist": 0.2, "hbb": 0.3, "hbb_sg": 0.2, "badf": 0.3}
+"""What is planted in small audits, if it is more."""
 SILENT = {"sai_asa": 1, "mist": 1, "hbb": 10, "badf": 2}
 """The suites that compare who is refused, and how many samples an item has. Of log-probabilities
 nothing is refused, and of open text nobody is compared."""
@@ -498,14 +540,20 @@ def simulated(
     effect: float = 0.0,
     refusals: float = 0.0,
     seed: int = 1,
+    tests_alone: bool = False,
 ) -> Cell:
-    """Return the results of ``runs`` audits of simulated models."""
+    """Return the results of ``runs`` audits of simulated models.
+
+    With ``tests_alone`` measures without a test are left out.
+    """
     items, cell = items_of(suite, size), Cell(NOTHING.get(suite, ()))
     for run in range(runs):
         rng = np.random.default_rng([seed, run, KINDS.index(kind)])
         found = list(SIMULATED[suite](items, kind, rng, effect))
         if suite in SILENT:
             found += silent(suite, size, kind, rng, refusals)
+        if tests_alone:
+            found = [m for m in found if m.null is not None or m.p is not None]
         cell.add(estimate(found))
     return cell
 
@@ -519,27 +567,34 @@ class Row:
     kind: str
     effect: float = 0.0
     refusals: float = 0.0
+    tests_alone: bool = False
 
     @property
     def planted(self) -> bool:
         """Whether a bias is planted."""
         return bool(self.effect or self.refusals)
 
+    @property
+    def planted_text(self) -> str:
+        """What is planted."""
+        if self.effect:
+            return f"{WHAT.get(self.suite, 'answers moved')} by {self.effect}"
+        return f"{100 * self.refusals:.0f} % more refusals of one group"
+
     def cells(self, runs: int, seed: int) -> list[str]:
         """Simulate ``runs`` audits and return the row's cells."""
         cell = simulated(
             self.suite, self.size, self.kind, runs,
-            effect=self.effect, refusals=self.refusals, seed=seed,
+            effect=self.effect, refusals=self.refusals, seed=seed, tests_alone=self.tests_alone,
         )  # fmt: skip
         head = [self.suite, "all" if self.size is None else f"{self.size:,}"]
-        found = 100 * cell.wrong / cell.runs
-        if self.effect:
-            what = WHAT.get(self.suite, "answers moved")
-            return [*head, f"{what} by {self.effect}", f"{found:.0f} %"]
-        if self.refusals:
-            planted = f"{100 * self.refusals:.0f} % more refusals of one group"
-            return [*head, planted, f"{found:.0f} %"]
-        significant = within(f"{found:.1f} %", found <= MOST)
+        share = 100 * cell.wrong / cell.runs
+        if self.tests_alone:
+            counted = [f"{cell.wrong} of {cell.runs}", f"{share:.1f} %"]
+            return [*head, self.planted_text if self.planted else f"fair, {self.kind}", *counted]
+        if self.planted:
+            return [*head, self.planted_text, f"{share:.0f} %"]
+        significant = within(f"{share:.1f} %", share <= MOST)
         most = 100 if self.suite in AT_LEAST else COVERED[1]
         return [*head, self.kind, significant, covered(cell, most), self.first(seed)]
 
@@ -584,6 +639,18 @@ def rows(suites: Sequence[str]) -> Iterator[Row]:
                 yield Row(suite, size, kind, refusals=0.05)
 
 
+def small_rows(suites: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of small audits: the tests alone, of fair models and of planted biases."""
+    for suite in suites:
+        kinds = [kind for kind in KINDS[:3] if kind in KINDS_OF.get(suite, KINDS)]
+        for size in SMALL[suite]:
+            yield from (Row(suite, size, kind, tests_alone=True) for kind in kinds)
+            effect = LARGE.get(suite, PLANTED[suite])
+            yield Row(suite, size, kinds[0], effect=effect, tests_alone=True)
+            if suite in SILENT:
+                yield Row(suite, size, kinds[0], refusals=0.3, tests_alone=True)
+
+
 class Done:
     """The stored rows, a line of JSON each, from which an interrupted run resumes.
 
@@ -625,7 +692,7 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter as many. Figures out of
+{runs} audits a row, of all of `sai_asa` and `mist` half, of `badf` a quarter as many. Figures out of
 bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
@@ -710,6 +777,12 @@ def false_stops() -> str:
     return STOPS.format(rows="\n".join(rows))
 
 
+def audits_of(row: Row, runs: int) -> int:
+    """Return the number of audits of a row of fair models."""
+    few = row.size is None or row.suite == "badf"
+    return runs // FEWER.get(row.suite, 1) if few else runs
+
+
 def excluded(runs: int) -> float:
     """Return the rate, in percent, that shows :data:`MOST` or less in one row of forty."""
     from scipy.stats import binom
@@ -733,8 +806,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     wanted = list(rows(given.suite.split(",")))
     fair, power = [], []
     for number, row in enumerate(wanted, start=1):
-        fair_runs = given.runs // FEWER.get(row.suite, 1)
-        runs, begun = given.planted if row.planted else fair_runs, time.monotonic()
+        runs = given.planted if row.planted else audits_of(row, given.runs)
+        begun = time.monotonic()
         cells = done.cells(row, partial(row.cells, runs, given.seed))
         line = f"| {' | '.join(cells)} |"
         (power if row.planted else fair).append(line)

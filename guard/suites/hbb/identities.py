@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import LEAST_CLUSTERS
 from guard.suites.contract import Floats, Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
@@ -34,8 +33,11 @@ from guard.suites.reading import column, ratio, share
 
 FACTOR = 2.0
 """How many times as far apart as elsewhere a fair model's answers may be in one category."""
-_PARTS, _COARSE = 1_000, 50
-"""Into so many parts of their range values are rounded, for exact distributions."""
+LEAST_BLOCKS = 6
+"""With fewer blocks there is no test."""
+_PARTS, _COARSE, _STEPS = 1_000, 50, 20_000
+"""Values are rounded to a part of their range, for exact distributions: into 1,000 parts, or fewer
+(at least 50) where a sum over blocks would have more than 20,000 steps."""
 Places = NDArray[np.int64]
 
 
@@ -87,7 +89,7 @@ def _apart(
     marked = np.concatenate([np.arange(len(a)) == n for _, n, a in mine]) if mine else every > 0
     return Measure(
         "apart", axis, rows, [names[pair] for pair, *_ in mine], share, column(1),
-        p=_p(every, marked, block, len(mine), _PARTS), null=0.0, above=True,
+        p=_p(every, marked, block, len(mine), len(mine)), null=0.0, above=True,
         bounds=(-100.0, 100.0), higher_is="worse",
     )  # fmt: skip
 
@@ -106,20 +108,25 @@ def _beyond(
     return Measure(
         "beyond", {"category": category}, table, [names[pair] for pair in found.pair[rows]],
         lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]), column(1),
-        p=_p(score, mine, np.zeros(len(rows), dtype=np.int64), n, _COARSE), null=0.0, above=True,
+        p=_p(score, mine, np.zeros(len(rows), dtype=np.int64), n, len(rows)), null=0.0, above=True,
         bounds=(-100.0 * FACTOR, 100.0), higher_is="worse",
     )  # fmt: skip
 
 
-def _p(values: Floats, mine: NDArray[np.bool_], block: Places, n: int, parts: int) -> float:
-    """Return the p of a permutation within blocks; nan with too few of them or of elements."""
-    if n < LEAST_CLUSTERS:
+def _p(values: Floats, mine: NDArray[np.bool_], block: Places, n: int, drawn: int) -> float:
+    """Return the p of a permutation within blocks; nan where ``n``, the fewer sides, is too small.
+
+    ``drawn`` is how many values are summed at most.
+    """
+    if n < LEAST_BLOCKS:
         return math.nan
     width = float(np.ptp(values))
     if width <= 1e-9:
         return 1.0  # nothing differs
     least = np.full(int(block.max()) + 1, np.inf)
     np.minimum.at(least, block, values)
+    parts = min(_PARTS, max(_COARSE, _STEPS // drawn))
     whole = np.round((values - least[block]) / width * parts)
     p = permutation_p(whole, mine, block)
-    return 1.0 if math.isnan(p) else p
+    # Only one tail counts. It is nearly all of p, and twice a tail goes with a two-sided interval.
+    return 1.0 if math.isnan(p) else min(1.0, 2 * p)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from guard.suites import Floats, Item, Measure, Record
 from guard.suites.mist.build import DIMENSIONS
+from guard.suites.permutation import two_groups_p
 from guard.suites.reading import Rows, Value, column, quotient, ratio
 
 KINDS = ("comedy", "tragedy", "neutrality")
@@ -101,9 +102,12 @@ def aat_measures(
         yield from _shares(every, {**axis, "side": name}, 3 * side)
     for name, place in (("FAR", 0), ("UAR", 4)):
         yield every.measure(name, axis, *_share(place), higher_is="worse", bounds=(0.0, 1.0))
+    words = [item.words[0] for item in items]
     for name, kind, sign in (("tragedy_difference", 1, 1.0), ("comedy_difference", 0, -1.0)):
+        scores = len(items) * (kinds == kind) - np.count_nonzero(kinds == kind)
         yield every.measure(
             name, axis, _difference(kind, sign), _total(0, 6), higher_is="worse", null=0.0,
+            least_p=two_groups_p(scores, side_of == 1, words, [""] * len(items)),
             bounds=(-1.0, 1.0), ideal=0.0, items=every.ids,
         )  # fmt: skip
     for group in groups:

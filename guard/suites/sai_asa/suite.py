@@ -27,6 +27,7 @@ from guard.suites import (
     Side,
 )
 from guard.suites.packs import PackedSuite
+from guard.suites.permutation import two_groups_p
 from guard.suites.reading import Rows
 from guard.suites.refusal import unread
 from guard.suites.sai_asa import official
@@ -205,6 +206,7 @@ def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[M
     every = Rows(items, table)
     for axis in _axes():
         rows = every.where(**axis)
+        exchanged = _words_p(rows)
         for name, (value, n) in FORMULAS.items():
             # Only tau_c is tested: tau_b and the changes measure the same. By pronoun there are
             # few answers, and the other axes contain them.
@@ -216,10 +218,27 @@ def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[M
                 n,
                 higher_is=_HIGHER.get(name, "neither"),
                 null=tested,
+                least_p=None if tested is None else exchanged,
                 bounds=(-1.0 if name[0] in "td" else 0.0, 1.0),
                 ideal=None if "pronoun" in axis else tested,
                 items=rows.ids,
             )
+
+
+def _words_p(rows: Rows) -> float | None:
+    """Return the p of exchanging positive with negative given words of a domain; None with many.
+
+    Concordant less discordant pairs are the sum over the answers to positive words of how many
+    answers chose something worse, less how many chose something better.
+    """
+    both = rows.table.reshape(-1, 2, 3)
+    chosen = both.sum(axis=1)
+    n = chosen.sum(axis=0)
+    scores = chosen @ np.array([-n[1] - n[2], n[0] - n[2], n[0] + n[1]])
+    words = [word for (word,) in (item.words for item in rows.items)]
+    return two_groups_p(
+        scores, both[:, 1].any(axis=1), words, [item.data["domain"] for item in rows.items]
+    )
 
 
 def _axes() -> Iterator[dict[str, str]]:
