@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -24,6 +24,7 @@ from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import samples
 from guard.audit.paired import Pairs
+from guard.audit.progress import duration
 from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import json_number
 from guard.audit.sending import Other, Sending, reasons
@@ -111,6 +112,8 @@ class Plan:
     latency_s: float
     notes: Sequence[str]
     detectable: float | None
+    replayed: str = ""
+    """The model of the cassette that is replayed, which costs nothing."""
 
     @property
     def seconds(self) -> float:
@@ -132,6 +135,10 @@ class Plan:
         """Return the plan in plain values."""
         audit, counted, other = self.audit, self.counted, self.without_logprobs
         possible = [counted] if other is None else [counted, other]
+
+        def cost(of: Callable[[str | None], float]) -> float | None:
+            return 0.0 if self.replayed else json_number(of(self.model))
+
         return {
             "suite": audit.suite.name,
             "version": audit.suite.version,
@@ -147,8 +154,11 @@ class Plan:
             "prompt_tokens_estimate": _rounded(counted.prompts),
             "answer_tokens_estimate": _rounded(counted.answers),
             "answer_tokens_at_most": _rounded(max(one.answers_at_most for one in possible)),
-            "cost_usd_estimate": json_number(counted.cost(self.model)),
-            "cost_usd_at_most": json_number(max(one.cost_at_most(self.model) for one in possible)),
+            "replay_of": self.replayed or None,
+            "cost_usd_estimate": cost(counted.cost),
+            "cost_usd_at_most": cost(
+                lambda model: max(one.cost_at_most(model) for one in possible)
+            ),
             "calls_repeated_after_kill_at_most": self.concurrency,
             "seconds": json_number(self.seconds),
             "seconds_by_part": {part: json_number(n) for part, n in self.parts.items()},
@@ -223,6 +233,7 @@ def plan(
     least = detectable(audit) if find_spec("scipy") else None
     return Plan(
         audit, model, counted, other, probes, others, parts, at_once, latency_s, notes, least,
+        replay.name if replay else "",
     )  # fmt: skip
 
 
@@ -414,7 +425,8 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
     """Print the plans as tables."""
     for one in plans:
         suite = one.audit.suite
-        title = Text(f"{suite.name} {suite.version} · {one.model or 'no model given'}")
+        of = one.model or (f"replay of {one.replayed}" if one.replayed else "no model given")
+        title = Text(f"{suite.name} {suite.version} · {of}")
         table = Table(title=title, title_justify="left", show_header=False)
         for name, value in _rows(one):
             table.add_row(name, value)
@@ -436,7 +448,8 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     yield "samples", f"{facts['samples']:,} in {facts['clusters']:,} clusters"
     by_turn = ", ".join(f"turn {turn}: {n:,}" for turn, n in facts["requests_by_turn"].items())
     yield "requests", f"{facts['requests']:,} ({by_turn})"
-    yield "calls", f"{one.calls:,}, equal requests asked once"
+    recorded = ", all of them recorded" if one.replayed else ""
+    yield "calls", f"{one.calls:,}, equal requests asked once{recorded}"
     other = one.without_logprobs
     if one.probes:
         without = "" if other is None else f"; without them {other.calls:,} calls"
@@ -466,10 +479,10 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
-    yield "wall time", f"about {_duration(one.seconds)}"
+    yield "wall time", f"about {duration(one.seconds)}"
     assumed = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
-    parts = [f"calls {_duration(one.parts[CALLS])} {assumed}"] if one.parts[CALLS] else []
-    parts += [f"{part} {_duration(n)}" for part, n in one.parts.items() if part != CALLS]
+    parts = [f"calls {duration(one.parts[CALLS])} {assumed}"] if one.parts[CALLS] else []
+    parts += [f"{part} {duration(n)}" for part, n in one.parts.items() if part != CALLS]
     yield "of it", "; ".join(parts)
 
 
@@ -490,10 +503,3 @@ def _detectable_text(least: float | None) -> str:
 
 def _bound(value: float | None, unit: str = "", digits: int = 0) -> str:
     return "no bound known" if value is None else f"{unit}{value:,.{digits}f} at most"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
