@@ -45,12 +45,14 @@ class Cassette:
         """The audit with its requests as they were recorded."""
         adapted = self.audit.adapted_like(header.options)
         header.check(adapted.header(header.model, None), path, ANSWERS, _HINT)
+        self.adapted = adapted
+        """The same, adapted to what the recorded model could do."""
         # Optional capabilities that the recorded model did not have.
         used = frozenset[Capability]() if adapted is self.audit else adapted.suite.needs
         self._missing = self.audit.suite.uses - used
         self.name = header.model
         self._path = path
-        self._calls = found.calls
+        self.calls = found.calls
         self.digest = found.digest()
         """The hash of its contents."""
         self._scorer: Scorer | None = None
@@ -58,7 +60,7 @@ class Cassette:
     def check(self, path: Path, calls: Mapping[str, Call]) -> None:
         """Raise UsageError where the journal at ``path`` has other answers than the cassette."""
         for key, call in calls.items():
-            recorded = self._calls.get(key)
+            recorded = self.calls.get(key)
             if recorded is not None and _answer(call) not in (None, _answer(recorded)):
                 raise UsageError(
                     f"{path} has another answer to {call.slot.item} than {self._path}; give "
@@ -71,7 +73,7 @@ class Cassette:
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         """Return the recorded answer; raises CallError where the recorded call failed."""
-        call = self._calls.get(key)
+        call = self.calls.get(key)
         if call is None and isinstance(request, Judge):
             # Behind another guard users see other texts, so these are scored now.
             self._scorer = self._scorer or recorded_scorer(self.audit.others["scorer"])

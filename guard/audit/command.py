@@ -135,7 +135,7 @@ def _tasks(command: Command) -> list[_Task]:
         audits, names, digests = [], [], []
         for audit in command.audits:
             if command.replay is not None:
-                cassette = _cassette(command.replay, audit)
+                cassette = cassette_of(command.replay, audit)
                 audits.append(cassette.audit)
                 names.append(cassette.name)
                 digests.append(cassette.digest)
@@ -166,7 +166,7 @@ def _check(task: _Task, name: str, command: Command) -> None:
     if found is not None and found.damaged:
         _log(damage_text(task.path, found.damaged))
     if found is not None and command.replay is not None:
-        _cassette(command.replay, audit).check(task.path, found.calls)
+        cassette_of(command.replay, audit).check(task.path, found.calls)
 
 
 def _resumed(task: _Task, header: Header | None, sending: Sending) -> Audit:
@@ -209,7 +209,7 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         model = combined(model, audit.others, timeout_s=command.timeout_s)
     else:
         assert command.replay is not None
-        model = _cassette(command.replay, audit)
+        model = cassette_of(command.replay, audit)
     name = audit.suite.name
     if task.model:
         command.budget.pays(task.model, audit.sending, audit.others)
@@ -267,7 +267,8 @@ def _may_probe(budget: Budget, model: str, wanted: frozenset[Capability], sendin
     return True
 
 
-def _cassette(folder: Path, audit: Audit) -> Cassette:
+def cassette_of(folder: Path, audit: Audit) -> Cassette:
+    """Return the cassette of an audit in ``folder``."""
     return Cassette(folder / FILE.format(suite=audit.suite.name), audit)
 
 

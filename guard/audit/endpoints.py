@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import litellm
-
 from guard.audit.models import LOCAL
 from guard.audit.sending import PATTERNS, Other, Sending, shown
 from guard.errors import UsageError
@@ -62,6 +60,8 @@ class Endpoint:
 
 def endpoint(model: str, sending: Sending) -> Endpoint:
     """Return where ``model`` is asked; makes no call."""
+    import litellm
+
     if model == PATTERNS or model.startswith(LOCAL):
         return Endpoint("")
     _, provider, _, known = litellm.get_llm_provider(model)
@@ -91,6 +91,8 @@ def beside(analyst: str, own: Sending, models: Sequence[str], given: Sending) ->
     and key. Raises UsageError where none of them is of its provider, because another provider's key
     and answers would go there.
     """
+    import litellm
+
     if own.api_base or not given.api_base or analyst == PATTERNS or analyst.startswith(LOCAL):
         return own
     providers = {litellm.get_llm_provider(one)[1] for one in models if not one.startswith(LOCAL)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -16,17 +16,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from guard.audit import timing
 from guard.audit.audit import Audit
 from guard.audit.calls import answer_varies, key_of, placeholder
+from guard.audit.cassette import Cassette
 from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import samples
 from guard.audit.paired import Pairs
+from guard.audit.progress import duration
 from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import json_number
 from guard.audit.sending import Other, Sending, reasons
 from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
+from guard.core import Guard
 from guard.suites import (
     Answer,
     Capability,
@@ -41,6 +45,8 @@ from guard.suites import (
 from guard.suites.conclusions import ALPHA
 from guard.suites.reading import share
 
+CALLS = "calls"
+"""The part of a plan's time in which providers answer."""
 CHANGE = 0.1
 """The share of answers that is assumed to differ between two runs by chance alone."""
 _COUNTED = 200  # requests whose tokens are counted, as a sample of all
@@ -67,6 +73,13 @@ class _Counted:
     answers: float = 0.0
     answers_at_most: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    few: list[Any] = field(default_factory=list)
+    """Some of the requests, to measure with."""
+
+    @property
+    def answer(self) -> float:
+        """The assumed tokens of an answer."""
+        return self.answers / self.chats if self.chats else 0.0
 
     def cost(self, model: str | None) -> float:
         return cost_of(model, self.prompts, self.answers)
@@ -82,7 +95,8 @@ class Plan:
     ``counted`` has the requests to the model, and ``without_logprobs`` those that replace them if
     the model turns out to give no log-probabilities; None where that is known. ``probes`` are the
     calls that find it out. ``others`` has the calls and costs of the other roles. Costs are
-    LiteLLM's, in US dollars, nan where it has no price; ``seconds`` are those of all calls.
+    LiteLLM's, in US dollars, nan where it has no price. ``parts`` has the seconds of the calls to
+    providers, and of guard's own work and models in this process where they were measured.
     ``detectable`` is the least worsening of a share that a comparison would find, nan with too few
     clusters; None without SciPy.
     """
@@ -93,11 +107,19 @@ class Plan:
     without_logprobs: _Counted | None
     probes: int
     others: Mapping[Role, Mapping[str, Any]]
-    seconds: float
+    parts: Mapping[str, float]
     concurrency: int
     latency_s: float
     notes: Sequence[str]
     detectable: float | None
+    replayed: str = ""
+    """The model of the cassette that is replayed, which costs nothing."""
+
+    @property
+    def seconds(self) -> float:
+        """The time of all: other work goes on while providers answer."""
+        here = sum(seconds for part, seconds in self.parts.items() if part != CALLS)
+        return max(self.parts[CALLS], here)
 
     @property
     def calls(self) -> int:
@@ -113,6 +135,10 @@ class Plan:
         """Return the plan in plain values."""
         audit, counted, other = self.audit, self.counted, self.without_logprobs
         possible = [counted] if other is None else [counted, other]
+
+        def cost(of: Callable[[str | None], float]) -> float | None:
+            return 0.0 if self.replayed else json_number(of(self.model))
+
         return {
             "suite": audit.suite.name,
             "version": audit.suite.version,
@@ -128,10 +154,14 @@ class Plan:
             "prompt_tokens_estimate": _rounded(counted.prompts),
             "answer_tokens_estimate": _rounded(counted.answers),
             "answer_tokens_at_most": _rounded(max(one.answers_at_most for one in possible)),
-            "cost_usd_estimate": json_number(counted.cost(self.model)),
-            "cost_usd_at_most": json_number(max(one.cost_at_most(self.model) for one in possible)),
+            "replay_of": self.replayed or None,
+            "cost_usd_estimate": cost(counted.cost),
+            "cost_usd_at_most": cost(
+                lambda model: max(one.cost_at_most(model) for one in possible)
+            ),
             "calls_repeated_after_kill_at_most": self.concurrency,
             "seconds": json_number(self.seconds),
+            "seconds_by_part": {part: json_number(n) for part, n in self.parts.items()},
             "concurrency": self.concurrency,
             "latency_s_assumed": self.latency_s,
             "clusters": len({item.cluster for item in audit.items}),
@@ -152,19 +182,25 @@ def plan(
     concurrency: int,
     latency_s: float,
     sending: Sending | None = None,
+    guard: Guard | None = None,
+    replay: Cassette | None = None,
+    measure: bool = False,
 ) -> Plan:
-    """Return the plan of ``audit``; makes no call.
+    """Return the plan of ``audit``, or of the ``replay`` of a cassette; makes no call.
 
     A suite that can use log-probabilities is planned with them where LiteLLM's map says that the
     model gives them. The time is calls x latency / concurrency, without ramp-up and rate limits,
-    and never less than that of the longest sample, whose turns follow each other. Raises UsageError
-    where the model refuses a setting of ``sending``.
+    and never less than that of the longest sample, whose turns follow each other; ``measure`` adds
+    that of ``guard``, of the scorer and of local models, by short probes. Raises UsageError where
+    the model refuses a setting of ``sending``.
     """
     litellm.suppress_debug_info = True
     sending = sending or Sending()
     local = model is not None and model.startswith(LOCAL)
     probes, other, missing = 0, None, frozenset[Capability]()
-    if model is not None:
+    if replay is not None:
+        audit = replay.adapted
+    elif model is not None:
         check_model(model)
         has = _known_capabilities(model, sending)
         missing = audit.suite.needs - has
@@ -177,19 +213,71 @@ def plan(
     counted = _counted(audit, model)
     others = {role: _calls_of(audit, role, one) for role, one in audit.others.items()}
     at_once = 1 if local else concurrency  # local models answer one request at a time
-    longest = max(counted.turns, default=-1) + 1
-    other_calls = sum(calls["calls"] for calls in others.values())
-    calls = max((counted.calls + probes) / at_once, longest) + other_calls / concurrency
     notes = [] if model is None else audit.sending.notes(model)
+    parts = {CALLS: 0.0}
+    if replay is None:
+        longest = max(counted.turns, default=-1) + 1
+        remote = sum(one["calls"] for one in others.values() if not one["in_process"])
+        calls = max((counted.calls + probes) / at_once, longest) + remote / concurrency
+        parts[CALLS] = calls * latency_s
+    if measure:
+        known, more = _measured(audit, model, counted, others, guard, replay)
+        parts |= known
+        notes += more
+        if "local model" in known and model is not None and local:
+            parts[CALLS] = remote / concurrency * latency_s
     if type(audit.suite).further is not Suite.further:
         notes.append("Calls that follow from all answers together are not counted.")
     if missing:
         notes.append(f"A run skips it: {model} does not have {', '.join(sorted(missing))}.")
     least = detectable(audit) if find_spec("scipy") else None
     return Plan(
-        audit, model, counted, other, probes, others, calls * latency_s, at_once, latency_s, notes,
-        least,
+        audit, model, counted, other, probes, others, parts, at_once, latency_s, notes, least,
+        replay.name if replay else "",
     )  # fmt: skip
+
+
+def _measured(
+    audit: Audit,
+    model: str | None,
+    counted: _Counted,
+    others: Mapping[Role, Mapping[str, Any]],
+    guard: Guard | None,
+    replay: Cassette | None,
+) -> tuple[dict[str, float], list[str]]:
+    """Return the seconds of each kind of work in this process, and what could not be measured."""
+    answers, notes = counted.chats, list[str]()
+    if replay is None:
+        pairs = timing.made_up(counted.few, counted.answer)
+    else:
+        pairs, answers = timing.recorded(audit, replay.calls)
+    asked = counted.calls + sum(one["calls"] for one in others.values())
+    parts = {"runner": timing.RUNNER_S * (answers if replay else asked)}
+    changed = 0.0
+    if guard is not None and "chat" in audit.suite.needs:
+        judged = timing.guard_speed(guard, pairs)
+        parts["guard"], changed = judged.seconds * answers, judged.changed
+    if "scorer" in audit.others and pairs:
+        # A replay has the verdicts on the answers, not those on what another guard shows.
+        texts = answers * changed + (0 if replay else others["scorer"]["calls"])
+        parts["scorer"] = timing.scorer_speed(audit.others["scorer"].name, pairs) * texts
+    local = {} if replay or model is None else {"local model": (model, audit.sending, counted)}
+    if replay is None and "analyst" in audit.others:
+        analyst = audit.others["analyst"]
+        local["local analyst"] = (
+            analyst.name,
+            analyst.sending,
+            _counted(audit, analyst.name, "analyst"),
+        )
+    for part, (name, sending, requests) in local.items():
+        if not name.startswith(LOCAL):
+            continue
+        seconds = timing.local_speed(name, sending, requests.few, requests.answer)
+        if isinstance(seconds, str):
+            notes.append(f"The time of {name} is not known: {seconds}")
+        else:
+            parts[part] = seconds * requests.calls
+    return parts, notes
 
 
 def detectable(audit: Audit) -> float:
@@ -240,7 +328,6 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     found = _Counted()
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)
-    few: list[Chat | LogLikelihood] = []
     longest = longest_answer(model)
     sending = audit.sending if role == "model" else audit.others[role].sending
     assumed = _ASSUMED_ANSWER if model is None else assumed_answer(model, sending.given)
@@ -275,6 +362,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                     found.settings = found.settings or request.settings
                     found.answers += assumed if math.isnan(limit) else min(assumed, limit)
                     found.answers_at_most += most
+                few = found.few
                 # Reservoir sampling: each call has the same chance to be among the few.
                 if len(few) < _COUNTED:
                     few.append(request)
@@ -282,7 +370,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                     few[place] = request
             before += most
     found.prompts_at_most += len(sending.system.encode()) * found.chats
-    if few:
+    if few := found.few:
         each = sum(_prompt_tokens(one, sending, model) for one in few) / len(few)
         found.prompts = each * found.calls + found.read
     return found
@@ -341,7 +429,8 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
     """Print the plans as tables."""
     for one in plans:
         suite = one.audit.suite
-        title = Text(f"{suite.name} {suite.version} · {one.model or 'no model given'}")
+        of = one.model or (f"replay of {one.replayed}" if one.replayed else "no model given")
+        title = Text(f"{suite.name} {suite.version} · {of}")
         table = Table(title=title, title_justify="left", show_header=False)
         for name, value in _rows(one):
             table.add_row(name, value)
@@ -363,7 +452,8 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     yield "samples", f"{facts['samples']:,} in {facts['clusters']:,} clusters"
     by_turn = ", ".join(f"turn {turn}: {n:,}" for turn, n in facts["requests_by_turn"].items())
     yield "requests", f"{facts['requests']:,} ({by_turn})"
-    yield "calls", f"{one.calls:,}, equal requests asked once"
+    recorded = ", all of them recorded" if one.replayed else ""
+    yield "calls", f"{one.calls:,}, equal requests asked once{recorded}"
     other = one.without_logprobs
     if one.probes:
         without = "" if other is None else f"; without them {other.calls:,} calls"
@@ -393,8 +483,11 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
+    yield "wall time", f"about {duration(one.seconds)}"
     assumed = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
-    yield "wall time", f"about {_duration(one.seconds)} {assumed}"
+    parts = [f"calls {duration(one.parts[CALLS])} {assumed}"] if one.parts[CALLS] else []
+    parts += [f"{part} {duration(n)}" for part, n in one.parts.items() if part != CALLS]
+    yield "of it", "; ".join(parts)
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:
@@ -414,10 +507,3 @@ def _detectable_text(least: float | None) -> str:
 
 def _bound(value: float | None, unit: str = "", digits: int = 0) -> str:
     return "no bound known" if value is None else f"{unit}{value:,.{digits}f} at most"
-
-
-def _duration(seconds: float) -> str:
-    minutes = seconds / 60
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,12 +1,15 @@
-"""Live progress on a terminal: rate, remaining time, tokens, cost and outcomes of both arms."""
+"""Progress: a bar on a terminal; elsewhere, as in the log of a build, a line every 30 seconds."""
 
 from __future__ import annotations
 
 import math
 import sys
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import IO
 
 from rich.console import Console
 from rich.progress import (
@@ -25,6 +28,10 @@ from rich.text import Text
 from guard.audit.calls import Call
 from guard.audit.runner import Watcher
 
+LINE_S = 30.0
+"""Seconds between two lines where there is no terminal."""
+_FEW = 20  # samples from which a remaining time is told
+
 
 class Tally(Watcher):
     """Counts a run's calls and outcomes, and moves its progress bar if there is one."""
@@ -34,6 +41,7 @@ class Tally(Watcher):
         self.cost = 0.0
         self.outcomes: dict[str, Counter[str]] = {"plain": Counter(), "guarded": Counter()}
         self._bar, self._task = bar, task
+        self._began = time.monotonic()
 
     def resumed(self, answers: int) -> None:
         """Record the number of answers from earlier runs."""
@@ -65,6 +73,17 @@ class Tally(Watcher):
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=1, counts=self._counts())
 
+    def line(self, name: str, samples: int) -> str:
+        """Return the state of a run of ``samples`` in one line, without control characters."""
+        seconds, done = time.monotonic() - self._began, self.outcomes["plain"].total()
+        parts = [f"{name}: {done:,} of {samples:,} samples", f"{duration(seconds)} so far"]
+        if _FEW <= done < samples:
+            parts.append(f"about {duration(seconds / done * (samples - done))} left")
+        if done >= samples:
+            parts.append("computing the result")
+        parts += [f"{self.failed:,} failed calls"] if self.failed else []
+        return " · ".join([*parts, self._counts()])
+
     def _counts(self) -> str:
         parts = [f"{self.before:,} earlier answers"] if self.before else []
         parts += [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
@@ -77,10 +96,12 @@ class Tally(Watcher):
 
 @contextmanager
 def watching(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
-    """Yield a tally; its bar is on standard error, or ``console``, if that is a terminal."""
+    """Yield a tally; it is shown on standard error, or on ``console``."""
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield Tally()
+        tally = Tally()
+        with _telling(lambda: tally.line(name, samples), console.file):
+            yield tally
         return
     columns = (
         TextColumn("{task.description}"),
@@ -93,6 +114,36 @@ def watching(name: str, samples: int, console: Console | None = None) -> Iterato
     )
     with Progress(*columns, console=console) as bar:
         yield Tally(bar, bar.add_task(name, total=samples, counts=""))
+
+
+@contextmanager
+def _telling(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
+    """Write a line every LINE_S seconds, also while no call is answered."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(LINE_S):
+            print(line(), file=file, flush=True)
+
+    thread = threading.Thread(target=tell, name="guard-audit-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def duration(seconds: float) -> str:
+    """Return a time in seconds, minutes, or hours and minutes.
+
+    >>> duration(59), duration(300), duration(5000)
+    ('59 s', '5 min', '1 h 23 min')
+    """
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
 
 
 class _Rate(ProgressColumn):

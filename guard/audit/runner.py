@@ -37,7 +37,7 @@ ATTEMPTS = 6
 # The audit ends where this many calls failed in a row before any was answered.
 _ALL_FAILED = 20
 # Answers judged by the guard at a time: waiting for its threads would exceed its time limit.
-_GUARDED_AT_ONCE = 4
+GUARDED_AT_ONCE = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 
 
@@ -123,7 +123,7 @@ class Runner:
         self._pace = Pace(most, ending=self._ending)
         self._asking: dict[str, asyncio.Event] = {}
         self._asked: set[str] = set()  # by this run, which asks earlier failures again
-        self._doors = asyncio.Semaphore(_GUARDED_AT_ONCE)
+        self._doors = asyncio.Semaphore(GUARDED_AT_ONCE)
         self._failure_reported = False
         self._answered: set[Role] = {"model"} if journal.calls.answers else set()
         self._failed_in_a_row: Counter[Role] = Counter()

@@ -41,7 +41,9 @@ _RESERVED = {
     "logprobs": "the suite sets it; --drop logprobs turns it off",
     "top_logprobs": "the suite sets it; --drop logprobs turns it off",
 }
-_HEADERS_OF_ANALYST = "at --api-base the analyst is sent each --header, elsewhere none"
+_HEADERS_OF_ANALYST = (
+    "with an address of its own the analyst is sent no headers, else each --header"
+)
 _RESERVED_OF_ANALYST = _RESERVED | {
     "model": "give --analyst",
     "api_base": "give --set analyst.api_base",

@@ -290,22 +290,33 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     show_default=True,
     help="Seconds that one call is assumed to take.",
 )
+@click.option("--replay", type=PATH, help="Plan the replay of the cassette in this folder.")
+@guard_options
+@detector_option
+@click.option("--index", type=PATH, help="Folder of a bias index.")
+@click.option("--plain-only", is_flag=True, help="Plan without the guarded arm.")
 def plan(**given: Any) -> None:
     """Print what an audit would ask, take and cost; makes no call.
 
-    FILE is a run file; see guard audit run.
+    FILE is a run file; see guard audit run. The time of the guard, of the scorer and of local
+    models is measured with a few texts.
     """
     from guard.audit import plan as plans
+    from guard.audit.command import cassette_of
 
     given = with_run_file(given)
+    if given["models"] and given["replay"] is not None:
+        raise UsageError("Give --model or --replay, not both: a cassette has one model.")
     with stdout_kept():
         audits = _audits(given, _options_by_suite(given))
         options = {name: given[name] for name in ("concurrency", "latency_s")}
-        found = [
-            plans.plan(audit_, model, sending=_sending(given), **options)
-            for model in (dict.fromkeys(given["models"]) or [None])
-            for audit_ in audits
-        ]
+        guard = None if given["plain_only"] else _guard(given)
+        found = []
+        for model in dict.fromkeys(given["models"]) or [None]:
+            for audit_ in audits:
+                replay = None if given["replay"] is None else cassette_of(given["replay"], audit_)
+                options |= {"guard": guard, "replay": replay, "measure": True}
+                found.append(plans.plan(audit_, model, sending=_sending(given), **options))
     if given["as_json"]:
         click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
         return

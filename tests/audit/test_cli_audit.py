@@ -379,7 +379,8 @@ def test_a_plan_spends_nothing_and_counts_what_a_run_asks(provider: Answering) -
     assert not provider.asked
     assert (plan["items"], plan["samples"], plan["calls"], plan["requests"]) == (20, 20, 30, 30)
     assert plan["requests_by_turn"] == {"1": 20, "2": 10}
-    assert plan["seconds"] == 30 / 4
+    assert plan["seconds_by_part"]["calls"] == 30 / 4
+    assert plan["seconds_by_part"]["guard"] > 0
     assert plan["answer_tokens_at_most"] == 30 * 8
     assert 0 < plan["cost_usd_at_most"] < 0.01
     assert plan["sampling"] == {"size": 20, "seed": 17}

@@ -38,7 +38,7 @@ def given() -> Iterator[Answering]:
 
 
 def call(command: str, *args: str) -> Result:
-    fixed = ("--suite", SUITE, *(() if command == "plan" else ("--plain-only", "--out", "out")))
+    fixed = ("--suite", SUITE, "--plain-only", *(() if command == "plan" else ("--out", "out")))
     return CliRunner().invoke(main, ["audit", command, *fixed, *args], catch_exceptions=False)
 
 
