@@ -317,7 +317,7 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
 
 
 def _print_comparison(comparison: Comparison, form: str | None) -> None:
-    from guard.watch.compare import points
+    from guard.watch.compare import compare_notes, points
     from guard.watch.tables import compare_row_values, comparison_values, rows_csv
 
     if form == "json":
@@ -334,7 +334,7 @@ def _print_comparison(comparison: Comparison, form: str | None) -> None:
             _of(row.base, row.base_of),
             _of(row.new, row.new_of),
             points(row.difference),
-            "-" if math.isnan(row.q) else "<.001" if row.q < 0.001 else f"{row.q:.3f}",
+            row.q_text,
             row.state,
         ]
         for row in comparison.rows
@@ -343,23 +343,6 @@ def _print_comparison(comparison: Comparison, form: str | None) -> None:
     header = [*comparison.by, "rate", base.name, new.name, "difference", "q", "result"]
     title = f"{new.name} against {base.name}"
     _print_table(title, header, cells, [*compare_notes(comparison), comparison.conclusion], form)
-
-
-def compare_notes(comparison: Comparison) -> list[str]:
-    """Return what a reader of a comparison has to know."""
-    notes = []
-    if comparison.rows:
-        notes.append(
-            "If no rate differs, at most 5 % of such tables show a difference; the differences' "
-            f"brackets hold {100 * comparison.level:.4g} %, so that they allow for all rows. "
-            "“Nothing to test”: none or all on both sides."
-        )
-    if doubled := [row for row in comparison.rows if row.may_have_doubled]:
-        named = ", ".join(" ".join((*row.by.values(), row.rate)) for row in doubled)
-        notes.append(f"More responses are needed to exclude that it has doubled: {named}.")
-    if comparison.one_sided:
-        notes.append(f"Responses on one side only: {'; '.join(comparison.one_sided)}.")
-    return notes
 
 
 def _share(count: int, n: int) -> str:

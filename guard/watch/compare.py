@@ -105,6 +105,11 @@ class CompareRow:
         return "worse" if higher == (RATES[self.rate] == "lower") else "better"
 
     @property
+    def q_text(self) -> str:
+        """The q-value as text."""
+        return "-" if math.isnan(self.q) else "<.001" if self.q < 0.001 else f"{self.q:.3f}"
+
+    @property
     def may_have_doubled(self) -> bool:
         """Whether a rate that is better lower, and not shown to differ, may be twice the base's."""
         undecided = self.state == "not shown to differ" and RATES[self.rate] == "lower"
@@ -156,6 +161,23 @@ class Comparison:
         return f"{names}: not shown to differ."
 
 
+def compare_notes(comparison: Comparison) -> list[str]:
+    """Return what a reader of a comparison has to know."""
+    notes = []
+    if comparison.rows:
+        notes.append(
+            "If no rate differs, at most 5 % of such tables show a difference; the differences' "
+            f"brackets hold {100 * comparison.level:.4g} %, so that they allow for all rows. "
+            "“Nothing to test”: none or all on both sides."
+        )
+    if doubled := [row for row in comparison.rows if row.may_have_doubled]:
+        named = ", ".join(" ".join((*row.by.values(), row.rate)) for row in doubled)
+        notes.append(f"More responses are needed to exclude that it has doubled: {named}.")
+    if comparison.one_sided:
+        notes.append(f"Responses on one side only: {'; '.join(comparison.one_sided)}.")
+    return notes
+
+
 def points(difference: Rate) -> str:
     """Return a difference of shares in percentage points, with its interval if it has one."""
     if math.isnan(difference.value):
@@ -196,6 +218,14 @@ def sides(text: str, since: float, now: float) -> tuple[Side, Side]:
                 "periods that do not."
             )
         return base, new
+    return label_sides(name, values[0], values[1], since, now)
+
+
+def label_sides(name: str, base: str, new: str, since: float, until: float) -> tuple[Side, Side]:
+    """Return the sides of two values of a dimension of responses, over one time.
+
+    Raises UsageError if ``name`` is none, and if the values are equal.
+    """
     if name in FINDINGS:
         raise UsageError(
             f"--compare takes a value of responses, and {name} is one of findings; compare "
@@ -207,13 +237,22 @@ def sides(text: str, since: float, now: float) -> tuple[Side, Side]:
             f"--compare knows {', '.join((*COLUMNS, *LABELS))}, label.NAME and {PERIOD}, not "
             f"{name[:64]!r}."
         )
-    if values[0] == values[1]:
+    if base == new:
         raise UsageError(
-            f"--compare: both sides are {name} {values[0][:64]!r}; give two different values."
+            f"--compare: both sides are {name} {base[:64]!r}; give two different values."
         )
     (name,) = dimensions(name)
-    base, new = (Side(f"{name} {value}", since, now, {name: value}) for value in values)
-    return base, new
+    old, now = (Side(f"{name} {value}", since, until, {name: value}) for value in (base, new))
+    return old, now
+
+
+def last_two(
+    connection: Connection, name: str, since: float, until: float
+) -> tuple[str, str] | None:
+    """Return the values of a dimension that began last in a time, the last but one first."""
+    began = beginnings(connection, since, until, [name])
+    values = [key[0] for key in sorted(began, key=lambda key: began[key].first) if key[0] != NONE]
+    return (values[-2], values[-1]) if len(values) > 1 else None
 
 
 def _period(text: str, now: float) -> Side:

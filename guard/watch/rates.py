@@ -69,7 +69,8 @@ class Line:
     biased, before guard acted; ``mitigation`` the share of the biased ones that did not reach the
     user; ``unjudged`` the share of all segments that were not judged, which the other two leave
     out. ``segments`` are the judged ones. ``biased`` counts responses with a finding, ``leaked``
-    those with a finding that reached the user.
+    those with a finding that reached the user. ``verdict_ms`` is the mean time that a segment's
+    verdict took, in milliseconds; nan without a segment.
     """
 
     by: Mapping[str, str]
@@ -83,6 +84,7 @@ class Line:
     prevalence: Rate
     mitigation: Rate
     unjudged: Rate
+    verdict_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,8 @@ class Sums(NamedTuple):
 
     A response has j judged segments, u unjudged ones, f findings and m mitigated findings; ``jj``
     is the sum of j², ``uj`` that of u·j, and so on. Of ``responses``, ``biased`` have a finding,
-    ``leaked`` one that reached the user, ``with_unjudged`` an unjudged segment. ``part`` is the
+    ``leaked`` one that reached the user, ``with_unjudged`` an unjudged segment. The verdicts took
+    ``ms`` milliseconds, all together. ``part`` is the
     index in ``starts`` of the part that the responses began in.
     """
 
@@ -180,6 +183,7 @@ class Sums(NamedTuple):
     uu: float
     uj: float
     with_unjudged: int
+    ms: float = 0
     f: float = 0
     ff: float = 0
     fj: float = 0
@@ -305,6 +309,7 @@ def _totals(where: Sequence[Any], with_findings: bool) -> Select[Any]:
         func.count(),
         *(func.sum(x) for x in (j, j * j, u, u * u, u * j)),
         func.sum(case((u > 0, 1), else_=0)),
+        func.sum(r.judging_ms),
     ]
     if with_findings:
         columns += [func.sum(x) for x in (f, f * f, f * j, m, m * m, f * m)]
@@ -445,4 +450,5 @@ def line_of(s: Sums) -> Line:
         shares.prevalence.rate,
         shares.mitigation.rate,
         shares.unjudged.rate,
+        s.ms / (s.j + s.u) if s.j + s.u else math.nan,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from guard.watch.alerts import Alert, Alerts
 from guard.watch.compare import CompareRow, Comparison, Side
-from guard.watch.rates import Line, utc
+from guard.watch.rates import Line, Rate, utc
 from guard.watch.review_rates import Reviewed
 
 Values = dict[str, Any]
@@ -21,8 +21,8 @@ _EXECUTED = ("=", "+", "-", "@", "\t", "\r", "\n")  # beginnings of cells that s
 def line_values(line: Line) -> Values:
     """Return a line of a report; rates are mappings of value, low and high."""
     values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
-    counts = {name: value for name, value in values.items() if isinstance(value, int)}
-    return {**line.by, **counts, **{n: v._asdict() for n, v in values.items() if n not in counts}}
+    rates = {name: value._asdict() for name, value in values.items() if isinstance(value, Rate)}
+    return {**line.by, **values, **rates}
 
 
 def reviewed_values(reviewed: Reviewed) -> Values:
@@ -79,15 +79,27 @@ def comparison_values(comparison: Comparison) -> Values:
     }
 
 
+def response_values(row: Mapping[str, Any]) -> Values:
+    """Return a response's row with its time as text, and a column for each of its labels."""
+    labels = {f"label.{name}": value for name, value in row["labels"].items()}
+    return {**row, "time": utc(row["time"]), "labels": labels}
+
+
 def flat(row: Mapping[str, Any]) -> Values:
     """Return a row whose mappings are columns of their own, such as ``prevalence_low``."""
     columns: Values = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
-            columns |= {name if k == "value" else f"{name}_{k}": v for k, v in value.items()}
+            columns |= {_column(name, key): item for key, item in value.items()}
         else:
             columns[name] = value
     return columns
+
+
+def _column(name: str, key: str) -> str:
+    if key == "value" or key.startswith("label."):
+        return name if key == "value" else key
+    return f"{name}_{key}"
 
 
 def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -113,6 +125,6 @@ def _cell(value: Any) -> Any:
     return f"'{text}" if text.startswith(_EXECUTED) else text
 
 
-def json_text(value: Values) -> str:
+def json_text(value: Mapping[str, Any]) -> str:
     """Return JSON with null for nan and infinity, which JSON does not have."""
     return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import html
+import io
 import json
 import re
 import socket
@@ -9,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,8 @@ from starlette.testclient import TestClient
 from guard.cli import main
 from guard.errors import UsageError
 from guard.watch import schema, writer
+from guard.watch.alerts import alerts
+from guard.watch.compare import compare, points, sides
 from guard.watch.dashboard import charts
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import application
@@ -36,6 +42,7 @@ from tests.rows import rows
 from tests.watch.conftest import Server, sqlite_often
 from tests.watch.reading import events, flushed, guard_with, responses
 from tests.watch.serving import SCRIPT, STATEMENT, fill, running
+from tests.watch.test_alerts import MONDAY, weeks
 from tests.watch.test_rates import NOW, stored
 from tests.watch.test_store import change
 
@@ -70,7 +77,7 @@ def test_the_first_page_says_what_guard_rates_says(filled: str) -> None:
     assert f"Mitigation {line.mitigation.text}" in text
     assert f"Not judged {line.unjudged.text}" in text
     assert line.mitigation.value == 0.5  # one tenant's are redacted, the other's flagged
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     for part in ("style=", "onclick", "onload", "javascript:", "http://", "https://"):
         assert part not in page
 
@@ -189,6 +196,189 @@ def test_many_decisions_come_in_parts(tmp_path: Path) -> None:
     assert "Further decisions" not in rest
 
 
+def ids(page: str) -> list[str]:
+    return re.findall(r'href="/responses/([0-9a-f]{32})"', page)
+
+
+@sqlite_often("filled")
+def test_a_response_is_looked_up_by_its_request_or_by_its_id(filled: str, url: str) -> None:
+    old = time.time() - 300 * 86_400
+    stored(url, [{"time": old, "door": "check"}, {"time": old}, {"time": time.time() - 60}])
+    asked = client(url)
+    for wanted in ("r1", f"{1:032x}", " r1 "):
+        page = asked.get("/responses", params={"request": wanted})
+        assert (page.status_code, ids(page.text)) == (200, [f"{1:032x}"])
+    assert ids(asked.get("/responses?request=r0").text) == [f"{0:032x}"]  # of any door
+    for unknown in ("r9", "%", "\0", "<b>x</b>", "x" * 5_000):
+        page = asked.get("/responses", params={"request": unknown})
+        assert "no response with this request id" in plain(page.text)
+        assert "<b>x" not in page.text
+
+
+def test_the_list_has_labels_and_the_time_of_the_verdicts(filled: str) -> None:
+    row = next(r for r in responses(filled) if r["labels"]["tenant"] == SCRIPT)
+    page = client(filled).get("/responses?show=all").text
+    (line,) = (x for x in page.splitlines() if f"/responses/{row['id']}" in x)
+    assert "<span>release: 7</span>" in line
+    assert "<span>tenant: &lt;script&gt;" in line
+    assert f"{row['judging_ms']:,.0f} ms" in line
+
+
+def test_the_mean_time_of_a_verdict_is_that_of_the_store(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    made = [{"time": time.time() - 60, "judged": 3, "unjudged": 1, "model": m} for m in "aab"]
+    stored(url, made)
+    change(url, "UPDATE guard_responses SET judging_ms = 20 WHERE model = 'a'")
+    change(url, "UPDATE guard_responses SET judging_ms = 60 WHERE model = 'b'")
+    page = client(url).get("/").text
+    assert "Time of a verdict, mean 8.3 ms" in plain(page)  # 100 ms of 12 segments
+    lines = json.loads(client(url).get("/?form=json").text)["rates"]
+    assert {line["model"]: line["verdict_ms"] for line in lines} == {"a": 5.0, "b": 15.0}
+
+
+def test_charts_have_a_line_for_each_release(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    at = time.time() - 3600
+    stored(
+        url,
+        [
+            {"time": at, "judged": 10, "labels": {"release": name},
+             "findings": [("age", None, "flag")] * (i < count)}
+            for name, count, n in (("7", 2, 20), ("8", 8, 20), *((x, 0, 2) for x in "abc"))
+            for i in range(n)
+        ],
+    )  # fmt: skip
+    page = client(url).get("/?by=release&split=1").text
+    table = page.partition("<caption>Prevalence before the guard</caption>")[2]
+    found = re.findall(
+        r"<td>(.*?)</td><td class=\"figure\">(.*?)</td>", table.partition("</table>")[0]
+    )
+    shown = {name: rate.partition(" ")[0] for name, rate in found}
+    assert shown == {"7": "1", "8": "4", "a": "0", "b": "0"}  # 2 and 8 of 200; the four largest
+    figure = page.partition("Prevalence before the guard</figcaption>")[2].partition("</svg>")[0]
+    assert {">7<", ">8<", ">a<", ">b<"} <= {f">{t}<" for t in re.findall(r">([^<>]+)<", figure)}
+    assert "var(--c3)" in figure
+    assert ">c<" not in figure
+
+
+def sides_store(url: str, doubled: int) -> None:
+    """Release 7 has findings in 40 of 400 responses, release 8 in as many or twice as many."""
+    stored(
+        url,
+        [
+            {"time": time.time() - since, "judged": 5, "labels": {"release": name},
+             "model": "ab"[i % 2], "findings": [("age", "women", "redact")] * (i % 10 < of_ten)}
+            for name, since, of_ten in (("7", 40_000, 1), ("8", 20_000, doubled))
+            for i in range(400)
+        ],
+    )  # fmt: skip
+
+
+@sqlite_often()
+def test_two_releases_are_compared_on_a_page(url: str) -> None:
+    sides_store(url, 2)
+    asked = client(url)
+    page = asked.get("/compare")  # the two that appeared last
+    text = plain(page.text)
+    assert "release 8 against release 7: shown to be worse: prevalence 2 % to 4 %" in text
+    with Store(url).reading() as connection:
+        now = time.time()
+        result = compare(connection, *sides("release=7,8", now - 86_400, now))
+    assert result.rows[0].difference.value == pytest.approx(0.02)
+    for row in result.rows:
+        assert points(row.difference) in text
+    assert page.text.count('<tr class="worse">') == 1
+    by = asked.get("/compare?compare=release&base=8&new=7&each=bias_type&model=b")
+    assert "what is shown to differ is better" in plain(by.text)
+    assert "1,000" in by.text  # segments of one model
+    times = "range=custom&since={}&until={}"
+    begin, end = (
+        datetime.fromtimestamp(time.time() - s, timezone.utc).strftime("%Y-%m-%dT%H:%M")
+        for s in (30_000, 10_000)
+    )
+    period = asked.get(f"/compare?compare=period&{times.format(begin, end)}").text
+    assert "this time against the time before: shown to be worse" in plain(period)
+
+
+def test_what_cannot_be_compared_is_said_with_the_form(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    sides_store(url, 1)
+    asked = client(url)
+    for query, status, says in (
+        ("base=7&new=9", 400, "has release '9'; there are"),
+        ("base=7&new=7", 400, "give two different values"),
+        ("base=7", 400, "two values of release are needed"),
+        ("compare=tenant", 200, "two values of tenant are needed"),
+        ("compare=bias_type&base=a&new=b", 400, "is one of findings"),
+        ("compare=period", 200, "no response"),
+    ):
+        page = asked.get(f"/compare?{query}")
+        assert (page.status_code, says in html.unescape(plain(page.text))) == (status, True), query
+        assert 'name="base"' in page.text
+    hostile = asked.get("/compare", params={"base": SCRIPT, "new": "7"})
+    assert hostile.status_code == 400
+    assert SCRIPT not in hostile.text
+    for path, says in (
+        ("/compare?compare=nothing", "--by knows"),
+        ("/compare?form=xml", None),
+        ("/alerts?each=group", "takes no group"),
+        ("/alerts?weeks=0", "weeks is one of"),
+        ("/?form=xml", "form is one of csv, json"),
+    ):
+        page = asked.get(path)
+        assert page.status_code == 400, path
+        assert (says or "") in plain(page.text)
+
+
+@sqlite_often()
+def test_alerts_are_those_of_the_command(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: MONDAY + 3 * 86_400)
+    weeks(url, 120)
+    asked = client(url)
+    page = asked.get("/alerts").text
+    assert "A rate has risen." in page
+    with Store(url).reading() as connection:
+        result = alerts(connection, time.time())
+    assert points(result.results[0].difference) in page
+    assert '<tr class="worse">' in page
+    assert "2 more shares have no response" in page
+    by_type = asked.get("/alerts?each=bias_type&weeks=2").text
+    assert by_type.count("<tr") == 2  # the header and age
+    assert "ALARM" in by_type
+
+
+def test_what_is_shown_is_exported(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    sides_store(url, 2)
+    stored(url, [{"time": time.time() - 60, "model": "=1+1", "labels": {"x": "@y"},
+                  "findings": [("age", None, "flag")]}], begin=10_000)  # fmt: skip
+    asked = client(url)
+    for path, name, rows_ in (
+        ("/?by=model", "rates", 3),
+        ("/responses?show=found", "responses", 121),
+        ("/compare?each=model", "compare", 6),
+        ("/compare?each=bias_type", "compare", 2),
+        ("/responses?request=r10000", "responses", 1),
+    ):
+        page = asked.get(path).text
+        for form, kind in (("csv", "text/csv"), ("json", "application/json")):
+            link = re.search(rf'href="([^"]*form={form})"', page)
+            assert link, path
+            answer = asked.get(html.unescape(link[1]))
+            assert answer.headers["content-type"].startswith(kind)
+            assert f'attachment; filename="guard-{name}.{form}"' in answer.headers.values()
+            if form == "csv":
+                read = list(csv.DictReader(io.StringIO(answer.text)))
+            else:
+                values = json.loads(answer.text)
+                read = values["rows" if name == "compare" else name]
+            assert len(read) == rows_, (path, form)
+    (row,) = csv.DictReader(io.StringIO(asked.get("/responses?request=r10000&form=csv").text))
+    assert (row["model"], row["label.x"]) == ("'=1+1", "'@y")  # no formulas
+    lines = json.loads(asked.get("/?by=model&form=json").text)["rates"]
+    assert {line["model"]: line["findings"] for line in lines} == {"a": 80, "b": 40, "=1+1": 1}
+
+
 WRONG = [
     ("/?range=1y", "range is one of"),
     ("/?range=custom", "since takes a time in UTC"),
@@ -249,7 +439,7 @@ def test_a_chart_spans_the_period_however_few_points_it_has(span: str) -> None:
     selected = view({"range": span}, NOW)
     figure = Figure()
     rate = Rate(0.5, 0.4, 0.6)
-    charts._draw([Point(selected.starts()[3], rate, 9)], selected, figure)
+    charts._draw({"": [Point(selected.starts()[3], rate, 9)]}, selected, "%", figure)
     low, high = (end.timestamp() for end in num2date(figure.axes[0].get_xlim()))
     assert (low, high) == pytest.approx((selected.since, selected.until), abs=1)
 
@@ -279,6 +469,12 @@ hostile = st.text(max_size=30).filter(lambda text: "\0" not in text)
                 "bias_type",
                 "group",
                 "before",
+                "request",
+                "compare",
+                "base",
+                "new",
+                "each",
+                "form",
                 "label.<b>",
                 "x",
             ]
@@ -287,7 +483,7 @@ hostile = st.text(max_size=30).filter(lambda text: "\0" not in text)
     )
 )
 def test_no_query_breaks_a_page(asked: dict[str, str]) -> None:
-    for path in ("/", "/responses"):
+    for path in ("/", "/responses", "/compare", "/alerts"):
         answer = client(EMPTY).get(path, params=asked)
         assert answer.status_code in (200, 400)
         assert "<b>" not in answer.text

@@ -16,7 +16,11 @@ from tests.watch.reading import flushed, guard_with
 from tests.watch.serving import Running, fill, running
 
 READY = "document.documentElement?.dataset.ready === 'true'"
-PAGES = ("/", "/?by=tenant&tenant=quiet", "/responses?show=all", "/live", "/review", "/nothing")
+PAGES = (
+    *("/", "/?by=tenant&tenant=quiet", "/?by=tenant&split=1", "/responses?show=all", "/live"),
+    *("/compare", "/compare?compare=tenant&each=bias_type", "/alerts?each=tenant"),
+    *("/review", "/nothing"),
+)
 
 
 class Shown:
@@ -118,7 +122,7 @@ def test_charts_are_drawn_in_the_colours_of_the_page(shown: Shown) -> None:
         "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
         "svg.querySelectorAll('path').length, svg.querySelectorAll('text').length])"
     )
-    assert len(sizes) == 3
+    assert len(sizes) == 4
     assert all(width > 200 and height > 80 and paths > 5 for width, height, paths, _ in sizes)
     line = "document.querySelector('figure svg use[fill*=c0]')"
     assert shown.page.run(f"getComputedStyle({line}).fill") == "rgb(11, 92, 173)"

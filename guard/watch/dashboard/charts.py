@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT = 2.1  # inches
+_HEIGHT_OF_SEVERAL = 2.6  # with a legend
+_LEGEND = 32  # characters of a name
 _REVIEWED_PARTS = 7  # samples are small
 
 
@@ -35,42 +38,65 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A rate over the time of ``view``; ``text`` defines the rate."""
+    """A figure over the time of ``view``; ``text`` defines it.
+
+    ``series`` has its points by name; a single line has the name "". ``unit`` is "%" for shares.
+    """
 
     name: str
     title: str
     text: str
-    points: Sequence[Point]
+    series: Mapping[str, Sequence[Point]]
     view: View
+    unit: str = "%"
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
-        return all(math.isnan(point.rate.value) for point in self.points)
+        points = (point for points in self.series.values() for point in points)
+        return all(math.isnan(point.rate.value) for point in points)
 
     def svg(self) -> str:
         """Return the chart as an ``svg`` element."""
-        return svg.drawn(self.name, self.title, self.text, partial(_draw, self.points, self.view))
+        draw = partial(_draw, self.series, self.view, self.unit)
+        return svg.drawn(self.name, self.title, self.text, draw)
+
+    def shown(self, point: Point) -> str:
+        """Return the value of a point as text."""
+        return point.rate.text if self.unit == "%" else f"{point.rate.value:.1f} {self.unit}"
 
 
-_RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]]], ...] = (
+_RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...] = (
     (
         "prevalence",
         "Prevalence before the guard",
         "Share of the judged segments that were biased.",
         lambda line: (line.prevalence, line.segments),
+        "%",
     ),
     (
         "mitigation",
         "Mitigation",
         "Share of the findings that did not reach the user.",
         lambda line: (line.mitigation, line.findings),
+        "%",
     ),
     (
         "unjudged",
         "Not judged",
         "Share of all segments that were not judged; prevalence and mitigation leave them out.",
         lambda line: (line.unjudged, line.segments + line.unjudged_segments),
+        "%",
+    ),
+    (
+        "verdict-time",
+        "Time of a verdict",
+        "Mean time that judging a segment took.",
+        lambda line: (
+            Rate(line.verdict_ms, math.nan, math.nan),
+            line.segments + line.unjudged_segments,
+        ),
+        "ms",
     ),
 )
 
@@ -91,14 +117,40 @@ REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
 )
 
 
-def over_time(connection: Connection, view: View) -> tuple[Line | None, list[Chart]]:
-    """Return the rates of the view's responses, None if there are none, and their charts."""
+def over_time(
+    connection: Connection, view: View, split: bool = False
+) -> tuple[Line | None, list[Chart]]:
+    """Return the rates of the view's responses, None if there are none, and their charts.
+
+    With ``split`` a chart has a line for each value that the view breaks down by: the four with the
+    most responses, or findings.
+    """
     starts = view.starts()
-    parts = sums(connection, view.since, view.until, view.findings, starts=starts, only=view.only)
-    lines = [(starts[s.part], line_of(s)) for s in sorted(parts, key=lambda s: s.part)]
+    of_view = partial(sums, connection, view.since, view.until, starts=starts, only=view.only)
+    parts = of_view(view.findings)
+    series = {"": parts}
+    if split:
+        by_value: dict[str, list[Sums]] = defaultdict(list)
+        for part in of_view(tuple(dict.fromkeys((view.by, *view.findings)))):
+            by_value[part.by[view.by]].append(part)
+        totals = {name: _added(of) for name, of in by_value.items()}
+        # Every type of finding has all of the responses.
+        most = sorted(totals, key=lambda name: (-totals[name].responses, -totals[name].f))
+        series = {name: by_value[name] for name in sorted(most[: len(svg.SERIES)])}
+    lines = {
+        name: [(starts[s.part], line_of(s)) for s in sorted(of, key=lambda s: s.part)]
+        for name, of in series.items()
+    }
     charts = [
-        Chart(name, title, text, [Point(start, *of(line)) for start, line in lines], view)
-        for name, title, text, of in _RATES
+        Chart(
+            name,
+            title,
+            text,
+            {key: [Point(start, *of(line)) for start, line in each] for key, each in lines.items()},
+            view,
+            unit,
+        )
+        for name, title, text, of, unit in _RATES
     ]
     return (line_of(_added(parts)) if parts else None), charts
 
@@ -115,11 +167,13 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
             name,
             title,
             text,
-            [
-                Point(start, of(rates).rate, of(rates).marked)
-                for start, rates in parts
-                if rates is not None
-            ],
+            {
+                "": [
+                    Point(start, of(rates).rate, of(rates).marked)
+                    for start, rates in parts
+                    if rates is not None
+                ]
+            },
             view,
         )
         for name, title, text, of in REVIEWED
@@ -148,24 +202,30 @@ def _added(parts: Sequence[Sums]) -> Sums:
     return Sums(first.by, 0, *rest)
 
 
-def _draw(points: Sequence[Point], view: View, figure: Figure) -> None:
+def _draw(series: Mapping[str, Sequence[Point]], view: View, unit: str, figure: Figure) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import FuncFormatter
 
-    figure.set_size_inches(svg.WIDTH, _HEIGHT)
+    figure.set_size_inches(svg.WIDTH, _HEIGHT if len(series) == 1 else _HEIGHT_OF_SEVERAL)
     ax: Any = figure.subplots()
-    times = [_utc(point.time) for point in points]
-    values = [100 * point.rate.value for point in points]
-    error = 100 * np.nan_to_num([_error_bar(point.rate) for point in points]).T
-    ax.errorbar(
-        times, values, yerr=error, fmt=f"{svg.MARKERS[0]}-", color=svg.SERIES[0],
-        markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
-    )  # fmt: skip
+    scale = 100 if unit == "%" else 1
+    for (name, points), colour, marker in zip(
+        series.items(), svg.SERIES, svg.MARKERS, strict=False
+    ):
+        times = [_utc(point.time) for point in points]
+        values = [scale * point.rate.value for point in points]
+        error = scale * np.nan_to_num([_error_bar(point.rate) for point in points]).T
+        ax.errorbar(
+            times, values, yerr=error, fmt=f"{marker}-", color=colour, label=name[:_LEGEND],
+            markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
+        )  # fmt: skip
+    if len(series) > 1:
+        figure.legend(loc="outside lower left", ncols=2)
     ax.set_xlim(_utc(view.since), _utc(view.until))
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:g} %"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} {unit}"))
     locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))

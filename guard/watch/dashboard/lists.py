@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, exists, func, select, tuple_
+from sqlalchemy import Connection, Select, exists, func, or_, select, tuple_
 
 from guard.errors import UsageError
 from guard.watch.dashboard.view import View
+from guard.watch.events import bounded
 from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, dimension
 from guard.watch.schema import events, responses, settings
 
@@ -21,6 +22,8 @@ SHOWN: Mapping[str, str] = {
     "all": "all",
 }
 PAGE = 50
+EXPORT = 10_000
+"""Responses of an export, at most."""
 DECISIONS = 200
 """Decisions of a response, on one page."""
 NEWEST = 100
@@ -35,8 +38,10 @@ class Listed(NamedTuple):
     before: str | None
 
 
-def listed(connection: Connection, view: View, show: str, before: str = "") -> Listed:
-    """Return a page of the view's responses; raises UsageError on an invalid argument."""
+def listed(
+    connection: Connection, view: View, show: str, before: str = "", most: int = PAGE
+) -> Listed:
+    """Return a page of ``most`` of the view's responses; raises UsageError on a bad argument."""
     r = responses.c
     query = select(responses).where(r.time >= view.since, r.time < view.until)
     query = query.where(*_filters(view))
@@ -50,10 +55,18 @@ def listed(connection: Connection, view: View, show: str, before: str = "") -> L
         raise UsageError(f"show is one of {', '.join(SHOWN)}, not {show[:40]!r}.")
     if before:
         query = query.where(tuple_(r.time, r.id) < tuple_(*_place(before)))
-    query = query.order_by(r.time.desc(), r.id.desc()).limit(PAGE + 1)
+    query = query.order_by(r.time.desc(), r.id.desc()).limit(most + 1)
     rows = _with_types(connection, query)
-    last = rows[PAGE - 1] if len(rows) > PAGE else None
-    return Listed(rows[:PAGE], None if last is None else f"{last['time']!r}_{last['id']}")
+    last = rows[most - 1] if len(rows) > most else None
+    return Listed(rows[:most], None if last is None else f"{last['time']!r}_{last['id']}")
+
+
+def looked_up(connection: Connection, id_: str) -> Listed:
+    """Return the responses of a request, or of an id of the store, of any time and door."""
+    name = bounded(id_)
+    query = select(responses).where(or_(responses.c.request_id == name, responses.c.id == name))
+    query = query.order_by(responses.c.time.desc(), responses.c.id.desc()).limit(EXPORT)
+    return Listed(_with_types(connection, query), None)
 
 
 def _filters(view: View) -> list[Any]:
