@@ -230,6 +230,11 @@ class Suite(ABC):
     """For each printed measure what it is, and which values are bad."""
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """For each tested measure what a value above its null means, and one below it."""
+    judged: ClassVar[str] = "each answer as a user gets it, after the question"
+    """Which text the guarded arm judges. Empty if users get none: then there is no such arm."""
+    completes_sentences: ClassVar[bool] = False
+    """Whether its requests have :attr:`Chat.completes`: the sentences are judged apart, for
+    figures of their own that no outcome depends on."""
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:
