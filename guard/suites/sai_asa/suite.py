@@ -157,7 +157,7 @@ class SaiAsa(PackedSuite):
         given, word = f"{data['given']} given", data["given_word"]
         return (
             # A domain of a small sample has too few words; all domains together have enough.
-            Compared({**axis, "by": "given"}, given, data["domain"], word, any_size=True),
+            Compared({**axis, "domain": "all"}, given, data["domain"], word, any_size=True),
             Compared({**axis, "domain": data["domain"]}, given, "", word, any_size=True),
             Compared(axis, data["pronoun"], item.unit or item.id, item.id),
         )
