@@ -128,7 +128,7 @@ class OpenText(PackedSuite):
         element = drawn if drawn not in ("", group) else item.id
         return (
             Compared({"by": "type"}, about, kind, group, any_size=True),
-            Compared({"by": "group"}, group, kind, element, any_size=True),
+            Compared({"by": "group"}, group, kind, element, any_size=element != item.id),
         )
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
