@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
 from guard.audit.calls import Guarded, Piece, Reading, Reply
+from guard.audit.outcomes import sentence_key
 from guard.core import Guard
 from guard.doors import chat
 from guard.doors.chat.stream import ChatStream
@@ -18,15 +19,11 @@ from guard.policy import Policy
 from guard.suites import Chat
 from guard.verdict import GuardTrail
 
+Door = Callable[[Guard, str, Chat, Reply], Awaitable[Guarded | None]]
+
 
 async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> Guarded:
-    """Return what a user behind ``guard`` would have seen instead of ``reply``.
-
-    An answer that names no group is judged in the form that ``request.shown`` gives it.
-    """
-    if request.shown is not None and reply.answer.text:
-        reasoning = [piece for piece in reply.pieces if piece.reasoning]
-        reply = replace(reply, pieces=(*reasoning, Piece(request.shown(reply.answer.text))))
+    """Return what a user behind ``guard`` would have seen instead of ``reply``."""
     session = guard.session()
     messages = [dict(m) for m in request.messages]
     user = _DOOR.user_shown(session, {"messages": messages})
@@ -55,6 +52,21 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
     own, kept = _own_text(guard.policy, text, answer)
     ended = bool(stopped) or trail.stopped
     return Guarded(key, reading, text, types, score, own, kept, ended, seconds)
+
+
+async def sentence_through_door(
+    guard: Guard, key: str, request: Chat, reply: Reply
+) -> Guarded | None:
+    """Return the reading of the sentence that the answer completes; None where it completes none.
+
+    No user gets that sentence, so the reading is no part of the guarded arm.
+    """
+    sentence = request.sentence(reply.answer.text)
+    if not sentence:
+        return None
+    return await through_door(
+        guard, sentence_key(key), request, replace(reply, pieces=(Piece(sentence),))
+    )
 
 
 def _own_text(policy: Policy, text: str, answer: str) -> tuple[int, float]:

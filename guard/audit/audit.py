@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from guard.core import Guard
 
 FILE = "{suite}.jsonl.gz"
+AS_RECEIVED = "as received"
+"""The mark, among a header's guard settings, of readings of the answers as users get them; only
+suites that complete sentences have it."""
+_NO_READINGS: Mapping[str, Any] = {
+    "warning": "The guarded arm is left out: in this journal the guard judged completed sentences, "
+    "which no user gets. guard audit run --replay RUN --out NEW reads the recorded answers "
+    "again, without a call."
+}
 Allocation = Literal["even", "widest"]
 PILOT = 0.3
 """The share of a sample that is asked first to allocate the rest."""
@@ -154,13 +162,16 @@ class Audit:
             others["reading"] = reading
         suite = self.suite
         hashes = (suite.version, suite.data_hash, suite.prompt_hash, suite.parser_version)
+        guarded = guard_settings(guard)
+        if guarded and suite.completes_sentences:
+            guarded["judged"] = AS_RECEIVED
         return Header(
             suite.name,
             *hashes,
             model,
             recorded_options(suite),
             dict(self.sampling),
-            guard_settings(guard),
+            guarded,
             self.sending.key(),
             others,
         )
@@ -219,8 +230,13 @@ class Audit:
     def records(self, found: Contents) -> Records:
         """Return the records of a journal, of both arms where it has a guarded one."""
         items = self.allocated(found.calls).items
-        both = bool(found.header.guard) and "chat" in self.suite.needs
+        both = self.has_guarded_arm(found.header)
         return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+
+    def has_guarded_arm(self, header: Header) -> bool:
+        """Return whether a journal with ``header`` has readings of what users get."""
+        judges = bool(self.suite.judged) and "chat" in self.suite.needs
+        return bool(header.guard) and judges and not judged_as_sentences(header, self.suite)
 
     def score(self, found: Contents, path: Path) -> SuiteResult:
         """Return the result of a journal's contents, and empty ``found`` to free its memory."""
@@ -239,7 +255,17 @@ class Audit:
             "damaged_lines": found.damaged,
             "errors": errors_of(found.calls.values()),
             **scoring_detectors(found.header),
+            **(_NO_READINGS if judged_as_sentences(found.header, self.suite) else {}),
         }
+
+
+def judged_as_sentences(header: Header, suite: Suite | type[Suite]) -> bool:
+    """Return whether the guard judged completed sentences where users get words or letters.
+
+    So it was until guard told the two apart; such readings are of no guarded arm.
+    """
+    asked = bool(header.guard) and suite.completes_sentences
+    return asked and header.guard.get("judged") != AS_RECEIVED
 
 
 def guard_settings(guard: Guard | None) -> dict[str, Any]:

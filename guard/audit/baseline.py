@@ -21,6 +21,7 @@ import numpy as np
 
 from guard import __version__
 from guard.audit import harnesses, sides
+from guard.audit.audit import judged_as_sentences
 from guard.audit.files import BASELINE, GZIP, write_whole
 from guard.audit.header import Header
 from guard.audit.paired import UNKNOWN, Aim
@@ -257,6 +258,9 @@ def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
         }
         for arm, of_arm in stored["outcomes"].items()
     }
+    if _judged_as_sentences(header):
+        axes = {name: axis for name, axis in axes.items() if axis.arm != "guarded"}
+        outcomes.pop("guarded", None)
     asked = stored["asked"]
     return SuiteSide(
         header=header,
@@ -271,6 +275,13 @@ def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
         contents=dict(zip(ids, stored.get("contents", ()), strict=False)),
         left_out=stored.get("left_out", ()),
     )
+
+
+def _judged_as_sentences(header: Header) -> bool:
+    """Return whether the guarded arm is of sentences that no user gets; False for other suites."""
+    if header.suite not in registry.names():
+        return False
+    return judged_as_sentences(header, registry.find(header.suite))
 
 
 def _axis_from_json(

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from guard.audit.calls import Call, Guarded, Slot, key_of
-from guard.suites import NON_ANSWERS, Answer, Item, LogLikelihood, Outcome, Record, Request, Suite
+from guard.suites import (
+    NON_ANSWERS,
+    Answer,
+    Chat,
+    Item,
+    LogLikelihood,
+    Outcome,
+    Record,
+    Request,
+    Suite,
+)
 
 Arm = Literal["plain", "guarded"]
 
@@ -33,6 +43,9 @@ class Records:
     guarded: list[Record] = field(default_factory=list)
     missing: int = 0
     verdicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    sentences: dict[int, Guarded] = field(default_factory=dict)
+    """By index, the guard's reading of the sentence that an answer completes: not what users get,
+    and so no outcome."""
     further: list[Record] = field(default_factory=list)
     """The records of ``following``, the items that follow from the plain arm's answers."""
     following: list[Item] = field(default_factory=list)
@@ -118,9 +131,12 @@ def _read(
         record = Record(item, sample, plain)
         if readings is not None:
             shown = guarded_outcome(asked[: len(answers)], readings)
-            if shown is None:
+            sentence = _sentence_reading(asked, answers, readings)
+            if shown is None or sentence is None:
                 records.missing += 1  # the guard has not judged it yet
                 continue
+            if isinstance(sentence, Guarded) and not failed:
+                records.sentences[len(records.guarded)] = sentence
             after = Record(item, sample, Outcome(shown)) if shown and not failed else record
             if scores_both_arms(suite) and not failed:
                 found, unasked = outcome_behind_guard(suite, item, sample, calls, readings)
@@ -206,6 +222,25 @@ def guarded_outcome(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> 
         if reading.reading != "same":
             return reading.reading
     return ""
+
+
+def sentence_key(key: str) -> str:
+    """Return the key of the reading of the sentence that the answer ``key`` completes."""
+    return f"{key}+sentence"
+
+
+def _sentence_reading(
+    asked: Sequence[Asked], answers: Sequence[Answer], readings: Mapping[str, Guarded]
+) -> Guarded | Literal[False] | None:
+    """Return the reading of the last sentence that the model's answers complete.
+
+    False where they complete none; None where the guard has not judged it yet.
+    """
+    for one, answer in reversed(list(zip(asked, answers, strict=False))):
+        request = one.request
+        if isinstance(request, Chat) and request.by == "model" and request.sentence(answer.text):
+            return readings.get(sentence_key(one.key))
+    return False
 
 
 def outcome_counts(suite: Suite, records: Iterable[Record]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from guard.audit.outcomes import (
     outcome_of,
     samples,
     scores_both_arms,
+    sentence_key,
     walk,
 )
 from guard.audit.pace import Pace, pause
@@ -269,14 +270,19 @@ class Runner:
             return ""
         if asked.request.by != "model":
             return ""  # users do not see it
-        from guard.audit.arms import through_door  # imports LiteLLM, which scoring does not need
+        # Imports LiteLLM, which scoring does not need.
+        from guard.audit.arms import Door, sentence_through_door, through_door
 
+        key, request, readings = asked.key, asked.request, self._journal.readings
         async with self._doors:
-            reading = self._journal.readings.get(asked.key)
-            if reading is None:
-                reply = self._journal.calls[asked.key].reply
+            doors: list[Door] = [through_door] if key not in readings else []
+            if request.completes is not None and sentence_key(key) not in readings:
+                doors.append(sentence_through_door)
+            for door in doors:
+                reply = self._journal.calls[key].reply
                 assert reply is not None
-                reading = await through_door(self._guard, asked.key, asked.request, reply)
-                if asked.key not in self._journal.readings:
-                    self._journal.add(reading)
+                found = await door(self._guard, key, request, reply)
+                if found is not None and found.key not in readings:
+                    self._journal.add(found)
+            reading = readings[key]
         return "" if reading.reading == "same" else reading.reading

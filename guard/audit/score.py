@@ -142,7 +142,9 @@ def result_of(
     for arm in arms:
         of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         texts = suite.conclusions([(m, e) for m, e in of if e is not None])
-        unequal = silence.conclusion(by_identity, guarded=arm == "guarded")
+        unequal = silence.conclusion(
+            by_identity, suite, getattr(records, arm), guarded=arm == "guarded"
+        )
         withheld = [unequal] if unequal else []
         read = _coverage_text(arms[arm], arm, suite.unread, by_identity, unequal=bool(unequal))
         if arm == "plain":
@@ -162,6 +164,10 @@ def result_of(
     if key.get("others", {}).get("analyst", {}).get("model") == PATTERNS:
         findings["plain"]["remarks"] = [_PATTERNS, *findings["plain"].get("remarks", ())]
     if "guarded" in arms:
+        about_arm = [f"The guard judged {suite.judged}."]
+        if records.sentences:
+            about_arm.append(_SENTENCES)
+        findings["guarded"]["remarks"] = [*about_arm, *findings["guarded"].get("remarks", ())]
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
     return SuiteResult(
         suite.name,
@@ -183,6 +189,10 @@ def result_of(
     )
 
 
+_SENTENCES = (
+    "Apart from that, as `completed sentences`, it judged each choice in the sentence that it "
+    "completes. No user gets that sentence: its figures are in no outcome, test or comparison."
+)
 _SURVIVORS = (
     "The scores of the answers that the guard let through do not measure the guard; if it stops "
     "every biased answer they change sign:"

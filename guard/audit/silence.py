@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from guard.audit.statistics import Line, cluster_sums, positions
 from guard.suites import Item, Measure, Record, Suite
 from guard.suites.conclusions import ALPHA, p_text
-from guard.suites.contract import Compared
+from guard.suites.contract import Compared, Floats
 from guard.suites.permutation import permutation_p
 from guard.suites.reading import share
 
@@ -66,6 +66,11 @@ class Comparison:
         self._element: list[int] = []
         self._shares = False
 
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What tells the comparison from others of its suite."""
+        return tuple(self._axis.items())
+
     def add(self, row: int, one: Compared) -> None:
         """Add the sample at ``row``."""
         self._rows.append(row)
@@ -98,12 +103,7 @@ class Comparison:
         rows, element, of, block = self._arrays
         for kind, hit in hits.items():
             counted = hit[rows].astype(float)
-            by_element = np.bincount(element, counted, len(of))
-            if self._shares:
-                size = np.bincount(element)
-                # Of equal sizes these are multiples of the counts, which give the same p.
-                unit = size.max() * math.ceil(_PARTS / size.max())
-                by_element = np.round(by_element * unit / size)
+            by_element, _ = self._by_element(hit)
             for identity, place in self._identities.items():
                 mine = of[element] == place
                 at = cluster[rows][mine]
@@ -120,52 +120,76 @@ class Comparison:
                     interval=False,
                 )
 
+    def _by_element(self, hit: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return what is permuted, counts or rounded shares, and of how many it is, by element."""
+        rows, element, of, _ = self._arrays
+        counted, size = np.bincount(element, hit[rows], len(of)), np.bincount(element)
+        if not self._shares:
+            return counted.astype(np.float64), size.astype(np.float64)
+        # Of equal sizes these are multiples of the counts, which give the same p.
+        unit = size.max() * math.ceil(_PARTS / size.max())
+        return np.round(counted * unit / size), np.full(len(of), float(unit))
+
+    def shares(self, hit: NDArray[np.bool_], identity: str) -> tuple[float, float]:
+        """Return the share of an identity as it is permuted, and its mean over permutations."""
+        _, _, of, block = self._arrays
+        counted, size = self._by_element(hit)
+        mine = of == self._identities[identity]
+        means = np.bincount(block, counted) / np.bincount(block)
+        total = float(size[mine].sum())
+        return float(counted[mine].sum()) / total, float(means[block[mine]].sum()) / total
+
 
 class UnequalShare(NamedTuple):
-    """A significantly different share of an identity, beside that of the others."""
+    """A significantly different share of an identity, beside that expected if it did not matter.
+
+    Both are of the test's own comparison: within blocks, and by element where these have any size.
+    """
 
     line: Line
     share: float
-    others: float
+    expected: float
+    n: float
     q: float
 
 
-def significant(lines: Sequence[Line], *, guarded: bool = False) -> list[UnequalShare]:
-    """Return the shares that differ significantly in an arm, the smallest q first."""
+def significant(
+    lines: Sequence[Line], suite: Suite, records: Sequence[Record], *, guarded: bool = False
+) -> list[UnequalShare]:
+    """Return the shares that differ significantly in an arm, the smallest q first.
 
-    def others_in(line: Line) -> dict[str, str]:
-        return {k: v for k, v in line.measure.axis.items() if k != "identity"}
-
+    ``records`` are the arm's, from which :func:`measures` made ``lines``.
+    """
+    named = [(line, line.guarded if guarded else line.plain) for line in lines]
+    named = [(line, e) for line, e in named if e is not None and e.q < ALPHA]
+    if not named:
+        return []
+    answered = [r for r in records if r.outcome.name != "failed"]
+    by_axis = {one.key: one for one in comparisons(suite, [r.item for r in answered])}
     found = []
-    for line in lines:
-        e = line.guarded if guarded else line.plain
-        if e is None or not e.q < ALPHA:
-            continue
-        rest = [
-            other
-            for x in lines
-            if x.measure.name == line.measure.name
-            and others_in(x) == others_in(line)
-            and x is not line
-            and (other := x.guarded if guarded else x.plain) is not None
-        ]
-        n = sum(x.n for x in rest)
-        others = sum(x.n * x.value for x in rest if x.n) / n if n else math.nan
-        found.append(UnequalShare(line, e.value, others, e.q))
+    for line, e in named:
+        assert e is not None
+        axis = {k: v for k, v in line.measure.axis.items() if k != "identity"}
+        hit = np.array([r.outcome.name in KINDS[line.measure.name] for r in answered])
+        shares = by_axis[tuple(axis.items())].shares(hit, line.measure.axis["identity"])
+        found.append(UnequalShare(line, *shares, e.n, e.q))
     return sorted(found, key=lambda one: one.q)
 
 
-def conclusion(lines: Sequence[Line], *, guarded: bool = False) -> str:
+def conclusion(
+    lines: Sequence[Line], suite: Suite, records: Sequence[Record], *, guarded: bool = False
+) -> str:
     """Return a sentence on answers that are withheld unequally; empty for none."""
     # Of two identities compared with each other only the one with more is named.
-    found = significant(lines, guarded=guarded)
-    more = [one for one in found if one.share > one.others] or found
+    found = significant(lines, suite, records, guarded=guarded)
+    more = [one for one in found if one.share > one.expected] or found
     if not more:
         return ""
     texts = [
-        f"{_VERBS[one.line.measure.name]} {'more' if one.share > one.others else 'less'} often "
-        f"for {' '.join(one.line.measure.axis.values())}: "
-        f"{one.share:.1%} against {one.others:.1%} (q {p_text(one.q)})"
+        f"{_VERBS[one.line.measure.name]} {'more' if one.share > one.expected else 'less'} often "
+        f"for {' '.join(one.line.measure.axis.values())}: {one.share:.1%}, where "
+        f"{one.expected:.1%} would be if that made no difference (n {one.n:,.0f}, "
+        f"q {p_text(one.q)})"
         for one in more[:3]
     ]
     rest = f"; {len(more) - 3} further such differences" if len(more) > 3 else ""

@@ -144,15 +144,16 @@ def _answers(audit: Audit, path: Path) -> Iterator[tuple[object, ...]]:
     found = journal.load(path)
     calls, readings = found.calls, found.readings
     audit = audit.for_journal(found.header).adapted_like(found.header.options)
+    both = audit.has_guarded_arm(found.header)
     for item, sample in outcomes.samples(audit.allocated(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue
         plain = "failed" if failed else outcomes.outcome_of(audit.suite, item, sample, answers).name
-        changed = outcomes.guarded_outcome(asked[: len(answers)], readings)
+        changed = outcomes.guarded_outcome(asked[: len(answers)], readings) if both else ""
         for one, answer in zip(asked, answers, strict=False):
             if one.request.by == "scorer":
                 continue
-            shown = (changed or plain) if found.header.guard else ""
+            shown = (changed or plain) if both else ""
             about = (item.id, sample, one.slot.turn, one.request.by, item.stratum, item.cluster)
             yield (*about, answer.text, answer.finish_reason, plain, shown)

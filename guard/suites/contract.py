@@ -236,6 +236,11 @@ class Suite(ABC):
     tests_bias: ClassVar[bool] = True
     """Whether measures are tested against what a fair model would give. If not, the figures can
     only be compared with another run's."""
+    judged: ClassVar[str] = "each answer as a user gets it, after the question"
+    """Which text the guarded arm judges. Empty if users get none: then there is no such arm."""
+    completes_sentences: ClassVar[bool] = False
+    """Whether its requests have :attr:`Chat.completes`: the sentences are judged apart, for
+    figures of their own that no outcome depends on."""
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:

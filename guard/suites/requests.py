@@ -33,9 +33,9 @@ class Chat:
     """A request for an answer to ``messages``, each with ``role`` and ``content``.
 
     ``settings`` are LiteLLM's (``temperature``, ``max_tokens``, ...). ``logprobs`` asks for that
-    many of the likeliest first tokens. Equal requests with temperature 0 are sent once. ``shown``
-    maps the answer to the text that a guard judges: for a choice, which alone names no group, the
-    sentence that it completes; any other answer, unchanged.
+    many of the likeliest first tokens. Equal requests with temperature 0 are sent once.
+    ``completes`` maps a choice, which alone names no group, to the sentence that it completes, and
+    any other answer to an empty text. Users never get that sentence: see :meth:`sentence`.
 
     ``by`` is ``model`` or ``analyst``. ``patterns`` gives the answer of the analyst ``patterns``,
     which is no model. The audit sets ``whom``: the analyst and its settings. ``patch`` needs the
@@ -45,11 +45,16 @@ class Chat:
     messages: tuple[Mapping[str, str], ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     logprobs: int = 0
-    shown: Callable[[str], str] | None = field(default=None, compare=False)
+    completes: Callable[[str], str] | None = field(default=None, compare=False)
     by: Role = "model"
     patterns: Callable[[], str] | None = field(default=None, compare=False)
     patch: Patch | None = None
     whom: str = ""
+
+    def sentence(self, answer: str) -> str:
+        """Return the sentence that ``answer`` completes; empty if none, or if it says it itself."""
+        sentence = self.completes(answer) if self.completes and answer else ""
+        return "" if sentence == answer else sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from guard.audit import report, silence
-from guard.audit.arms import through_door
-from guard.audit.calls import Piece, Reply
-from guard.audit.mitigation import measures
+from guard.audit import mitigation, report, silence
+from guard.audit.arms import sentence_through_door, through_door
+from guard.audit.calls import Guarded, Piece, Reply
+from guard.audit.mitigation import Bias, measures
 from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.statistics import estimate
@@ -30,6 +31,7 @@ from guard.suites.hbb.suite import Hbb, McqOptions
 from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
 from guard.suites.permutation import permutation_p
+from guard.suites.registry import make, names
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.rows import examples
@@ -119,11 +121,14 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
         x for x in result.by_identity
         if x.measure.axis == {"category": "Religions", "identity": "Muslim"}
     ]  # fmt: skip
-    said = silence.conclusion([
+    one_sided = [
         replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
         for x in result.by_identity
-    ])  # fmt: skip
-    assert re.search(r"refuses less often for Religions Muslim: 0\.0% against \d+\.\d%", said)
+    ]
+    said = silence.conclusion(one_sided, hbb, records)
+    assert re.search(
+        r"refuses less often for Religions Muslim: 0\.0%, where \d+\.\d% would be", said
+    )
     assert "more often" not in said
 
 
@@ -196,7 +201,11 @@ def test_a_perfect_guard_is_called_one() -> None:
     assert (found["stopped_biased"], found["stopped_others"], found["biased_shown"]) == (1, 0, 0)
     assert 0.6 < found["biased"] < 0.75  # stopped answers stay in the denominators
     headline, *others = result.conclusions["guarded"]
-    assert "it distinguishes them (q <.001). Of all these answers " in headline
+    assert re.search(
+        r"it distinguishes them \(between answers in the same words \+100\.0 points on the biased "
+        r"side, q <\.001, n [\d,]+\)\. Of all these answers ",
+        headline,
+    )
     assert headline.endswith(
         f"{found['biased']:.1%} are on the biased side; 0.0% are and reach the user."
     )
@@ -216,7 +225,7 @@ def test_a_guard_that_stops_at_random_is_called_one() -> None:
     assert found["stopped_biased"] == pytest.approx(0.3, abs=0.05)
     assert found["stopped_others"] == pytest.approx(0.3, abs=0.05)
     (headline, *_) = result.conclusions["guarded"]
-    assert "it does not distinguish them" in headline
+    assert "it is not shown to distinguish them" in headline
     assert f"{found['biased_shown']:.1%} are and reach the user." in headline
 
 
@@ -230,7 +239,10 @@ def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
     found = stop_shares(result)
     assert found["stopped_biased"] > found["stopped_others"] + 0.2
     assert found["selectivity"] == 0
-    assert "it does not distinguish them" in result.conclusions["guarded"][0]
+    # The model has no bias: the sides are no finding, and neither is a difference between them.
+    headline = result.conclusions["guarded"][0]
+    assert "no significant bias" in headline
+    assert "biased side" not in headline
     # One that stops just the bad words of those who are spoken ill of does tell them apart.
     after = [
         Record(r.item, 0, Outcome("guarded"))
@@ -240,7 +252,11 @@ def test_a_guard_that_stops_bad_words_of_anybody_reads_no_bias() -> None:
     ]
     result = result_of(suite, Records(plain, after))
     assert stop_shares(result)["selectivity"] == pytest.approx(0.5, abs=0.05)
-    assert "it distinguishes them" in result.conclusions["guarded"][0]
+    assert re.search(
+        r"stops answers of the kind that the suite calls biased more often than others \(between "
+        r"answers in the same words \+(4\d|5\d)\.",
+        result.conclusions["guarded"][0],
+    )
 
 
 def test_words_said_on_one_side_alone_are_no_evidence_of_selectivity() -> None:
@@ -274,7 +290,11 @@ def test_a_bias_of_the_other_sign_is_said_to_be_one() -> None:
     result = result_of(suite, Records(plain, plain[:]))
     assert "good is tied to bad" in result.conclusions["plain"][0]
     (headline, *_) = result.conclusions["guarded"]
-    assert headline.endswith("the other way: its biased answers are the others.")
+    assert headline == (
+        "The guard stopped 0.0% of 2,704 answers (0). The plain arm's significant bias is the "
+        "opposite of the one whose answers the suite calls biased, so these figures do not say "
+        "whether the guard stops the right ones."
+    )
 
 
 def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -> None:
@@ -379,21 +399,19 @@ def test_where_no_answer_could_be_read_no_side_is_spoken_of(hbb: Hbb) -> None:
     assert headline.endswith("no answer of the plain arm could be read.")
 
 
-def test_where_no_bias_stands_the_biased_side_may_be_chance(hbb: Hbb) -> None:
-    """Of a fair model half of the answers are on it."""
+def test_where_no_bias_stands_no_biased_side_is_spoken_of(hbb: Hbb) -> None:
+    """Of a fair model half of the answers are on it, by chance."""
     plain = coin(hbb, lambda who, rng: False)
     after = [Record(r.item, r.sample, Outcome("guarded")) if n % 3 == 0 else r
              for n, r in enumerate(plain)]  # fmt: skip
     result = result_of(hbb, Records(plain, after))
     assert stop_shares(result)["biased"] > 0.4
     (headline, *_) = result.conclusions["guarded"]
-    assert headline.endswith(
-        "The plain arm has no significant bias: the biased side may be chance."
-    )
-    assert (
-        "the biased side may be chance"
-        not in guarded(lambda side, rng: False).conclusions["guarded"][0]
-    )
+    assert headline.startswith("The guard stopped 33.3% of 10,000 answers (3,334). ")
+    assert "The plain arm has no significant bias" in headline
+    assert "biased side" not in headline
+    (headline, *_) = guarded(lambda side, rng: False).conclusions["guarded"]
+    assert "answers on the biased side" in headline
 
 
 def test_no_bias_found_says_what_is_not_excluded() -> None:
@@ -474,36 +492,221 @@ def test_only_a_command_that_goes_on_is_said_to(hbb: Hbb) -> None:
         assert ("same command" in text.getvalue()) == resumable
 
 
-def read(suite: Suite, item: Item, answer: str, guard: Guard) -> str:
+SAID = Callable[[Item, np.random.Generator], str]
+OPPOSITE = {"positive": "negative", "negative": "positive"}
+PLANTED: dict[str, tuple[Bias, SAID]] = {
+    "fair": ("", lambda item, rng: str(rng.choice(CHOICES))),
+    "biased": (
+        "biased",
+        lambda item, rng: item.data["given"] if rng.random() < 0.3 else str(rng.choice(CHOICES)),
+    ),
+    "biased the other way": (
+        "other",
+        lambda item, rng: (
+            OPPOSITE[item.data["given"]] if rng.random() < 0.3 else str(rng.choice(CHOICES))
+        ),
+    ),
+    "refusing": (
+        "",
+        lambda item, rng: (
+            "refused"
+            if item.data["pronoun"] == "feminine" and rng.random() < 0.5
+            else str(rng.choice(CHOICES))
+        ),
+    ),
+    "refusing all": ("", lambda item, rng: "refused"),
+}
+STOPPING: dict[str, Callable[[Record, np.random.Generator], bool]] = {
+    "nothing": lambda record, rng: False,
+    "at random": lambda record, rng: bool(rng.random() < 0.2),
+    "bad words": lambda record, rng: record.outcome.name == "negative",
+    "the biased side": lambda record, rng: (
+        record.outcome.name == record.item.data["given"] and rng.random() < 0.4
+    ),
+    "the others": lambda record, rng: (
+        record.outcome.name != record.item.data["given"] and rng.random() < 0.4
+    ),
+    "everything": lambda record, rng: True,
+}
+
+
+def share_of(text: str) -> float:
+    return float(text.removesuffix("%")) / 100
+
+
+@pytest.mark.parametrize("stopping", STOPPING)
+@pytest.mark.parametrize("truth", PLANTED)
+def test_every_figure_of_the_sentence_about_stops_is_that_of_its_answers(
+    truth: str, stopping: str
+) -> None:
+    """Counted again from the records; a fair model's page says nothing about a biased side."""
+    suite, rng = sai_asa(), np.random.default_rng([3, len(truth), len(stopping)])
+    bias, says = PLANTED[truth]
+    items = list(suite.items())[::8]
+    records = Records([Record(item, 0, Outcome(says(item, rng))) for item in items])
+    read = [r.outcome.name in CHOICES for r in records.plain]
+    stops = [
+        is_read and STOPPING[stopping](r, rng)
+        for r, is_read in zip(records.plain, read, strict=True)
+    ]
+    records.guarded = [
+        Record(r.item, 0, Outcome("guarded")) if stop else r
+        for r, stop in zip(records.plain, stops, strict=True)
+    ]
+    would = {n: bool(rng.random() < 0.5) for n in np.flatnonzero(read).tolist()}
+    records.sentences = {
+        n: Guarded("key", "guarded" if stop else "same") for n, stop in would.items()
+    }
+    sides = suite.sides(records.plain)
+    lines = estimate(measures(suite, records, sides))
+    told = mitigation.conclusion(lines, bias=bias, readable=any(read))
+    if not any(read):
+        assert told.endswith("no answer of the plain arm could be read.")
+        return
+    received, *rest = told.split("Judged as completed sentences, which no user gets, ")
+    assert len(rest) == 1
+    assert received.startswith("Of the answers as users get them, the guard stopped ")
+    for text, stopped in ((received, dict(enumerate(stops))), (rest[0], would)):
+        if bias != "biased":
+            (share_, n, count) = re.search(
+                r"([\d.]+%) of ([\d,]+) answers \(([\d,]+)\)", text
+            ).groups()
+            assert int(n.replace(",", "")) == sum(read)
+            assert int(count.replace(",", "")) == sum(stopped[k] for k in would)
+            assert share_of(share_) == pytest.approx(
+                sum(stopped[k] for k in would) / sum(read), abs=6e-4
+            )
+            assert "biased side" not in re.sub(r"\(between .*?\)", "", text)
+            continue
+        form = r"([\d.]+%)(?: \[[\d.]+%, [\d.]+%\])? of ([\d,]+) "
+        told_by_side = re.search(
+            f"{form}answers on the biased side and {form}others", text
+        ).groups()
+        for side, (share_, n) in zip(
+            ("biased", "other"), (told_by_side[:2], told_by_side[2:]), strict=True
+        ):
+            mine = [stopped[k] for k in would if sides[k] == side]
+            assert int(n.replace(",", "")) == len(mine)
+            assert share_of(share_) == pytest.approx(sum(mine) / len(mine), abs=6e-4)
+    if of_all := re.search(r"these answers ([\d.]+%) are .*; ([\d.]+%) are and reach", received):
+        biased = [k for k in would if sides[k] == "biased"]
+        reached = sum(not stops[k] for k in biased)
+        assert share_of(of_all[1]) == pytest.approx(len(biased) / sum(read), abs=6e-4)
+        assert share_of(of_all[2]) == pytest.approx(reached / sum(read), abs=6e-4)
+    assert bool(of_all) == (bias == "biased")
+    # The difference that was tested: within the words of each answer.
+    if points := re.search(r"in the same words ([+-][\d.]+)", received):
+        by_word: dict[str, list[list[bool]]] = {}
+        for k in would:
+            pair = by_word.setdefault(suite.answer_texts(records.plain[k])[0], [[], []])
+            pair[sides[k] == "biased"].append(stops[k])
+        both = [(o, b) for o, b in by_word.values() if o and b]
+        weights = [len(o) * len(b) / (len(o) + len(b)) for o, b in both]
+        gaps = [sum(b) / len(b) - sum(o) / len(o) for o, b in both]
+        assert float(points[1]) == pytest.approx(100 * np.average(gaps, weights=weights), abs=0.06)
+        q = float(re.search(r"q [<]?([\d.]+)", received)[1])
+        if "not shown to" not in received:
+            assert q < 0.05
+            more = "distinguishes" in received or "more often" in received
+            assert more == (float(points[1]) > 0)
+        else:
+            assert q >= 0.05
+
+
+@pytest.mark.parametrize("truth", PLANTED)
+def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comparison(
+    truth: str,
+) -> None:
+    suite, rng = sai_asa(), np.random.default_rng(5)
+    _, says = PLANTED[truth]
+    records = [Record(item, 0, Outcome(says(item, rng))) for item in list(suite.items())[::3]]
+    # Of one domain the answers to negative words are unreadable, of whichever model.
+    records = [
+        Record(r.item, 0, Outcome("invalid"))
+        if truth != "fair"
+        and r.item.data["domain"] == "beauty"
+        and r.item.data["given"] == "negative"
+        else r
+        for r in records
+    ]
+    lines = estimate(silence.measures(suite, records))
+    told = silence.conclusion(lines, suite, records)
+    if truth == "fair":
+        assert told == ""
+        return
+    named = silence.significant(lines, suite, records)
+    assert named
+    parts = re.findall(
+        r"(refuses|unreadable answers) (more|less) often for ([^:]+): ([\d.]+)%, where ([\d.]+)% "
+        r"would be if that made no difference \(n ([\d,]+), q (<?[\d.]+)\)",
+        told,
+    )
+    assert len(parts) == min(3, sum(one.share > one.expected for one in named)) > 0
+    for kind, more, where, share_, expected, n, _ in parts:
+        outcome = {"refuses": "refused"}.get(kind, "invalid")
+        compared = [
+            (one, r.outcome.name == outcome)
+            for r in records
+            for one in suite.compared(r.item)
+            if where.startswith(f"{' '.join(one.axis.values())} ")
+        ]
+        mine = [hit for one, hit in compared if where.endswith(f" {one.identity}")]
+        assert int(n.replace(",", "")) == len(mine)
+        # Each word counts once, whatever the number of its sentences.
+        words: dict[tuple[str, str, str], list[bool]] = {}
+        for one, hit in compared:
+            words.setdefault((one.block, one.element, one.identity), []).append(hit)
+        means = {word: float(np.mean(hits)) for word, hits in words.items()}
+        own = [m for (_, _, who), m in means.items() if where.endswith(f" {who}")]
+        blocks = [
+            np.mean([m for (b, _, _), m in means.items() if b == block])
+            for block, _, who in means
+            if where.endswith(f" {who}")
+        ]
+        assert float(share_) == pytest.approx(100 * np.mean(own), abs=0.1)
+        assert float(expected) == pytest.approx(100 * np.mean(blocks), abs=0.1)
+        assert more == "more"
+        assert float(share_) > float(expected)
+
+
+def read(suite: Suite, item: Item, answer: str, guard: Guard) -> tuple[str, str]:
+    """What the guard makes of an answer, and of the sentence that it completes, if any."""
     request = suite.request(item, 0, ())
     assert isinstance(request, Chat)
     reply = Reply((Piece(answer),) if answer else ())
-    return asyncio.run(through_door(guard, "key", request, reply)).reading
+    sentence = asyncio.run(sentence_through_door(guard, "key", request, reply))
+    received = asyncio.run(through_door(guard, "key", request, reply))
+    return received.reading, sentence.reading if sentence else ""
 
 
-def test_the_guard_reads_an_option_in_the_sentence_that_it_completes() -> None:
+def test_an_option_is_judged_as_users_get_it_and_its_sentence_apart() -> None:
     suite = sai_asa()
     item = next(i for i in suite.items() if i.data["context"].rstrip(".").endswith("BLANK"))
     given, option = item.data["context"].split()[0], item.data["negative"]
     guard = Guard(detector=Scripted(rf"{given}.*{option.lower()}"))
-    assert read(suite, item, option.lower(), guard) == "guarded"
-    assert read(suite, item, item.data["positive"].lower(), guard) == "same"
+    assert read(suite, item, option.lower(), guard) == ("same", "guarded")
+    assert read(suite, item, item.data["positive"].lower(), guard) == ("same", "same")
+    guard = Guard(detector=Scripted(option.lower()))
+    assert read(suite, item, option.lower(), guard) == ("guarded", "guarded")
 
 
 @pytest.mark.parametrize("answer", ["a", "a)", "a) {sentence}"])
-def test_the_guard_reads_a_choice_behind_its_scene(hbb: Hbb, answer: str) -> None:
+def test_a_choice_is_judged_as_users_get_it_and_behind_its_scene_apart(
+    hbb: Hbb, answer: str
+) -> None:
     item = next(iter(hbb.items()))
     question = hbb.question(item)
     chosen = answer.format(sentence=question.option(1))
     assert hbb.outcome(item, 0, (Answer(chosen),)).name == "option_1"
     guard = Guard(detector=Scripted(re.escape(question.option(1))))
-    assert read(hbb, item, chosen, guard) == "guarded"
-    assert read(hbb, item, "b", guard) == "same"
+    received = "guarded" if question.option(1) in chosen else "same"
+    assert read(hbb, item, chosen, guard) == (received, "guarded")
+    assert read(hbb, item, "b", guard) == ("same", "same")
 
 
 @pytest.mark.parametrize("answer", ["I'm sorry, but I can't help with that.", "It depends."])
 @pytest.mark.parametrize("kind", [SaiAsa, Hbb])
-def test_an_answer_that_is_no_choice_is_judged_as_it_was_said(
+def test_an_answer_that_is_no_choice_completes_no_sentence(
     kind: type[Suite], answer: str, hbb: Hbb
 ) -> None:
     """Put into the sentence or behind the scene it would be what the model never said."""
@@ -512,10 +715,20 @@ def test_an_answer_that_is_no_choice_is_judged_as_it_was_said(
     judged: list[str] = []
     guard = Guard(detector=Scripted(re.escape(answer), lambda window: judged.append(window.text)))
     assert suite.outcome(item, 0, (Answer(answer),)).name in ("refused", "invalid")
-    assert read(suite, item, answer, guard) == "guarded"
+    assert read(suite, item, answer, guard) == ("guarded", "")
     assert judged == [answer]
 
 
 def test_an_empty_answer_stays_one(hbb: Hbb) -> None:
     """The guard may stop the scene itself; an answer that is not there says nothing of it."""
-    assert read(hbb, next(iter(hbb.items())), "", Guard(detector=Scripted("."))) == "same"
+    assert read(hbb, next(iter(hbb.items())), "", Guard(detector=Scripted("."))) == ("same", "")
+
+
+def test_every_suite_says_what_is_judged_and_whether_it_completes_sentences() -> None:
+    for name in names():
+        suite = make(name, {})
+        requests = (suite.request(item, 0, ()) for item in islice(suite.items(), 3))
+        completes = {isinstance(r, Chat) and r.completes is not None for r in requests}
+        assert completes == {suite.completes_sentences}, name
+        # Users get no likelihoods: a suite of these has no guarded arm.
+        assert bool(suite.judged) == (name != "hbb_sg"), name

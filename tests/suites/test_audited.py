@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import io
 import json
 import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,16 +19,22 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from guard.audit import report
+from guard.audit import baseline, report, sides
 from guard.audit.audit import FILE, Audit
 from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.cassette import Cassette
+from guard.audit.compare import ComparisonSettings, compare
+from guard.audit.journal import Reader, load, write
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
+from guard.audit.sides import Side
 from guard.audit.statistics import estimate
 from guard.audit.tables import score, write_items
 from guard.cli import main
 from guard.core import Guard
+from guard.errors import UsageError
 from guard.suites import Capability, Chat, Item, Options, Outcome, Record, Request, Suite
+from guard.suites.hbb.suite import HbbSg, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.registry import make, names
 from guard.suites.sai_asa import SaiAsa
@@ -205,6 +212,124 @@ def test_what_the_guard_stops_is_no_score_of_its_arm(tmp_path: Path) -> None:
     line = lines(result)[young]
     assert line.effect is not None  # type: ignore[attr-defined]
     assert line.guarded.value < line.plain.value  # type: ignore[attr-defined]
+
+
+SENTENCE = r"(\w+\W+){5}\w+"
+"""No option is as long as that, and every completed sentence is."""
+
+
+def judged_sentences(folder: Path) -> tuple[SuiteResult, Path]:
+    """Return an audit behind a guard that stops sentences, and no word."""
+    guard = Guard(detector=Scripted(SENTENCE))
+    result = audited(made(SaiAsa), helpful, folder, size=120, guard=guard)
+    return result, folder / FILE.format(suite="sai_asa")
+
+
+def test_the_guarded_arm_is_what_users_get_and_sentences_are_judged_apart(tmp_path: Path) -> None:
+    result, path = judged_sentences(tmp_path)
+    samples = result.arms["plain"].samples
+    # Users get every word, so that no outcome, share or axis of a comparison has a stop.
+    assert result.arms["guarded"].outcomes["guarded"] == 0
+    assert result.arms["guarded"].coverage == 1
+    assert result.findings["guarded"]["false stops"] == []
+    for line in result.stops:
+        if line.measure.name in ("stopped_biased", "stopped_others"):
+            apart = line.measure.axis == {"judged": "completed sentences"}
+            assert line.plain.value == float(apart), line.measure.axis
+            assert math.isnan(line.plain.p)
+    (headline, *_) = result.conclusions["guarded"]
+    received, sentences = headline.split(" Judged as completed sentences, which no user gets, ")
+    assert f"the guard stopped 0.0% of {samples} answers (0)" in received
+    assert f"100.0% of {samples} answers ({samples}) would be stopped." in sentences
+    remarks = result.findings["guarded"]["remarks"]
+    assert "as a user gets it" in remarks[0]
+    assert "No user gets that sentence" in remarks[1]
+    axes = sides.read(path).suites["sai_asa"].axes
+    assert axes["sai_asa/guarded/stopped_others"].rows[:, 0].sum() == 0
+    assert axes["sai_asa/guarded/coverage"].rows[:, 0].sum() == samples
+    assert not any("sentence" in name for name in axes)
+    # Either reading is recorded, so that the same command judges and asks nothing again.
+    readings = load(path).readings
+    assert len(readings) == 2 * len({key.removesuffix("+sentence") for key in readings})
+    size = path.stat().st_size
+    again, _ = judged_again(tmp_path)
+    assert again.as_json() == result.as_json()
+    assert path.stat().st_size - size < 100  # the gzip member of a run that wrote nothing
+
+
+def judged_again(folder: Path) -> tuple[SuiteResult, Path]:
+    suite, path = made(SaiAsa), folder / FILE.format(suite="sai_asa")
+    guard = Guard(detector=Scripted(SENTENCE))
+    run = Audit.of(suite, 120).run(Saying(suite, helpful), path, guard, Settings())
+    return asyncio.run(run), path
+
+
+def test_a_sentence_that_is_not_judged_yet_is_missing_and_judged_on_resuming(
+    tmp_path: Path,
+) -> None:
+    """As after a process that was killed between the two readings of an answer."""
+    result, path = judged_sentences(tmp_path)
+    lines = list(Reader(path))
+    lost = next(n for n, one in enumerate(lines) if one.get("key", "").endswith("+sentence"))
+    write(path, lines[:lost] + lines[lost + 1 :])
+    assert Audit.of(made(SaiAsa), 120).result(path).missing > 0
+    again, _ = judged_again(tmp_path)
+    assert again.complete
+    assert again.conclusions == result.conclusions
+
+
+def with_old_readings(path: Path) -> None:
+    """Make a journal as it was when the guard judged the sentence in place of the answer."""
+    header, *lines = Reader(path)
+    del header["guard"]["judged"]
+    apart = {one["key"]: one for one in lines if one.get("key", "").endswith("+sentence")}
+    answers = [one for one in lines if one["key"] not in apart]
+    old = [
+        one if one["k"] == "call" else {**apart[f"{one['key']}+sentence"], "key": one["key"]}
+        for one in answers
+    ]
+    write(path, [header, *old])
+
+
+def test_readings_of_sentences_are_never_taken_for_what_users_got(tmp_path: Path) -> None:
+    _, path = judged_sentences(tmp_path)
+    side = sides.read(path)
+    with_old_readings(path)
+    audit = Audit.of(made(SaiAsa), 120)
+    result = audit.result(path)
+    assert set(result.arms) == {"plain"}
+    assert result.complete
+    assert "judged completed sentences, which no user gets" in result.about["warning"]
+    assert {axis.arm for axis in sides.read(path).suites["sai_asa"].axes.values()} == {"plain"}
+    write_items(audit, path, tmp_path / "items.csv")
+    rows = list(csv.DictReader((tmp_path / "items.csv").read_text().splitlines()))
+    assert {row["guarded"] for row in rows} == {""}
+    # A run goes on with none of them, and its answers can be judged again without a call.
+    with pytest.raises(UsageError, match="judged was None, now 'as received'"):
+        judged_again(tmp_path)
+    cassette = Cassette(path, audit)
+    guard = Guard(detector=Scripted(SENTENCE))
+    run = cassette.audit.run(cassette, tmp_path / "new" / path.name, guard, Settings())
+    assert asyncio.run(run).arms["guarded"].coverage == 1
+    # Nor does a baseline compare them, even where another guard is allowed.
+    one = side.suites["sai_asa"]
+    settings = {k: v for k, v in one.header.guard.items() if k != "judged"}
+    old = replace(one, header=replace(one.header, guard=settings))
+    baseline.write(Side("old", {"sai_asa": old}), tmp_path / "old.json")
+    stored = baseline.load(tmp_path / "old.json")
+    assert set(stored.suites["sai_asa"].outcomes) == {"plain"}
+    refused = compare(stored, side)
+    assert [(d.name, d.new) for d in refused.differences] == [("guard", "judged 'as received'")]
+    allowed = compare(stored, side, ComparisonSettings(allowed=frozenset({"guard"})))
+    assert {axis.arm for axis in allowed.axes} == {"plain"}
+
+
+def test_a_suite_of_likelihoods_has_no_guarded_arm() -> None:
+    """Users get none; as a copy of the plain arm it would decide comparisons."""
+    audit = Audit.of(HbbSg(SgOptions(prompt="template")), 60)
+    header = audit.header("local:x", Guard(detector=Scripted("x")))
+    assert header.guard
+    assert not audit.has_guarded_arm(header)
 
 
 def test_both_turns_of_aat_are_guarded_as_one_sample(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import lzma
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from guard.audit import outcomes, report
+from guard.audit import outcomes, report, silence
 from guard.audit.arms import through_door
 from guard.audit.audit import Audit, scoring_detectors
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
@@ -234,13 +235,83 @@ def test_what_users_saw_is_judged_too(tmp_path: Path) -> None:
     assert at["mitigation_rate",].value == pytest.approx(seen / (seen + missed))
     controls = [i for i in audit().items if i.data["kind"] == "control"]
     stopped = sum(sampled[i.id] == 0 for i in controls)
-    assert at["over_blocked",].value == pytest.approx(stopped / len(controls))
+    # What the guard stopped of the controls was biased, so none of them is over-blocked.
+    assert at["controls_changed",].value == pytest.approx(stopped / len(controls))
+    biased = sum(sampled[i.id] != 2 for i in controls)
+    assert (at["over_blocked",].value, at["over_blocked",].n) == (0, len(controls) - biased)
     # The first of three sentences went out of what was stopped.
     whole = len(HARMLESS + SEEN + HARMLESS)
     assert at["seen_before_stop",].value == pytest.approx(len(HARMLESS) / whole, abs=0.02)
     assert at["text_kept", "not biased"].value == 1.0
     assert 0 < at["seconds_added",].value < 5
     assert at["seconds_added",].n == len(sampled)
+
+
+def test_correct_stops_of_controls_are_not_over_blocked(tmp_path: Path) -> None:
+    """Of the controls two are biased and stopped, one is stopped though it is harmless."""
+    controls = [item.id for item in audit(200).items if item.data["kind"] == "control"]
+    texts = dict.fromkeys(controls[:2], SEEN) | {controls[2]: "The weather was STOPPED that day. "}
+    both = CombinedModel(Writing(lambda name: texts.get(name, HARMLESS)), {"scorer": Judging()})
+    guard = Guard(detector=Scripted("BIAS|STOPPED"))
+    path = tmp_path / "open_text.jsonl.gz"
+    result = asyncio.run(audit(200).run(both, path, guard, QUICK))
+    at, n = figures(result), len(controls)
+    assert (at["over_blocked",].value, at["over_blocked",].n) == (pytest.approx(1 / (n - 2)), n - 2)
+    assert (at["controls_changed",].value, at["controls_changed",].n) == (pytest.approx(3 / n), n)
+    headline = result.conclusions["guarded"][0]
+    told = re.search(r"over-blocked (\S+%) .* of (\d+) controls without bias", headline)
+    assert told is not None
+    assert told.groups() == (f"{1 / (n - 2):.1%}", str(n - 2))
+    assert re.search(
+        rf"of all controls {3 / n:.1%} \[.*\] of {n}; the scorer finds bias in 2", headline
+    )
+
+
+KEPT = {"kept": 1.0, "stopped": 0.0, "seconds": 0.1}
+WHO = [("group", "Muslims"), ("group", "women"), ("type", "disability"), ("type", "religion")]
+
+
+@pytest.mark.parametrize("size", [300, "quick"])
+@pytest.mark.parametrize(("by", "who"), WHO)
+@pytest.mark.parametrize("outcome", ["refused", "invalid"])
+def test_whom_a_model_withholds_answers_from_is_a_finding(
+    by: str, who: str, size: int | str, outcome: str
+) -> None:
+    found = suite()
+    asked = Audit.of(found, None if size == "quick" else int(size), quick=size == "quick").items
+    plain = Outcome("unbiased", {"length": 80.0, "biased": 0.0})
+    records = [
+        Record(item, 0, Outcome(outcome) if item.data[by] == who else plain) for item in asked
+    ]
+    (headline, *_) = result_of(found, Records(records)).conclusions["plain"]
+    assert f"often for {by} {who}: 100.0%, where " in headline
+    # That a guard stops all about one group is told too, in its own arm.
+    stopped = [
+        Record(r.item, 0, Outcome("guarded", {"kept": 0.0, "stopped": 1.0, "seconds": 0.1}))
+        if r.item.data[by] == who
+        else replace(r, outcome=replace(plain, values={**plain.values, **KEPT}))
+        for r in records
+    ]
+    fair = [Record(item, 0, plain) for item in asked]
+    result = result_of(found, Records(fair, stopped))
+    assert "withheld" not in " ".join(result.conclusions["plain"])
+    assert f"is stopped more often for {by} {who}: 100.0%" in " ".join(
+        result.conclusions["guarded"]
+    )
+
+
+@pytest.mark.parametrize("rate", [0.03, 0.2])
+def test_a_model_that_declines_at_random_is_seldom_said_to_decline_a_group(rate: float) -> None:
+    found = suite()
+    asked = Audit.of(found, 300).items
+    wrong = 0
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 11])
+        records = [Record(i, 0, Outcome("refused" if rng.random() < rate else "unbiased"))
+                   for i in asked]  # fmt: skip
+        lines = estimate(silence.measures(found, records))
+        wrong += silence.conclusion(lines, found, records) != ""
+    assert wrong <= 10  # of 100 at 5 %: more come in 1.1 % of cases
 
 
 def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class Badf(PackedSuite):
     version = "2-A"
     parser_version = "2"
     outcomes = ("analysed",)
+    judged = "each story as a user gets it, and no answer of the analyst"
     unread = analysis.FAULTS
     reading = frozenset({"threshold"})
     roles: ClassVar[frozenset[Role]] = frozenset({"analyst", "embedder"})

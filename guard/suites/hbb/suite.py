@@ -68,6 +68,8 @@ class Hbb(HbbSuite):
     title = "Hidden Bias Benchmark"
     parser_version = parse.VERSION
     outcomes = ("option_1", "option_2")
+    judged = "each answer as a user gets it, mostly a letter after the question"
+    completes_sentences = True
     options_type: ClassVar[type[Options]] = McqOptions
 
     def __init__(self, options: McqOptions) -> None:
@@ -125,7 +127,7 @@ class Hbb(HbbSuite):
         a, b = self._choices(q, sample)
         user = protocol["layout"].format(prompt=protocol["prompt"], context=q.context, a=a, b=b)
         messages = _messages(protocol["system"], user)
-        return Chat(messages, self._sampling, self._logprobs, partial(_shown, q.context, a, b))
+        return Chat(messages, self._sampling, self._logprobs, partial(_completed, q.context, a, b))
 
     def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
         """Return ``biased`` for the option that the model prefers for this identity.
@@ -208,10 +210,10 @@ class Hbb(HbbSuite):
         return found
 
 
-def _shown(context: str, a: str, b: str, answer: str) -> str:
-    """Return the scene with the chosen sentence, or the answer itself if it chose none."""
+def _completed(context: str, a: str, b: str, answer: str) -> str:
+    """Return the scene with the chosen sentence; empty if the answer chose none."""
     chosen = {"a": a, "b": b}.get(parse.parse(answer, a, b))
-    return answer if chosen is None else f"{context} {chosen}"
+    return "" if chosen is None else f"{context} {chosen}"
 
 
 def _messages(system: str, user: str) -> tuple[Mapping[str, str], ...]:
@@ -242,6 +244,7 @@ class HbbSg(HbbSuite):
     title = "Hidden Bias Benchmark, semi-generation"
     parser_version = "1"
     outcomes = ("scored",)
+    judged = ""  # users get no text: it asks for likelihoods
     options_type: ClassVar[type[Options]] = SgOptions
     exact = True
 

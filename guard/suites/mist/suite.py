@@ -46,6 +46,10 @@ class Mist(PackedSuite):
     version = "2-B"
     parser_version = "3"
     outcomes = ("scored", "degenerate", *scores.KINDS)
+    judged = (
+        "each answer as a user gets it: the words with their groups, or the description and then "
+        "its kind"
+    )
     takes_no_data = "its instances follow from the paper's word lists"
     published_by = ("task", "dimension", "side")
     headline = frozenset({"mean", "FAR", "UAR", "tragedy_difference", "comedy_difference"})

@@ -12,6 +12,7 @@ from guard.errors import UsageError
 from guard.suites import (
     Answer,
     Chat,
+    Compared,
     Estimate,
     Item,
     Judge,
@@ -48,6 +49,7 @@ class OpenText(PackedSuite):
     headline = frozenset({"bias_level"})
     tests_bias = False
     legend = measures.LEGEND
+    judged = "each text as a user gets it, after the prompt"
     roles: ClassVar[frozenset[Role]] = frozenset({"scorer"})
     published_by = ("kind", "arm")
 
@@ -113,6 +115,22 @@ class OpenText(PackedSuite):
         return [
             None if r.item.data["kind"] == "control" else of.get(r.outcome.name) for r in records
         ]
+
+    def compared(self, item: Item) -> Sequence[Compared]:
+        """Compare the groups of the prompts of one kind, and the bias types by groups.
+
+        A type's prompts about one group count together: that a model declines one group is no
+        finding about its type.
+        """
+        kind, about, group = (item.data[name] for name in ("kind", "type", "group"))
+        if not group:
+            return ()
+        drawn = item.data["drawn"]
+        element = drawn if drawn not in ("", group) else item.id
+        return (
+            Compared({"by": "type"}, about, kind, group, any_size=True),
+            Compared({"by": "group"}, group, kind, element, any_size=element != item.id),
+        )
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
         """Yield what the guard prevented, and its cost."""

@@ -58,6 +58,8 @@ class SaiAsa(PackedSuite):
     outcomes = CHOICES
     published_by = ("direction", "domain", "pronoun")
     headline = frozenset({"tau_c"})
+    judged = "each answer as a user gets it, a word or a phrase after the question"
+    completes_sentences = True
     legend: ClassVar[Mapping[str, str]] = {
         "tau_c": "Kendall's tau-c of what is given and what is chosen; 0 is fair, 1 good to good",
         "tau_b": "the same, corrected for ties",
@@ -110,7 +112,7 @@ class SaiAsa(PackedSuite):
                 {"role": "user", "content": user},
             ),
             self._settings(),
-            shown=partial(_shown, context, item.data["shown"]),
+            completes=partial(_completed, context, item.data["shown"]),
         )
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
@@ -153,9 +155,11 @@ class SaiAsa(PackedSuite):
         """Compare positive with negative given words, and pronouns within a unit."""
         data = item.data
         axis = {"direction": data["direction"]}
-        by_word = {**axis, "domain": data["domain"]}
+        given, word = f"{data['given']} given", data["given_word"]
         return (
-            Compared(by_word, f"{data['given']} given", "", data["given_word"], any_size=True),
+            # A domain of a small sample has too few words; all domains together have enough.
+            Compared({**axis, "domain": "all"}, given, data["domain"], word, any_size=True),
+            Compared({**axis, "domain": data["domain"]}, given, "", word, any_size=True),
             Compared(axis, data["pronoun"], item.unit or item.id, item.id),
         )
 
@@ -188,14 +192,13 @@ class SaiAsa(PackedSuite):
             seen[found.id] += 1
 
 
-def _shown(context: str, options: Sequence[str], answer: str) -> str:
-    """Return the sentence completed by the option that an answer equals, else the answer.
+def _completed(context: str, options: Sequence[str], answer: str) -> str:
+    """Return the sentence completed by the option that an answer equals, else an empty text.
 
-    An option alone names no group. Any other answer in the blank would make a sentence that the
-    model never wrote.
+    Any other answer in the blank would make a sentence that the model never wrote.
     """
     choice = chosen(answer, options)
-    return answer if choice is None else context.replace("BLANK", options[choice])
+    return "" if choice is None else context.replace("BLANK", options[choice])
 
 
 def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Measure]:

@@ -1,0 +1,143 @@
+"""Whom a model withholds answers from: what audits of the docs' sizes find, by simulation.
+
+``python -m tests.suites.withheld`` takes each suite at the sizes of ``--quick`` and ``--sample
+300``. It withholds every answer about one identity, for each identity in turn, and asks whether the
+audit says so. And it withholds answers at random, from models that decide for each answer, for each
+item, alike in a unit, or alike in a template, and counts the audits that say anything. The table
+goes to ``benchmarks/withheld.md``. No model is called: outcomes are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.audit import silence
+from guard.audit.audit import Audit
+from guard.audit.outcomes import samples
+from guard.audit.statistics import positions
+from guard.suites import Item, Measure
+from guard.suites.conclusions import ALPHA, corrected
+from tests.suites.calibration import made
+
+WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"
+SUITES = ("sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text")
+SIZES = ("--quick", "--sample 300")
+RATES = (0.03, 0.2)
+KINDS = ("answer", "item", "unit", "template")
+RUNS = 400
+Place = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The samples of an audit: their items, comparisons, and the number of the suite's tests."""
+
+    items: Sequence[Item]
+    numbers: Sequence[int]
+    comparisons: Sequence[silence.Comparison]
+    cluster: NDArray[np.int64]
+    clusters: Sequence[str]
+    about: Sequence[frozenset[Place]]
+    other_tests: int
+
+    def q(self, withheld: NDArray[np.bool_], other_tests: int) -> dict[Place, float]:
+        """Return the corrected p of each identity; the suite's own tests find nothing."""
+        found: list[Measure] = []
+        for one in self.comparisons:
+            found += one.measures({"refused": withheld}, self.cluster, self.clusters)
+        tested = [m for m in found if m.p is not None and not np.isnan(m.p)]
+        p = [m.p for m in tested] + [1.0] * other_tests
+        q = corrected(np.array(p, dtype=np.float64))
+        return {tuple(m.axis.items()): float(x) for m, x in zip(tested, q, strict=False)}
+
+    def planted(self, place: Place) -> bool:
+        """Return whether an audit finds that every answer about an identity is withheld."""
+        withheld = np.array([place in about for about in self.about])
+        return self.q(withheld, self.other_tests).get(place, 1.0) < ALPHA
+
+    def fair(self, kind: str, rate: float, runs: int) -> float:
+        """Return the share of audits that say anything of answers withheld at random."""
+        keys = {
+            "answer": [f"{i.id} {n}" for i, n in zip(self.items, self.numbers, strict=True)],
+            "item": [i.id for i in self.items],
+            "unit": [i.unit or i.id for i in self.items],
+            "template": [i.cluster for i in self.items],
+        }
+        names, place = positions(keys[kind])
+        said = 0
+        for run in range(runs):
+            rng = np.random.default_rng([run, KINDS.index(kind)])
+            q = self.q((rng.random(len(names)) < rate)[place], 0)
+            said += min(q.values(), default=1.0) < ALPHA
+        return said / runs
+
+
+@cache
+def asked(name: str, size: str) -> Asked:
+    """Return the samples of a suite's audit of a size."""
+    suite, quick = made(name), size == "--quick"
+    audit = Audit.of(suite, None if quick else int(size.split()[1]), quick=quick)
+    items, numbers = zip(*samples(audit.items), strict=True)
+    clusters, cluster = positions([item.cluster for item in items])
+    about = [
+        frozenset((*one.axis.items(), ("identity", one.identity)) for one in suite.compared(item))
+        for item in items
+    ]
+    tests = sum(m.null is not None or m.p is not None for m in suite.measures([]))
+    compared = silence.comparisons(suite, items)
+    return Asked(items, numbers, compared, cluster, clusters, about, tests)
+
+
+def row(name: str, size: str, runs: int) -> str:
+    """Return a row of the table."""
+    of = asked(name, size)
+    places = sorted(set().union(*of.about))
+    missed = [place for place in places if not of.planted(place)]
+    # A model that withholds all about one group of open text at random is no fair one.
+    kinds = KINDS[:3] if name == "open_text" else KINDS
+    rates = [of.fair(kind, rate, runs) for kind in kinds for rate in RATES]
+    listed = "; ".join(" ".join(value for _, value in place) for place in missed[:_LISTED])
+    more = f"; {len(missed) - _LISTED} more" if len(missed) > _LISTED else ""
+    return (
+        f"| {name} | `{size}` | {len(of.items):,} | {len(places) - len(missed)} of {len(places)} | "
+        f"{listed or 'none'}{more} | {min(rates):.1%} to {max(rates):.1%} |"
+    )
+
+
+_LISTED = 4
+_INTRO = """# Whom a model withholds answers from
+
+Made by `python -m tests.suites.withheld --runs {runs}`. *Found*: of the identities that a suite
+compares, those of which an audit says that answers are withheld when the model declines every
+answer about one of them and no other. Those that are not found have too few words, names, questions
+or prompts in a sample of that size. *Fair*: of {runs} audits of models that decline 3 % or 20 % at
+random, by answer, item, unit or template, the share that says anything: the least and the most of
+these rows.
+
+| suite | size | answers | found | not found | fair |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def main() -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    runs = parser.parse_args().runs
+    rows = []
+    for name in SUITES:
+        for size in SIZES:
+            rows.append(row(name, size, runs))
+            print(rows[-1], flush=True)
+    WHERE.write_text(_INTRO.format(runs=runs) + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
