@@ -28,6 +28,7 @@ from guard.cli.audit_options import (
     guard_options,
     names_of,
     suite_options,
+    tables_option,
 )
 from guard.cli.audit_review import review
 from guard.errors import UsageError
@@ -88,6 +89,7 @@ audit.add_command(review)
 @comparing_options
 @click.option("--history", metavar="URL", help="Add the finished run to this store's history.")
 @release_option
+@tables_option
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
@@ -145,7 +147,14 @@ def run(**given: Any) -> None:
     # A cassette has no more answers, and an error's own sentence says whether the run can resume.
     resumable = given["replay"] is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
-    _show(ran.results, given["as_json"], ran.interrupted, resumable, comparison)
+    _show(
+        ran.results,
+        given["as_json"],
+        ran.interrupted,
+        resumable,
+        comparison,
+        tables=given["tables"],
+    )
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
@@ -190,6 +199,7 @@ def run(**given: Any) -> None:
 )
 @suite_options
 @embedder_option
+@tables_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers like those of a live audit; makes no call."""
     check_extra()
@@ -210,7 +220,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps(result.as_json(), ensure_ascii=False))
     else:
-        _show([result], False, False)
+        _show([result], False, False, tables=given["tables"])
 
 
 @audit.command()
@@ -382,6 +392,8 @@ def _show(
     interrupted: bool,
     resumable: bool = False,
     comparison: Comparison | None = None,
+    *,
+    tables: bool = False,
 ) -> None:
     if as_json:
         output: dict[str, Any] = {
@@ -394,7 +406,12 @@ def _show(
         return
     from guard.audit import report
 
-    for result in results:
-        report.show(results_console(), result, resumable=resumable)
+    console = results_console()
+    for result in results if tables else ():
+        report.show(console, result, resumable=resumable)
+    if not tables and results:
+        # A comparison, whose verdict comes last, has half of the lines.
+        most = report.LINES if comparison is None else report.LINES // 2
+        report.show_short(console, results, resumable=resumable, most=most)
     if comparison is not None:
-        audit_compare.show(comparison, False)
+        audit_compare.show(comparison, False, None if tables else report.LINES // 2)

@@ -19,6 +19,7 @@ from guard.cli.audit_options import (
     data_option,
     json_option,
     own_suites_option,
+    tables_option,
 )
 from guard.errors import UsageError
 
@@ -51,19 +52,21 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 @comparing_options
 @data_option
 @own_suites_option
+@tables_option
 @json_option
 def report(
     run: Path,
     baseline: Path | None,
     data: Path | None,
     own_suites: tuple[str, ...],
+    tables: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
 
-    Without a format it prints the tables. The report of an unfinished run says so. FILE is - for
-    standard output.
+    Without a format it prints the conclusions, with --tables all tables. The report of an
+    unfinished run says so. FILE is - for standard output.
     """
     check_extra()
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
@@ -79,9 +82,10 @@ def report(
 
         click.echo(json_text(content), nl=False)
     elif not asked:
-        _show(content)
-    elif written := [str(path) for path in asked.values() if path != STDOUT]:
-        click.echo(f"Written: {', '.join(written)}.", err=True)
+        _show(content, tables)
+    for path in asked.values():
+        if path != STDOUT:
+            click.echo(f"report: {path}", err=True)
 
 
 def _content(
@@ -140,13 +144,18 @@ def write(texts: Mapping[Path, str]) -> None:
         click.echo(encoded(texts[STDOUT]), nl=False)
 
 
-def _show(content: Content) -> None:
-    from guard.audit import report as tables
-    from guard.audit.reports.differences import headlines
+def _show(content: Content, tables: bool) -> None:
+    from guard.audit import report as terminal
+    from guard.audit.reports.checks import checks, counts_text
+    from guard.cli import audit_compare
 
-    console = results_console()
-    if content.comparison is not None:
-        for sentence in (*headlines(content), *content.comparison.next):
-            console.print(sentence, markup=False, style="bold")
-    for one in content.suites:
-        tables.show(console, one.result)
+    console, half = results_console(), terminal.LINES // 2
+    compared = content.comparison
+    for one in content.suites if tables else ():
+        terminal.show(console, one.result)
+    if not tables:
+        most = terminal.LINES - 1 if compared is None else half - 1
+        terminal.show_short(console, [one.result for one in content.suites], most=most)
+    if compared is not None:
+        audit_compare.show(compared, False, None if tables else half)
+    click.echo(counts_text(checks(content)))

@@ -65,10 +65,12 @@ def conclusions(
     ``meanings`` gives by measure the meaning of a value above its null and of one below.
     """
     tested = [(m, e) for m, e in found if is_tested(e)]
+    if not tested and found and all(m.null is None for m, _ in found):
+        return ["No test for bias: no measure of this suite has the value of a fair model."]
     if not tested:
         return [
-            f"{UNKNOWN}: no measure could be tested (fewer than six clusters "
-            "have readable answers, or no measure has a null value)."
+            f"{UNKNOWN}: no measure could be tested, because too few clusters have answers that "
+            "it counts."
         ]
     significant = [(m, e) for m, e in tested if is_significant(m, e)]
     if not significant:

@@ -90,11 +90,20 @@ def test_every_format_is_written_in_one_command(tiny: Path, tmp_path: Path) -> N
     assert all(path.stat().st_size > 200 for path in out.iterdir())
 
 
-def test_without_a_format_the_tables_are_printed(tiny: Path) -> None:
+def test_without_a_format_the_conclusions_are_printed_or_all_tables(tiny: Path) -> None:
     result = report(tiny, "--suite", SUITE)
     assert result.exit_code == 0
-    assert "Outcomes" in result.stdout
-    assert "guarded" in result.stdout
+    assert "Outcomes" not in result.stdout
+    told = result.stdout.splitlines()
+    last, counts = told[-2:]
+    assert any(line.startswith("guarded: ") for line in told[-5:-2])
+    assert "No test for bias" in "".join(told[-8:-2])
+    assert last == "All tables: the same command with --tables."
+    assert re.fullmatch(r"\d+ checks: 0 failed, 0 errors, 0 undecided, \d+ passed\.", counts)
+    whole = report(tiny, "--suite", SUITE, "--tables").stdout
+    assert "Outcomes" in whole
+    # Conclusions are last there too.
+    assert whole.rindex("No test for bias") > whole.rindex("parity")
     assert report(tiny, "--suite", SUITE, "--markdown", "-").stdout.startswith(
         "## Bias audit: tiny"
     )

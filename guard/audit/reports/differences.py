@@ -66,7 +66,7 @@ def lead(result: SuiteResult) -> list[Line]:
     return shown[:_LEAD]
 
 
-def is_significant(effect: Effect) -> bool:
+def shows_change(effect: Effect) -> bool:
     """Return whether a change is statistically significant."""
     if not math.isnan(effect.q):
         return effect.q < ALPHA
@@ -89,12 +89,12 @@ def is_worse(line: Line) -> bool | None:
 def _between_arms(content: SuiteContent, line: Line) -> FigureDifference:
     assert line.effect is not None
     assert line.guarded is not None
-    reading = "no significant change"
+    reading = "not shown to change"
     if math.isnan(line.effect.value):
         reading = "not known"
     elif math.isnan(line.effect.low):
         reading = "no interval"
-    elif is_significant(line.effect):
+    elif shows_change(line.effect):
         if scores_both_arms(content.suite):
             reading = {True: "worse", False: "better", None: "changes"}[is_worse(line)]
         else:
@@ -161,12 +161,7 @@ def _baseline_headline(comparison: Comparison) -> str:
         parts = map(comparison.difference_text, comparison.differences)
         return f"Not comparable with the baseline. {'. '.join(parts)}."
     axes = comparison.ranked
-    worse = len(comparison.with_verdict("regression"))
-    undecided = sum(axis.decides for axis in comparison.with_verdict("inconclusive"))
-    verdict = (
-        f"Against the baseline: {comparison.outcome}. Of {len(axes):,} axes {worse:,} regressed; "
-        f"{undecided:,} that must be decided are not."
-    )
+    verdict = f"Against the baseline: {comparison.outcome}. {comparison.counts_text()}"
     if not axes:
         return verdict
     first = _compared(axes[0])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from guard.audit import grids
 from guard.audit.grids import Grid
+from guard.audit.reports.checks import checks, counts_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
 from guard.audit.reports.texts import for_markdown
@@ -31,6 +32,7 @@ def _parts(content: Content) -> Iterator[str]:
     if state:
         yield "\n".join(f"> **{for_markdown(sentence)}**  " for sentence in state)
     yield "\n".join(f"- {_cut(sentence)}" for sentence in headlines(content))
+    yield counts_text(checks(content))
     stopped = stops(content)
     if stopped.rows and content.comparison is None:
         yield table(stopped, _ROWS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from guard.audit import grids
 from guard.audit.grids import Grid, printed
 from guard.audit.reports import figures
 from guard.audit.reports.charts import Chart
-from guard.audit.reports.checks import checks
+from guard.audit.reports.checks import checks, counts_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
 from guard.audit.reports.drawing import draw
@@ -82,7 +81,7 @@ def page(content: Content) -> str:
         differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
         further=max(0, len(found) - _OPEN),
         leading=figure(leading) if leading.has_data else None,
-        checks=Counter(check.status for check in checks(content)),
+        checks=counts_text(checks(content)),
         suites=[
             _suite(number, one, packed)
             for number, (one, packed) in enumerate(zip(content.suites, items, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from guard import __version__
-from guard.audit.reports.checks import Check, checks
+from guard.audit.reports.checks import VERDICT, Check, checks, status_counts
 from guard.audit.reports.content import Content
 from guard.audit.reports.texts import for_xml
 
@@ -25,12 +25,14 @@ def sarif(content: Content) -> str:
     """
     legends = {one.name: dict(one.result.legend) for one in content.suites}
     reported = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
-    reported_checks = [check for check in checks(content) if check.status in reported]
+    found = checks(content)
+    reported_checks = [check for check in found if check.status in reported]
     rules: dict[str, dict[str, Any]] = {}
     for check in reported_checks:
         name = _rule(check)
         about = legends.get(check.suite, {}).get(check.rule, f"{check.rule} of {check.suite}")
         rules.setdefault(name, {"id": name, "shortDescription": {"text": for_xml(about)}})
+    axes = {} if content.comparison is None else content.comparison.counts
     places = {name: place for place, name in enumerate(rules)}
     run = {
         "tool": {
@@ -44,8 +46,14 @@ def sarif(content: Content) -> str:
         "results": [_result(check, places) for check in reported_checks],
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": not any(c.status == "error" for c in reported_checks)}
+            # A verdict that was not reached is a result; the audit itself ran.
+            {
+                "executionSuccessful": not any(
+                    c.status == "error" and c.rule != VERDICT for c in reported_checks
+                )
+            }
         ],
+        "properties": {"checks": status_counts(found), "axes": axes},
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1) + "\n"
