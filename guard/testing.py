@@ -92,7 +92,9 @@ class AuditGate:
             )
         if done.returncode == 0:
             return comparison
-        message = "\n".join(comparison.lines())
+        # pytest's summary quotes the first line.
+        verdict = f"{comparison.head}."
+        message = "\n".join([verdict, *(x for x in comparison.lines() if x != verdict)])
         if comparison.outcome == "inconclusive" and inconclusive == "skip":
             pytest.skip(message)
         pytest.fail(message, pytrace=False)

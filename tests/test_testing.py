@@ -53,7 +53,7 @@ def test_a_pass_returns_the_comparison(gate: AuditGate, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("new", "told"),
     [
-        ("worse", "REGRESSION: worse is worse than base, on "),
+        ("worse", "REGRESSION: worse is worse than base.\n"),
         pytest.param("begun", "INCOMPLETE: begun and base", marks=OTHERS),
         pytest.param("other", "NOT COMPARABLE: other and base", marks=OTHERS),
     ],

@@ -84,14 +84,14 @@ def _short(result: SuiteResult, resumable: bool) -> Iterator[_Line]:
     yield _Line(0, Text(_title(result), style="bold"))
     if judges := grids.judges(result):
         yield _Line(1, Text(judges))
+    for warning in grids.warnings(result, resumable):
+        yield _Line(0, Text(warning, style="bold red"))
     for arm, counts in result.arms.items():
         outcomes = ", ".join(f"{name} {n:,}" for name, n in counts.outcomes.items() if n)
         read = f"coverage {grids.coverage_text(counts.coverage)}"
         yield _Line(3, Text(f"{arm}: {counts.samples:,} samples, {read}: {outcomes or 'none'}"))
     for text in _usage(result):
         yield _Line(4, Text(text))
-    for warning in grids.warnings(result, resumable):
-        yield _Line(0, Text(warning, style="bold red"))
     for arm, sentences in result.conclusions.items():
         for place, sentence in enumerate(sentences):
             rank = 2 if place else int(arm != "plain")
@@ -117,6 +117,8 @@ def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
     yield Text(f"\n{_title(result)}", style="bold")
     if judges := grids.judges(result):
         yield Text(judges)
+    for warning in grids.warnings(result, resumable):
+        yield Text(warning, style="bold red")
     yield rich_table(grids.outcomes(result))
     for arm, found in result.findings.items():
         for remark in found.get("remarks", ()):
@@ -143,8 +145,6 @@ def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
         yield Text(f"Deviations from the paper:\n{listed}", style="dim")
     yield from map(Text, _usage(result))
     # The end of a log is read first.
-    for warning in grids.warnings(result, resumable):
-        yield Text(warning, style="bold red")
     for arm, sentences in result.conclusions.items():
         for place, sentence in enumerate(sentences):
             yield Text(f"{arm}: {sentence}", style="" if place else "bold")

@@ -106,7 +106,9 @@ def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
     assert all(x.plain.n > 50 for x in muslim)
     text = io.StringIO()
     report.show(Console(file=text, width=200), result)
-    assert "Answers are withheld unequally" in text.getvalue().split("Outcomes")[0]
+    # Withheld answers lead the conclusions, which are last.
+    plain = text.getvalue().rpartition("\nplain: ")[2]
+    assert plain.startswith("Answers are withheld unequally")
     told = result.as_json()["by_identity"]
     assert {s["axis"]["identity"] for s in told if s.get("q", 1) < 0.05} >= {"Muslim"}
 
