@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,8 @@ def report(
     check_files(asked, as_json)
     with stdout_kept():
         content = _content(run, baseline, data, own_suites, given)
-        texts = {name: _text(name, content, run) for name in asked}
+        files = [path for path in (given["config"], baseline) if path is not None]
+        texts = {name: _text(name, content, run, files) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
         click.echo(sentence, err=True)
@@ -108,17 +109,19 @@ def _content(
     return load(run, data, own_suites, read_side(baseline, own_suites, data), settings(given))
 
 
-def _text(name: str, content: Content, run: Path) -> str:
-    """Return a report in the format ``name``."""
+def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
+    """Return a report in the format ``name``; ``files`` are the run file and the baseline."""
     from guard.audit.reports import junit, markdown, page, plain, sarif
+    from guard.audit.reports.repository import RepositoryFiles, root_of
 
     if name == "html":
         return page.page(content)
     if name == "junit":
         return junit.junit(content, junit.written(run))
+    if name == "sarif":
+        return sarif.sarif(content, RepositoryFiles(root_of(Path.cwd()), files))
     made: dict[str, Callable[[Content], str]] = {
         "markdown": markdown.markdown,
-        "sarif": sarif.sarif,
         "csv": plain.table,
     }
     return made[name](content)
