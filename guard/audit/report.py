@@ -18,6 +18,8 @@ __all__ = ["LINES", "printed", "rich_table", "show", "show_short"]
 LINES = 40
 """The most lines that a command prints without --tables."""
 ALL_TABLES = "All tables: the same command with --tables."
+FRAME = 5
+"""The lines of a printed table besides its rows."""
 _ROWS = 20
 
 

@@ -153,7 +153,7 @@ def run(**given: Any) -> None:
         ran.interrupted,
         resumable,
         comparison,
-        tables=given["tables"],
+        tables=given["all_tables"],
     )
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
@@ -220,7 +220,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     if given["as_json"]:
         click.echo(json.dumps(result.as_json(), ensure_ascii=False))
     else:
-        _show([result], False, False, tables=given["tables"])
+        _show([result], False, False, tables=given["all_tables"])
 
 
 @audit.command()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @tables_option
 @json_option
 def compare(
-    base: Path, new: Path | None, data: Path | None, tables: bool, as_json: bool, **given: Any
+    base: Path, new: Path | None, data: Path | None, all_tables: bool, as_json: bool, **given: Any
 ) -> None:
     """Compare NEW with BASE: the folders of two runs, baselines, or logs of inspect or lm-eval.
 
@@ -71,7 +71,7 @@ def compare(
         sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]
         before, after = sides_ if len(sides_) == 2 else sides.split_arms(sides_[0])
         comparison = compared(before, after, settings(given, suite_names))
-    show(comparison, as_json, None if tables else LINES)
+    show(comparison, as_json, None if all_tables else LINES)
     if comparison.exit_code:
         raise click.exceptions.Exit(comparison.exit_code)
 

@@ -26,7 +26,7 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     from guard.audit.reports import Content
 
-_FORMATS = ("html", "markdown", "junit", "sarif", "csv")
+_FORMATS = ("html", "markdown", "junit", "sarif", "csv", "models")
 
 
 def target(name: str, what: str) -> Callable[[Any], Any]:
@@ -36,12 +36,14 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 
 @click.command()
 @click.argument("run", type=PATH)
+@click.argument("others", metavar="[RUN]...", nargs=-1, type=PATH)
 @options(
     target("html", "Write a page that needs no network: figures, tables, every item."),
     target("markdown", "Write a short report, as a comment on a pull request."),
     target("junit", "Write JUnit XML: a test case for each figure that was tested or compared."),
     target("sarif", "Write SARIF 2.1.0: a result for each check that did not pass."),
     target("csv", "Write a table: a row for each item and arm, with its text."),
+    target("models", "Write a table: a row for each suite's figure of each model, worst first."),
 )
 @click.option(
     "--baseline",
@@ -56,14 +58,17 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 @json_option
 def report(
     run: Path,
+    others: tuple[Path, ...],
     baseline: Path | None,
     data: Path | None,
     own_suites: tuple[str, ...],
-    tables: bool,
+    all_tables: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
+
+    Runs of several models, in one folder or in several RUNs, are reported side by side.
 
     Without a format it prints the conclusions, with --tables all tables. The report of an
     unfinished run says so. FILE is - for standard output.
@@ -72,7 +77,7 @@ def report(
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     check_files(asked, as_json)
     with stdout_kept():
-        content = _content(run, baseline, data, own_suites, given)
+        content = _content(run, baseline, data, own_suites, {**given, "others": others})
         files = [path for path in (given["config"], baseline) if path is not None]
         texts = {name: _text(name, content, run, files) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
@@ -83,7 +88,7 @@ def report(
 
         click.echo(json_text(content), nl=False)
     elif not asked:
-        _show(content, tables)
+        _show(content, all_tables)
     for path in asked.values():
         if path != STDOUT:
             click.echo(f"report: {path}", err=True)
@@ -102,16 +107,17 @@ def _content(
         for name, option in (("allowed", "--allow"), ("axes", "--axis"), ("config", "--config")):
             if given[name]:
                 raise UsageError(f"{option} belongs to --baseline; give one.")
-        return load(run, data, own_suites)
+        return load(run, data, own_suites, others=given["others"])
     from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings
 
-    return load(run, data, own_suites, read_side(baseline, own_suites, data), settings(given))
+    base = read_side(baseline, own_suites, data)
+    return load(run, data, own_suites, base, settings(given), given["others"])
 
 
 def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
     """Return a report in the format ``name``; ``files`` are the run file and the baseline."""
-    from guard.audit.reports import junit, markdown, page, plain, sarif
+    from guard.audit.reports import junit, markdown, page, plain, sarif, side_by_side
     from guard.audit.reports.repository import RepositoryFiles, root_of
 
     if name == "html":
@@ -123,6 +129,7 @@ def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
     made: dict[str, Callable[[Content], str]] = {
         "markdown": markdown.markdown,
         "csv": plain.table,
+        "models": side_by_side.table,
     }
     return made[name](content)
 
@@ -149,16 +156,22 @@ def write(texts: Mapping[Path, str]) -> None:
 
 def _show(content: Content, tables: bool) -> None:
     from guard.audit import report as terminal
+    from guard.audit.reports import side_by_side
     from guard.audit.reports.checks import checks, counts_text
     from guard.cli import audit_compare
 
-    console, half = results_console(), terminal.LINES // 2
-    compared = content.comparison
-    for one in content.suites if tables else ():
-        terminal.show(console, one.result)
+    console, left = results_console(), terminal.LINES - 1
+    compared, results = content.comparison, [one.result for one in content.suites]
+    for result in results if tables else ():
+        terminal.show(console, result)
+    grid = side_by_side.grid(content, side_by_side.LEAD if tables else 1)
+    height = len(grid.rows) + terminal.FRAME
+    several = side_by_side.has_several(content) and (tables or height <= terminal.LINES // 2)
     if not tables:
-        most = terminal.LINES - 1 if compared is None else half - 1
-        terminal.show_short(console, [one.result for one in content.suites], most=most)
+        left -= terminal.LINES // 2 if compared is not None else height if several else 0
+        terminal.show_short(console, results, most=left)
+    if several:
+        console.print(terminal.rich_table(grid), markup=False)
     if compared is not None:
-        audit_compare.show(compared, False, None if tables else half)
+        audit_compare.show(compared, False, None if tables else terminal.LINES // 2)
     click.echo(counts_text(checks(content)))

@@ -10,7 +10,7 @@ from typing import Any
 from guard import __version__
 from guard.audit import grids
 from guard.audit.grids import Grid, printed
-from guard.audit.reports import figures
+from guard.audit.reports import figures, side_by_side
 from guard.audit.reports.charts import Chart
 from guard.audit.reports.checks import checks, counts_text
 from guard.audit.reports.content import Content, SuiteContent
@@ -50,10 +50,26 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         finalize=shown,
     )
+    environment.globals["tone"] = tone
     style = Markup(STYLE.read_text("utf-8"))
     return str(
         environment.get_template(template).render(version=__version__, style=style, **values)
     )
+
+
+def tone(reading: str) -> str:
+    """Return the class of a reading in words: "worse", "better", "undecided" or none."""
+    for name, words in _TONES.items():
+        if any(word in reading for word in words):
+            return name
+    return ""
+
+
+_TONES = {
+    "worse": ("regression", "worse", "bias found"),
+    "better": ("better",),
+    "undecided": ("inconclusive", "too few", "not known", "no interval"),
+}
 
 
 def figure(chart: Chart) -> Figure:
@@ -70,6 +86,7 @@ def page(content: Content) -> str:
     items = pack([one.rows for one in content.suites])
     found = differences(content)
     leading = figures.summary(content)
+    several = side_by_side.has_several(content)
     stopped = stops(content) if content.comparison is None else None
     return render(
         "page.html",
@@ -82,6 +99,9 @@ def page(content: Content) -> str:
         further=max(0, len(found) - _OPEN),
         leading=figure(leading) if leading.has_data else None,
         checks=counts_text(checks(content)),
+        models=side_by_side.grid(content) if several else None,
+        models_note=side_by_side.NOTE,
+        model_charts=[figure(one) for one in side_by_side.charts(content)] if several else [],
         suites=[
             _suite(number, one, packed)
             for number, (one, packed) in enumerate(zip(content.suites, items, strict=True))
