@@ -71,6 +71,8 @@ def test_keys_label_and_what_is_labelled_so_far_is_saved_and_opened(
     _, path = write(TEXTS, tmp_path / "review")
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     page.show(path)
+    page.run("localStorage.clear()")
+    page.show(path)
     told = "document.querySelector('[role=status]').textContent"
     current = "document.querySelector('li.current').id"
     checked = "[...document.querySelectorAll(':checked')].map(one => one.name + one.value)"
