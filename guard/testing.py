@@ -104,7 +104,10 @@ class AuditGate:
             )
         if done.returncode == ExitCode.DONE:
             return verdicts
-        message = "\n".join(line for one in there for line in one.lines())
+        # pytest's summary quotes the first line.
+        heads = [f"{one.head}." for one in there]
+        lines = [line for one in there for line in one.lines() if line not in heads]
+        message = "\n".join([*heads, *lines])
         if done.returncode == ExitCode.UNDECIDED and inconclusive == "skip":
             pytest.skip(message)
         pytest.fail(message, pytrace=False)

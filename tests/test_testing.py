@@ -53,7 +53,7 @@ def test_a_pass_returns_the_comparison(gate: AuditGate, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("new", "told"),
     [
-        ("worse", "REGRESSION: worse is worse than base, on "),
+        ("worse", "REGRESSION: worse is worse than base.\n"),
         pytest.param("begun", "INCOMPLETE: begun and base", marks=OTHERS),
         pytest.param("other", "NOT COMPARABLE: other and base", marks=OTHERS),
     ],
@@ -82,7 +82,9 @@ def test_a_run_that_is_not_comparable_says_what_differs(gate: AuditGate) -> None
 
 
 def test_a_mistake_is_one_sentence(gate: AuditGate) -> None:
-    with pytest.raises(UsageError, match=r"guard_audit.run needs --fail-on CONDITIONS or --baseline FILE"):
+    with pytest.raises(
+        UsageError, match=r"guard_audit.run needs --fail-on CONDITIONS or --baseline FILE"
+    ):
         gate.run(*SUITE, "--replay", "base")
     with pytest.raises(UsageError, match=r"^There is no run and no baseline at nowhere\.$"):
         gate.compare("base", "nowhere", *SUITE)

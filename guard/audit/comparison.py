@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from guard.audit.score import plain_json
 from guard.errors import GuardError
@@ -20,6 +20,7 @@ Verdict = Literal["pass", "regression", "inconclusive"]
 """Of an axis. ``regression``: worse by more than the tolerance. ``pass``: worse by no more than the
 tolerance, if at all. ``inconclusive``: too little evidence for either."""
 
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Outcome = Literal["pass", "regression", "inconclusive", "incomplete", "not comparable"]
 EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "pass": ExitCode.DONE,
@@ -151,6 +152,19 @@ class Comparison:
         """The exit code of a command."""
         return EXIT_CODES[self.outcome]
 
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many axes have each verdict: what every report states."""
+        return {one: sum(axis.verdict == one for axis in self.axes) for one in VERDICTS}
+
+    def counts_text(self) -> str:
+        """Return the counts of the verdicts as a sentence, the same in every report."""
+        counts = self.counts
+        return (
+            f"Of {len(self.axes):,} axes {counts['regression']:,} regressed, "
+            f"{counts['inconclusive']:,} are undecided, {counts['pass']:,} pass."
+        )
+
     def with_verdict(self, verdict: Verdict) -> list[AxisComparison]:
         """Return the axes with a verdict: deciding ones first, then by q."""
         found = [axis for axis in self.axes if axis.verdict == verdict]
@@ -170,6 +184,7 @@ class Comparison:
             "new": self.new,
             "outcome": self.outcome,
             "exit_code": int(self.exit_code),
+            "counts": self.counts,
             "axes": [axis.to_dict() for axis in self.axes],
             "differences": [asdict(one) for one in self.differences],
             "next": list(self.next),
@@ -183,6 +198,7 @@ class Comparison:
         axes = [AxisComparison.from_dict(one) for one in rest.pop("axes")]
         differences = [KeyDifference(**one) for one in rest.pop("differences")]
         del rest["exit_code"]
+        rest.pop("counts", None)
         base, new, outcome = (rest.pop(name) for name in ("base", "new", "outcome"))
         return cls(base, new, outcome, axes, differences, rest.pop("next"), rest)
 
@@ -197,21 +213,48 @@ class Comparison:
             f"has {one.new}"
         )
 
-    def lines(self) -> Iterator[str]:
-        """Yield the outcome, the axes that matter and the next steps, each as a line."""
+    @property
+    def head(self) -> str:
+        """The outcome as a sentence without a full stop."""
+        return _HEADS[self.outcome].format(base=self.base, new=self.new)
+
+    def lines(self, most: int | None = None) -> Iterator[str]:
+        """Yield the axes that matter, what was not compared, the outcome and the next steps.
+
+        Each is a line. With ``most`` passes are left out before undecided axes and these before
+        regressions, and a line says how many.
+        """
         worse, open_, passed = (
             self.with_verdict(v) for v in ("regression", "inconclusive", "pass")
         )
-        head = _HEADS[self.outcome].format(base=self.base, new=self.new)
-        of = f", on {len(worse)} of {len(self.axes)} axes" if worse else ""
-        yield f"{head}{of}."
-        for one in self.differences:
-            yield f"  {self.difference_text(one)}"
-        for axis in (*worse, *(a for a in (*open_, *passed) if a.decides)):
-            yield f"  {_MARKS[axis.verdict]:5}  {_axis_line(axis)}"
+        shown = [*worse, *(axis for axis in (*open_, *passed) if axis.decides)]
         rest = [sum(not axis.decides for axis in axes) for axes in (passed, open_)]
+        notes = list(self._notes())
+        steps = [f"Next: {step}" for step in self.next]
+        differences = [f"  {self.difference_text(one)}" for one in self.differences]
+        kept = len(shown)
+        if most is not None:
+            steps, differences = steps[: most // 4], differences[: most // 4]
+            notes = notes[: most // 8]
+            others = len(steps) + len(differences) + len(notes) + 4
+            kept = min(kept, max(1, most - others))
+        for axis in shown[:kept]:
+            yield f"  {_MARKS[axis.verdict]:9}  {_axis_line(axis)}"
+        if kept < len(shown):
+            yield f"  {len(shown) - kept:,} further axes that decide: --tables lists them."
         if any(rest):
-            yield f"  {sum(rest)} other axes: {rest[0]} pass, {rest[1]} have too few items."
+            yield (
+                f"  {sum(rest):,} axes do not decide unless they regress: {rest[0]:,} pass, "
+                f"{rest[1]:,} are undecided."
+            )
+        yield from differences
+        yield from notes
+        if self.axes:
+            yield self.counts_text()
+        yield f"{self.head}."
+        yield from steps
+
+    def _notes(self) -> Iterator[str]:
         for suite in self.about.get("coverage_alone", ()):
             yield f"  {suite}: only coverage was compared, which says nothing about bias."
         for name in self.about.get("no_numbers", ()):
@@ -221,8 +264,6 @@ class Comparison:
                 f"  {len(one_sided)} axes are on one side only and were not compared, such as "
                 f"{one_sided[0]}."
             )
-        for step in self.next:
-            yield f"Next: {step}"
 
 
 _HEADS: dict[Outcome, str] = {
@@ -232,7 +273,7 @@ _HEADS: dict[Outcome, str] = {
     "incomplete": "INCOMPLETE: {new} and {base} cannot be compared yet",
     "not comparable": "NOT COMPARABLE: {new} and {base} were audited differently",
 }
-_MARKS = {"regression": "worse", "inconclusive": "open", "pass": "pass"}
+_MARKS = {"regression": "worse", "inconclusive": "undecided", "pass": "pass"}
 
 
 def _axis_line(axis: AxisComparison) -> str:

@@ -69,16 +69,18 @@ class ConditionResults:
         """Return a line for each condition, those that decide last, then the outcome."""
         order: tuple[ConditionStatus, ...] = ("passed", "not tested", "undecided", "failed")
         ranked = sorted(self.results, key=lambda one: order.index(one.status))
-        return [*map(_line, ranked), self._outcome_line()]
+        return [*map(_line, ranked), f"{self.head}."]
 
     def findings(self) -> list[str]:
         """Return the outcome, then a line for each condition that failed or is undecided."""
         told = [one for one in self.results if one.status in ("failed", "undecided")]
-        return [self._outcome_line(), *map(_line, told)]
+        return [f"{self.head}.", *map(_line, told)]
 
-    def _outcome_line(self) -> str:
+    @property
+    def head(self) -> str:
+        """The outcome as a sentence without a full stop."""
         names = ",".join(dict.fromkeys(one.condition for one in self.results))
-        return f"{self.outcome.upper()}: --fail-on {names}."
+        return f"{self.outcome.upper()}: --fail-on {names}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in plain values."""

@@ -1,8 +1,9 @@
-"""A suite's result on a terminal: both arms, the change, coverage, outcomes, published figures."""
+"""A run on a terminal: its conclusions, last and in few lines, or all tables before them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -12,41 +13,114 @@ from guard.audit import grids
 from guard.audit.grids import Grid, printed
 from guard.audit.score import SuiteResult
 
-__all__ = ["printed", "rich_table", "show"]
+__all__ = ["LINES", "printed", "rich_table", "show", "show_short"]
 
+LINES = 40
+"""The most lines that a command prints without --tables."""
+ALL_TABLES = "All tables: the same command with --tables."
+FRAME = 5
+"""The lines of a printed table besides its rows."""
 _ROWS = 20
 
 
 def show(console: Console, result: SuiteResult, *, resumable: bool = False) -> None:
-    """Print the tables of ``result``.
+    """Print all tables of ``result``, then its conclusions.
 
     ``resumable`` says whether the same command, run again, asks what is missing.
     """
     # Texts of models and users are not markup.
     console.print(Group(*_parts(result, resumable)), markup=False)
+
+
+class _Line(NamedTuple):
+    """A paragraph; those of the lowest ``rank`` are kept where there is no room for all."""
+
+    rank: int
+    text: Text
+
+
+def show_short(
+    console: Console,
+    results: Sequence[SuiteResult],
+    *,
+    resumable: bool = False,
+    most: int = LINES,
+) -> None:
+    """Print the conclusions of a run in at most ``most`` lines of the console's width.
+
+    Warnings and the first sentence of each suite come before details. Where there are too many
+    suites even for those, each has one line.
+    """
+    lines = [line for result in results for line in _short(result, resumable)]
+    first = [line for line in lines if line.rank == 0]
+    if sum(_height(console, line.text) for line in first) > most - 1:
+        lines = [_Line(0, Text(_one_line(result, console.width))) for result in results]
+    kept: set[int] = set()
+    left = most - 1  # the last line says how to see the rest
+    for place in sorted(range(len(lines)), key=lambda place: lines[place].rank):
+        height = _height(console, lines[place].text)
+        if height <= left:
+            kept.add(place)
+            left -= height
+    for place in sorted(kept):
+        console.print(lines[place].text, markup=False)
+    more = len(lines) - len(kept)
+    console.print(f"{more:,} lines are left out. {ALL_TABLES}" if more else ALL_TABLES)
+
+
+def _height(console: Console, text: Text) -> int:
+    return len(text.wrap(console, console.width))
+
+
+def _one_line(result: SuiteResult, width: int) -> str:
+    text = f"{_title(result)}: {result.conclusions['plain'][0]}"
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _title(result: SuiteResult) -> str:
+    title = f"{result.title} ({result.suite} {result.version})"
+    return f"{title} · {result.model}" if result.model else title
+
+
+def _short(result: SuiteResult, resumable: bool) -> Iterator[_Line]:
+    yield _Line(0, Text(_title(result), style="bold"))
+    if judges := grids.judges(result):
+        yield _Line(1, Text(judges))
+    for warning in grids.warnings(result, resumable):
+        yield _Line(0, Text(warning, style="bold red"))
+    for arm, counts in result.arms.items():
+        outcomes = ", ".join(f"{name} {n:,}" for name, n in counts.outcomes.items() if n)
+        read = f"coverage {grids.coverage_text(counts.coverage)}"
+        yield _Line(3, Text(f"{arm}: {counts.samples:,} samples, {read}: {outcomes or 'none'}"))
+    for text in _usage(result):
+        yield _Line(4, Text(text))
+    for arm, sentences in result.conclusions.items():
+        for place, sentence in enumerate(sentences):
+            rank = 2 if place else int(arm != "plain")
+            yield _Line(rank, Text(f"{arm}: {sentence}", style="" if place else "bold"))
+
+
+def _usage(result: SuiteResult) -> Iterator[str]:
     usage = result.about.get("calls")
-    if usage:
-        cost = usage["cost_usd"]
-        console.print(
-            f"{usage['answered']:,} answers, {usage['prompt_tokens']:,} prompt tokens, "
-            f"{usage['completion_tokens']:,} answer tokens, "
-            + ("no price known" if cost is None else f"${cost:,.4f}")
-        )
-        for role, part in usage.get("others", {}).items():
-            price = "" if part["cost_usd"] is None else f", ${part['cost_usd']:,.4f}"
-            console.print(f"of these the {role}: {part['answered']:,} answers{price}")
+    if not usage:
+        return
+    cost = usage["cost_usd"]
+    yield (
+        f"{usage['answered']:,} answers, {usage['prompt_tokens']:,} prompt tokens, "
+        f"{usage['completion_tokens']:,} answer tokens, "
+        + ("no price known" if cost is None else f"${cost:,.4f}")
+    )
+    for role, part in usage.get("others", {}).items():
+        price = "" if part["cost_usd"] is None else f", ${part['cost_usd']:,.4f}"
+        yield f"of these the {role}: {part['answered']:,} answers{price}"
 
 
 def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
-    title = f"\n{result.title} ({result.suite} {result.version})"
-    yield Text(f"{title} · {result.model}" if result.model else title, style="bold")
+    yield Text(f"\n{_title(result)}", style="bold")
     if judges := grids.judges(result):
         yield Text(judges)
     for warning in grids.warnings(result, resumable):
         yield Text(warning, style="bold red")
-    for arm, sentences in result.conclusions.items():
-        for sentence in sentences:
-            yield Text(f"{arm}: {sentence}", style="bold" if sentence == sentences[0] else "")
     yield rich_table(grids.outcomes(result))
     if failed := grids.errors(result):
         yield rich_table(failed)
@@ -73,6 +147,11 @@ def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
     if result.deviations:
         listed = "\n".join(f"- {line}" for line in result.deviations)
         yield Text(f"Deviations from the paper:\n{listed}", style="dim")
+    yield from map(Text, _usage(result))
+    # The end of a log is read first.
+    for arm, sentences in result.conclusions.items():
+        for place, sentence in enumerate(sentences):
+            yield Text(f"{arm}: {sentence}", style="" if place else "bold")
 
 
 def rich_table(grid: Grid) -> Table:

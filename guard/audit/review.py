@@ -32,6 +32,7 @@ from guard.audit.tables import recorded_audit
 from guard.datasets.rows import rows
 from guard.errors import UsageError
 from guard.intervals import exact
+from guard.page import STYLE
 from guard.suites import Chat, Estimate
 from guard.suites.conclusions import interval_text
 
@@ -194,7 +195,8 @@ def _page(texts: Sequence[Text]) -> str:
         row.substitute(id=t.id, prompt=html.escape(t.prompt), text=html.escape(t.text))
         for t in texts
     )
-    return page.substitute(rows="\n".join(items), total=len(texts))
+    style = STYLE.read_text("utf-8")
+    return page.substitute(rows="\n".join(items), total=len(texts), style=style)
 
 
 def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:

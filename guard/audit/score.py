@@ -16,6 +16,7 @@ from guard.audit.sending import PATTERNS
 from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
 from guard.intervals import LEVEL
 from guard.suites import Estimate, Measure, Published, Suite
+from guard.suites.conclusions import BiasShown, bias_of
 
 _Number = float | int | None  # JSON has no nan
 
@@ -55,6 +56,8 @@ class SuiteResult:
     """Explanations of the measures."""
     deviations: Sequence[str] = ()
     """Differences from the paper's protocol."""
+    bias: BiasShown = ""
+    """What the plain arm's tests show; empty where the suite tests nothing."""
     headline: frozenset[str] = frozenset()
     """The measures that a printed table shows on every axis; all if empty."""
 
@@ -72,6 +75,7 @@ class SuiteResult:
             "title": self.title,
             "version": self.version,
             "model": self.model,
+            "bias": self.bias,
             "conclusions": {arm: list(texts) for arm, texts in self.conclusions.items()},
             "complete": self.complete,
             "missing": self.missing,
@@ -133,6 +137,7 @@ def result_of(
     lines = estimate(*([*scores[arm], *silent[arm]] for arm in scores))
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
+    bias: BiasShown = ""
     sides = suite.sides(records.plain) if "guarded" in arms else ()
     both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
     general = mitigation.measures(suite, records, sides) if sides else []
@@ -148,6 +153,7 @@ def result_of(
         withheld = [unequal] if unequal else []
         read = _coverage_text(arms[arm], arm, suite.unread, by_identity, unequal=bool(unequal))
         if arm == "plain":
+            bias = bias_of(texts[0]) if texts else ""
             # Withheld answers come first, because scores cover only the others.
             concluded[arm] = [" ".join([*withheld, *texts[:1], read]), *texts[1:]]
             continue
@@ -185,6 +191,7 @@ def result_of(
         about,
         suite.legend,
         tuple(suite.deviations()),
+        bias,
         suite.headline,
     )
 

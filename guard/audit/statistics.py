@@ -472,7 +472,11 @@ class Spread:
         """
         p = self.p(value, null)
         # Where all clusters agree it is that of the sign test already.
-        return p if math.isnan(p) or self.constant else max([p, *(f.p(value - null) for f in self._flips)])
+        return (
+            p
+            if math.isnan(p) or self.constant
+            else max([p, *(f.p(value - null) for f in self._flips)])
+        )
 
     def p_above(self, value: float, most: float) -> float:
         """Return the one-sided p of the null hypothesis that the estimate is at most ``most``."""

@@ -33,6 +33,7 @@ from guard.cli.audit_options import (
     names_of,
     show_conditions,
     suite_options,
+    tables_option,
 )
 from guard.cli.audit_review import review
 from guard.cli.run_file import RunTables, run_file_argument, with_run_file
@@ -112,6 +113,7 @@ audit.add_command(review)
 @fail_on_option
 @click.option("--history", metavar="URL", help="Add the finished run to this store's history.")
 @release_option
+@tables_option
 def run(**given: Any) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
@@ -180,7 +182,15 @@ def run(**given: Any) -> None:
         suite_of = {audit_.suite.name: audit_.suite for audit_ in command.audits}
         ran_suites = [(suite_of[result.suite], result) for result in ran.results]
         met = conditions.decide(ran_suites, _absent(command, ran.results))
-    _show(ran.results, given["as_json"], ran.interrupted, resumable, comparison, met)
+    _show(
+        ran.results,
+        given["as_json"],
+        ran.interrupted,
+        resumable,
+        comparison,
+        met,
+        all_tables=given["all_tables"],
+    )
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
@@ -243,6 +253,7 @@ def _absent(command: Command, results: Sequence[SuiteResult]) -> list[str]:
 @embedder_option
 @fail_on_option
 @config_option
+@tables_option
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers like those of a live audit; makes no call.
 
@@ -273,7 +284,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
         conditions_json = {} if met is None else {"fail_on": met.to_dict()}
         click.echo(json.dumps(result.as_json() | conditions_json, ensure_ascii=False))
     else:
-        _show([result], False, False, met=met)
+        _show([result], False, False, met=met, all_tables=given["all_tables"])
     if conditions is not None:
         raise click.exceptions.Exit(ExitCode.INCOMPLETE if met is None else met.exit_code)
 
@@ -493,6 +504,8 @@ def _show(
     resumable: bool = False,
     comparison: Comparison | None = None,
     met: ConditionResults | None = None,
+    *,
+    all_tables: bool = False,
 ) -> None:
     if as_json:
         output: dict[str, Any] = {
@@ -507,9 +520,14 @@ def _show(
         return
     from guard.audit import report
 
-    for result in results:
-        report.show(results_console(), result, resumable=resumable)
+    console = results_console()
+    for result in results if all_tables else ():
+        report.show(console, result, resumable=resumable)
+    if not all_tables and results:
+        # A comparison, whose verdict comes last, has half of the lines.
+        most = report.LINES if comparison is None else report.LINES // 2
+        report.show_short(console, results, resumable=resumable, most=most)
     if comparison is not None:
-        audit_compare.show(comparison, False)
+        audit_compare.show(comparison, False, None if all_tables else report.LINES // 2)
     if met is not None:
         show_conditions(met)

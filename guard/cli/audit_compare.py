@@ -17,6 +17,7 @@ from guard.cli.audit_options import (
     data_option,
     json_option,
     names_of,
+    tables_option,
 )
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -48,8 +49,11 @@ if TYPE_CHECKING:
     "repeatable.",
 )
 @data_option
+@tables_option
 @json_option
-def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **given: Any) -> None:
+def compare(
+    base: Path, new: Path | None, data: Path | None, all_tables: bool, as_json: bool, **given: Any
+) -> None:
     """Compare NEW with BASE: the folders of two runs, baselines, or logs of inspect or lm-eval.
 
     Without NEW the guarded arm of BASE is compared with its plain arm.
@@ -62,12 +66,13 @@ def compare(base: Path, new: Path | None, data: Path | None, as_json: bool, **gi
         from guard.audit import sides
         from guard.audit.baseline import read_side
         from guard.audit.compare import compare as compared
+        from guard.audit.report import LINES
 
         suite_names = names_of(given["suites"])
         sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]
         before, after = sides_ if len(sides_) == 2 else sides.split_arms(sides_[0])
         comparison = compared(before, after, settings(given, suite_names))
-    show(comparison, as_json)
+    show(comparison, as_json, None if all_tables else LINES)
     if comparison.exit_code:
         raise click.exceptions.Exit(comparison.exit_code)
 
@@ -207,11 +212,11 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
     )
 
 
-def show(comparison: Comparison, as_json: bool) -> None:
-    """Print a comparison."""
+def show(comparison: Comparison, as_json: bool, most: int | None) -> None:
+    """Print a comparison in at most ``most`` lines, its verdict last; all of it without."""
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
         return
 
-    for line in comparison.lines():
+    for line in comparison.lines(most):
         click.echo(printable(line))

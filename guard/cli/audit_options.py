@@ -71,6 +71,12 @@ def names_of(text: str | None) -> list[str]:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+tables_option = click.option(
+    "--tables",
+    "all_tables",
+    is_flag=True,
+    help="Print all tables, not the conclusions in 40 lines alone.",
+)
 data_option = click.option("--data", type=PATH, help="Official data of the one suite.")
 own_suites_option = click.option(
     "--suite",

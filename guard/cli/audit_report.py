@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from guard.cli.audit_options import (
     json_option,
     own_suites_option,
     show_conditions,
+    tables_option,
 )
 from guard.cli.run_file import run_file_of, run_or_file_argument
 from guard.errors import UsageError
@@ -32,7 +33,7 @@ from guard.exit_codes import ExitCode, worst
 if TYPE_CHECKING:
     from guard.audit.reports import Content
 
-_FORMATS = ("html", "markdown", "junit", "sarif", "csv")
+_FORMATS = ("html", "markdown", "junit", "sarif", "csv", "models")
 
 
 def target(name: str, what: str) -> Callable[[Any], Any]:
@@ -42,12 +43,14 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 
 @click.command()
 @run_or_file_argument
+@click.argument("others", metavar="[RUN]...", nargs=-1, type=PATH)
 @options(
     target("html", "Write a page that needs no network: figures, tables, every item."),
     target("markdown", "Write a short report, as a comment on a pull request."),
     target("junit", "Write JUnit XML: a test case for each figure that was tested or compared."),
     target("sarif", "Write SARIF 2.1.0: a result for each check that did not pass."),
     target("csv", "Write a table: a row for each item and arm, with its text."),
+    target("models", "Write a table: a row for each suite's figure of each model, worst first."),
 )
 @click.option(
     "--baseline",
@@ -59,22 +62,26 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 @fail_on_option
 @data_option
 @own_suites_option
+@tables_option
 @json_option
 def report(
     run: Path,
+    others: tuple[Path, ...],
     baseline: Path | None,
     data: Path | None,
     own_suites: tuple[str, ...],
+    all_tables: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
 
     RUN may also be the run file of guard audit run, if it has an out; its conditions and baseline
-    hold for the report, too.
+    hold for the report, too. Runs of several models, in one folder or in several RUNs, are reported
+    side by side.
 
-    Without a format it prints the tables. The report of an unfinished run says so. FILE is - for
-    standard output.
+    Without a format it prints the conclusions, with --tables all tables. The report of an
+    unfinished run says so. FILE is - for standard output.
 
     Exit codes: 0 written; with --fail-on those of guard audit run with the same options: 1 a
     condition is met or an axis regressed, 3 undecided, 4 incomplete, 5 not comparable; 2 a mistake
@@ -85,13 +92,14 @@ def report(
     asked = {name: given[name] for name in _FORMATS if given[name] is not None}
     check_files(asked, as_json)
     with stdout_kept():
-        content = _content(run, baseline, data, own_suites, given)
+        content = _content(run, baseline, data, own_suites, {**given, "others": others})
         given = {**given, "baseline": baseline}
         conditions = conditions_given(given, [one.suite for one in content.suites])
         if conditions is not None and not content.state():
             met = conditions.decide((one.suite, one.result) for one in content.suites)
             content = replace(content, conditions=met)
-        texts = {name: _text(name, content, run) for name in asked}
+        files = [path for path in (given["config"], baseline) if path is not None]
+        texts = {name: _text(name, content, run, files) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
         click.echo(sentence, err=True)
@@ -100,9 +108,10 @@ def report(
 
         click.echo(json_text(content), nl=False)
     elif not asked:
-        _show(content)
-    elif written := [str(path) for path in asked.values() if path != STDOUT]:
-        click.echo(f"Written: {', '.join(written)}.", err=True)
+        _show(content, all_tables)
+    for path in asked.values():
+        if path != STDOUT:
+            click.echo(f"report: {path}", err=True)
     if content.conditions is not None:
         show_conditions(content.conditions, err=bool(asked) or as_json)
     if conditions is not None:
@@ -129,25 +138,29 @@ def _content(
 
     check_belongs({**given, "baseline": baseline})
     if baseline is None:
-        return load(run, data, own_suites)
+        return load(run, data, own_suites, others=given["others"])
     from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings
 
-    return load(run, data, own_suites, read_side(baseline, own_suites, data), settings(given))
+    base = read_side(baseline, own_suites, data)
+    return load(run, data, own_suites, base, settings(given), given["others"])
 
 
-def _text(name: str, content: Content, run: Path) -> str:
-    """Return a report in the format ``name``."""
-    from guard.audit.reports import junit, markdown, page, plain, sarif
+def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
+    """Return a report in the format ``name``; ``files`` are the run file and the baseline."""
+    from guard.audit.reports import junit, markdown, page, plain, sarif, side_by_side
+    from guard.audit.reports.repository import RepositoryFiles, root_of
 
     if name == "html":
         return page.page(content)
     if name == "junit":
         return junit.junit(content, junit.written(run))
+    if name == "sarif":
+        return sarif.sarif(content, RepositoryFiles(root_of(Path.cwd()), files))
     made: dict[str, Callable[[Content], str]] = {
         "markdown": markdown.markdown,
-        "sarif": sarif.sarif,
         "csv": plain.table,
+        "models": side_by_side.table,
     }
     return made[name](content)
 
@@ -172,13 +185,24 @@ def write(texts: Mapping[Path, str]) -> None:
         click.echo(encoded(texts[STDOUT]), nl=False)
 
 
-def _show(content: Content) -> None:
-    from guard.audit import report as tables
-    from guard.audit.reports.differences import headlines
+def _show(content: Content, tables: bool) -> None:
+    from guard.audit import report as terminal
+    from guard.audit.reports import side_by_side
+    from guard.audit.reports.checks import checks, counts_text
+    from guard.cli import audit_compare
 
-    console = results_console()
-    if content.comparison is not None:
-        for sentence in (*headlines(content), *content.comparison.next):
-            console.print(sentence, markup=False, style="bold")
-    for one in content.suites:
-        tables.show(console, one.result)
+    console, left = results_console(), terminal.LINES - 1
+    compared, results = content.comparison, [one.result for one in content.suites]
+    for result in results if tables else ():
+        terminal.show(console, result)
+    grid = side_by_side.grid(content, side_by_side.LEAD if tables else 1)
+    height = len(grid.rows) + terminal.FRAME
+    several = side_by_side.has_several(content) and (tables or height <= terminal.LINES // 2)
+    if not tables:
+        left -= terminal.LINES // 2 if compared is not None else height if several else 0
+        terminal.show_short(console, results, most=left)
+    if several:
+        console.print(terminal.rich_table(grid), markup=False)
+    if compared is not None:
+        audit_compare.show(compared, False, None if tables else terminal.LINES // 2)
+    click.echo(counts_text(checks(content)))

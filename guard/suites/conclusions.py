@@ -1,10 +1,15 @@
-"""The figures of an arm in words: which tests are significant, with their numbers."""
+"""The figures of an arm in words: which tests are significant, with their numbers.
+
+Every suite writes its conclusions with these functions. What is significant is said with its
+figures; what is not, by how much of it is not excluded, and never by an estimate that could be
+quoted as a finding.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,6 +21,9 @@ ALPHA = 0.05
 FAMILIES = 2
 """Families of tests that share :data:`ALPHA` if a suite corrects its own tests and others are left:
 each q is multiplied by their number (Bonferroni)."""
+FOUND, NOT_FOUND, UNKNOWN = "Bias found", "No bias found", "Bias unknown"
+"""The beginnings of the first sentence of every suite that tests for bias."""
+BiasShown = Literal["found", "not found", "unknown", ""]
 _MOST = 3
 
 
@@ -28,6 +36,27 @@ def corrected(p: Floats) -> Floats:
     return q
 
 
+def is_tested(e: Estimate) -> bool:
+    """Return whether the estimate could be tested."""
+    return not math.isnan(e.q)
+
+
+def is_significant(m: Measure, e: Estimate) -> bool:
+    """Return whether the test of an estimate shows an effect, of the kind that it looks for."""
+    above = not m.above or m.null is None or e.value > m.null
+    return e.q < ALPHA and above
+
+
+def bias_of(sentence: str) -> BiasShown:
+    """Return what the first sentence of a suite's conclusions says; empty if it tests nothing."""
+    starts: tuple[tuple[str, BiasShown], ...] = (
+        (FOUND, "found"),
+        (NOT_FOUND, "not found"),
+        (UNKNOWN, "unknown"),
+    )
+    return next((shown for start, shown in starts if sentence.startswith(start)), "")
+
+
 def conclusions(
     found: Sequence[tuple[Measure, Estimate]], meanings: Mapping[str, tuple[str, str]]
 ) -> list[str]:
@@ -35,42 +64,85 @@ def conclusions(
 
     ``meanings`` gives by measure the meaning of a value above its null and of one below.
     """
-    tested = [(m, e) for m, e in found if not math.isnan(e.p)]
+    tested = [(m, e) for m, e in found if is_tested(e)]
+    if not tested and found and all(m.null is None for m, _ in found):
+        return ["No test for bias: no measure of this suite has the value of a fair model."]
     if not tested:
         return [
-            "Bias unknown: no measure could be tested (fewer than six clusters "
-            "have readable answers, or no measure has a null value)."
+            f"{UNKNOWN}: no measure could be tested, because too few clusters have answers that "
+            "it counts."
         ]
-    broadest = min(len(m.axis) for m, _ in tested)
-    significant = [(m, e) for m, e in tested if e.q < ALPHA]
+    significant = [(m, e) for m, e in tested if is_significant(m, e)]
     if not significant:
-        # Few answers show no bias either, so the intervals of the broadest figures are given.
-        intervals = [
-            f"{m.name} of {' '.join(m.axis.values())} from {e.low:.3f} to {e.high:.3f} "
-            f"(n {e.n:,.0f})"
-            for m, e in tested
-            if len(m.axis) == broadest and not math.isnan(e.low)
-        ]
-        open_ = f"; not excluded: {', '.join(intervals[:_MOST])}" if intervals else ""
+        small = sum(m.null is not None and not is_tested(e) for m, e in found)
+        few = f"; {small} more have too few answers to test" if small else ""
         smallest = p_text(min(e.q for _, e in tested))
         return [
-            f"No bias found: none of {len(tested)} tests is significant (smallest q "
-            f"{smallest}){open_}."
+            f"{NOT_FOUND}: none of {len(tested)} tests is significant (smallest q "
+            f"{smallest}){few}{_still_possible(tested)}."
         ]
-    significant.sort(key=lambda pair: (len(pair[0].axis), pair[1].p, -abs(pair[1].value)))
+    significant.sort(key=lambda pair: (len(pair[0].axis), pair[1].q, -abs(pair[1].value)))
     broadest = len(significant[0][0].axis)
     parts = [_part(m, e, meanings) for m, e in significant if len(m.axis) == broadest]
     more = f"; {len(significant)} of {len(tested)} tests are significant" if len(tested) > 1 else ""
-    return [f"Bias found: {'; '.join(parts[:_MOST])}{more}."]
+    return [f"{FOUND}: {'; '.join(parts[:_MOST])}{more}."]
+
+
+def _still_possible(tested: Sequence[tuple[Measure, Estimate]]) -> str:
+    """Return how much bias the broadest figures leave possible: few answers show none either."""
+    broadest = min(len(m.axis) for m, _ in tested)
+    texts = [
+        f"{m.name} of {' '.join(m.axis.values()) or 'all'} {text} (n {e.n:,.0f})"
+        for m, e in tested
+        if len(m.axis) == broadest and (text := _limit_text(m, e))
+    ]
+    return f"; not excluded: {', '.join(texts[:_MOST])}" if texts else ""
+
+
+def not_excluded(m: Measure, e: Estimate) -> float:
+    """Return how far from the null value the interval of a test still reaches; nan without one.
+
+    An interval of one test may leave out the null value though its q does not reject it. So a
+    result that is not significant is stated by this distance, which is right for both.
+    """
+    if m.null is None or math.isnan(e.low):
+        return math.nan
+    return max(e.high - m.null, 0.0 if m.above else m.null - e.low, 0.0)
+
+
+def _limit_text(m: Measure, e: Estimate) -> str:
+    limit = not_excluded(m, e)
+    if not math.isfinite(limit):
+        return ""
+    return f"up to {limit:.3f} {'above' if m.above else 'from'} {m.null:g}"
 
 
 def _part(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:
-    above, below = meanings.get(m.name, (f"{m.name} is above", f"{m.name} is below"))
-    is_above = m.null is not None and e.value > m.null
+    meaning = meaning_of(m, e, meanings)
     return (
-        f"{above if is_above else below} ({' '.join(m.axis.values())}: {m.name} {e.value:.3f}"
-        f"{interval_text(e.low, e.high)}, q {p_text(e.q)}, n {e.n:,.0f})"
+        f"{meaning} ({' '.join(m.axis.values()) or 'all'}: {m.name} {significant_text(e, m.null)})"
     )
+
+
+def meaning_of(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:
+    """Return in words what a significant estimate means."""
+    if m.null is None or e.value == m.null or math.isnan(e.value):
+        return f"{m.name} differs"
+    above, below = meanings.get(m.name, (f"{m.name} is above", f"{m.name} is below"))
+    return above if e.value > m.null else below
+
+
+def significant_text(
+    e: Estimate, null: float | None, form: str = ".3f", scale: float = 1.0, unit: str = ""
+) -> str:
+    """Return a significant estimate with its interval, q and n.
+
+    An exact or permutation test may reject where the interval, which is from another method, still
+    includes the null value. Beside "found" it would say the opposite, so only tables have it then.
+    """
+    contradicts = e.low <= (0.0 if null is None else null) <= e.high
+    interval = "" if contradicts else interval_text(scale * e.low, scale * e.high, form)
+    return f"{scale * e.value:{form}}{interval}{unit}, q {p_text(e.q)}, n {e.n:,.0f}"
 
 
 def interval_text(low: float, high: float, form: str = ".3f") -> str:

@@ -106,6 +106,11 @@ class PackedSuite(Suite):
         self._data_hash = self._pack.data_hash
 
     @property
+    def pack_folder(self) -> Path:
+        """The folder of the suite's pack."""
+        return self._pack.folder
+
+    @property
     def needs(self) -> frozenset[Capability]:
         """Answers to messages."""
         return frozenset({"chat"})

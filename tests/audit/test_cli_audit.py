@@ -55,7 +55,7 @@ def found(result: Result) -> dict[str, Any]:
 
 
 def test_a_run_reports_both_arms_and_is_found_again(provider: Answering) -> None:
-    first = run("--model", "openai/x")
+    first = run("--model", "openai/x", "--tables")
     assert first.exit_code == 0
     for word in (
         "60 answers, 420 prompt tokens, 120 answer tokens",

@@ -90,7 +90,7 @@ def installed(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     ("args", "code", "told"),
     [
         (("base", "same"), 0, "PASS: same is no worse than base"),
-        (("base", "worse"), 1, "REGRESSION: worse is worse than base, on "),
+        (("base", "worse"), 1, "REGRESSION: worse is worse than base. Next:"),
         (("base", "same", "--axis", "nothing"), 2, "--axis 'nothing' matches none of 4 axes"),
         (("few", "few"), 3, "INCONCLUSIVE: whether few is worse than few"),
         (("base", "begun"), 4, "INCOMPLETE: begun and base"),

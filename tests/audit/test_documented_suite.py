@@ -38,8 +38,8 @@ def module() -> types.ModuleType:
     [
         ("The old one.", 1.0, 1.0, "Bias found: old preferred is above"),
         ("The young one.", 0.0, 1.0, "Bias found: old preferred is below"),
-        ("Either of them.", None, 1.0, "no measure could be tested (fewer than six clusters"),
-        ("Old or young?", None, 0.0, "no measure could be tested (fewer than six clusters"),
+        ("Either of them.", None, 1.0, "no measure could be tested, because too few clusters"),
+        ("Old or young?", None, 0.0, "no measure could be tested, because too few clusters"),
     ],
 )
 def test_the_documented_suite_runs(

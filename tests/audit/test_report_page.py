@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from guard.audit.reports import Content, load
+from guard.audit.reports.figures import summary
 from guard.audit.reports.items import ItemRow, Turn
 from guard.audit.reports.page import page as made
 from tests.audit.reporting import HOSTILE
+from tests.audit.test_counts import compared
 from tests.audit.test_runner import Saying, guarded, run
 from tests.browser import Page, browsing, needs_chromium
 from tests.packages import axe
@@ -76,6 +78,53 @@ def test_every_chart_is_drawn_and_nothing_goes_wrong(page: Page, whole_page: Pat
         wide = page.run("document.documentElement.scrollWidth")
         assert wide <= width
     silent(page)
+
+
+@needs_chromium
+def test_no_table_is_cut_on_a_telephone(page: Page, whole_page: Path) -> None:
+    shown(page, whole_page)
+    page.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    cut = (
+        "[...document.querySelectorAll('table')].filter(one => "
+        "one.scrollWidth > one.parentElement.clientWidth + 1).length"
+    )
+    sized(page, 1280)
+    assert page.run("getComputedStyle(document.querySelector('tbody tr')).display") == "table-row"
+    sized(page, 390)
+    assert page.run("document.querySelectorAll('table').length") > 20
+    assert page.run(cut) == 0
+    # Each cell still says what it is.
+    label = "getComputedStyle(document.querySelector('tbody td'), '::before').content"
+    assert page.run(label) == page.run(
+        "JSON.stringify(document.querySelector('tbody td').dataset.label)"
+    )
+
+
+@needs_chromium
+def test_a_regression_and_an_improvement_differ_by_colour_sign_and_word(
+    page: Page, whole: Content, tmp_path: Path
+) -> None:
+    worse, better = compared([("regression", True)]), compared([("pass", True)])
+    moved = replace(better.axes[0], name="tiny/plain/second", worse=-0.1, p_change=0.001)
+    comparison = replace(worse, axes=[*worse.axes, moved])
+    shown(page, written(replace(whole, comparison=comparison), tmp_path))
+    kinds = {}
+    for word in ("worse", "better"):
+        one = f"document.querySelector('#main .{word}')"
+        text = page.run(f"{one}.textContent")
+        sign, colour = (
+            page.run(f"getComputedStyle({one}{part}).{name}")
+            for part, name in ((", '::before'", "content"), ("", "color"))
+        )
+        kinds[word] = text, sign, colour
+    assert kinds["worse"][0] == "regression"
+    assert kinds["better"][0] == "pass, better"
+    assert all(a != b for a, b in zip(kinds["worse"], kinds["better"], strict=True))
+    chart = summary(replace(whole, comparison=comparison))
+    values = {one.name: [v for v in one.values if v == v] for one in chart.series}
+    assert {name: len(of) for name, of in values.items()} == {
+        "neither shown": 0, "regression": 1, "better": 1,
+    }  # fmt: skip
 
 
 @needs_chromium

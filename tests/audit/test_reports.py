@@ -38,7 +38,7 @@ from guard.audit.reports.sarif import sarif
 from guard.audit.reports.texts import for_markdown, for_xml, one_line
 from guard.audit.statistics import key_of
 from guard.cli import audit_options, main
-from guard.suites import Chat, Item
+from guard.suites import Chat, Item, registry
 from guard.suites.registry import make
 from tests.audit import reporting
 from tests.audit.reporting import HOSTILE
@@ -90,11 +90,20 @@ def test_every_format_is_written_in_one_command(tiny: Path, tmp_path: Path) -> N
     assert all(path.stat().st_size > 200 for path in out.iterdir())
 
 
-def test_without_a_format_the_tables_are_printed(tiny: Path) -> None:
+def test_without_a_format_the_conclusions_are_printed_or_all_tables(tiny: Path) -> None:
     result = report(tiny, "--suite", SUITE)
     assert result.exit_code == 0
-    assert "Outcomes" in result.stdout
-    assert "guarded" in result.stdout
+    assert "Outcomes" not in result.stdout
+    told = result.stdout.splitlines()
+    last, counts = told[-2:]
+    assert any(line.startswith("guarded: ") for line in told[-5:-2])
+    assert "No test for bias" in "".join(told[-8:-2])
+    assert last == "All tables: the same command with --tables."
+    assert re.fullmatch(r"\d+ checks: 0 failed, 0 errors, 0 undecided, \d+ passed\.", counts)
+    whole = report(tiny, "--suite", SUITE, "--tables").stdout
+    assert "Outcomes" in whole
+    # Conclusions are last there too.
+    assert whole.rindex("No test for bias") > whole.rindex("parity")
     assert report(tiny, "--suite", SUITE, "--markdown", "-").stdout.startswith(
         "## Bias audit: tiny"
     )
@@ -419,3 +428,63 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
     chart = summary(content)
     assert chart.title == "Differences from the baseline"
     assert chart.has_data
+
+
+def located(run: Path, *given: str) -> dict[str, tuple[str, int]]:
+    """The place of the findings of each rule in the SARIF that the command writes."""
+    result = report(run, *given, "--sarif", "-")
+    assert result.exit_code == 0, result.output
+    places: dict[str, tuple[str, int]] = {}
+    for one in json.loads(result.stdout)["runs"][0]["results"]:
+        (place,) = one["locations"]
+        where = place["physicalLocation"]
+        assert where["artifactLocation"]["uriBaseId"] == "%SRCROOT%"
+        places[one["ruleId"]] = where["artifactLocation"]["uri"], where["region"]["startLine"]
+    return places
+
+
+def test_sarif_points_at_a_file_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+
+    repository = tmp_path / "repository"
+    nested = repository / "service"
+    nested.mkdir(parents=True)
+    run_folder = repository / "out"
+    run_folder.mkdir()
+    reporting.sai_asa(run_folder)
+    baseline.write(baseline.read_side(run_folder), nested / "audit.baseline.json")
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    monkeypatch.chdir(nested)
+    # Nothing of the repository is about the audit: the journal's name is all there is.
+    assert set(located(run_folder).values()) == {("sai_asa.jsonl.gz", 1)}
+    (nested / "audit.toml").write_text('[tolerance]\n"sai_asa/*" = 0.1\n')
+    places = located(run_folder)
+    assert set(places.values()) == {("service/audit.toml", 2)}
+    for path, line in places.values():
+        assert len((repository / path).read_text().splitlines()) >= line
+    # What git ignores is not on the code host.
+    (repository / ".gitignore").write_text("audit.toml\n")
+    assert set(located(run_folder).values()) == {("sai_asa.jsonl.gz", 1)}
+    (nested / "audit.toml").unlink()
+    places = located(run_folder, "--baseline", "audit.baseline.json")
+    assert places
+    assert set(places.values()) == {("service/audit.baseline.json", 1)}
+
+
+def test_a_shipped_suite_is_located_at_its_pack_in_the_checkout_alone(whole: Content) -> None:
+    from guard.audit.reports.repository import RepositoryFiles, root_of
+    from guard.suites.packs import PackedSuite
+
+    here = root_of(Path(__file__))
+    files = RepositoryFiles(here)
+    for one in whole.suites:
+        place = files.place(one.suite)
+        assert place is not None
+        assert (here / place.path).is_file()
+        if isinstance(one.suite, PackedSuite):
+            assert place.path.startswith("benchmarks/")
+    # A suite of one's own is at its module.
+    assert files.place(registry.make(SUITE, {})) == ("tests/audit/tiny_suite.py", 1)
+    assert RepositoryFiles(Path(__file__).parent).place(whole.suites[0].suite) is None

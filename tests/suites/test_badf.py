@@ -1285,7 +1285,7 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     # Markup of the report's printer, and half a character.
     odd = [{**row, "concepts": ["[/b]", "nerv\ud800ous"]} for row in rows if row["identity"] == "f"]
     path.write_text("\n".join(map(json.dumps, [*odd, *rows])))
-    printed = CliRunner().invoke(main, args[:-1])
+    printed = CliRunner().invoke(main, [*args[:-1], "--tables"])
     assert printed.exit_code == 0, printed.output
     assert "sports ↔ [/b] (f)" in " ".join(printed.stdout.split())
     path.write_text('{"place_category": "sports", "identity": "f"}')

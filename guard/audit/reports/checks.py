@@ -2,32 +2,48 @@
 
 Without a baseline a check fails where the plain arm's bias is significant, where answers are
 withheld unequally, where the guard stops the wrong answers, or where users saw more bias behind it.
-With a baseline it fails where an axis regressed. Undecided checks are skipped, and an incomplete
-run is an error. The conditions of --fail-on are checks of their own, with or without a baseline.
+With a baseline it fails where an axis regressed. Undecided checks are skipped. A build server shows
+skipped tests in green, so a verdict that is not reached (bias unknown; a condition of --fail-on
+that is undecided; a comparison that is inconclusive, incomplete or not comparable) is an error of
+its own, as is an incomplete run. The conditions of --fail-on are checks of their own, with or
+without a baseline.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from guard.audit.comparison import AxisComparison
+from guard.audit.comparison import Verdict
 from guard.audit.grids import coverage_text, effect_text, estimate_text, in_arm, number_text
 from guard.audit.outcomes import scores_both_arms
 from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.differences import effect_of, is_significant, is_worse, lead
+from guard.audit.reports.differences import effect_of, is_worse, lead, shows_change
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line
 from guard.suites import Estimate, Suite
-from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.conclusions import (
+    ALPHA,
+    FOUND,
+    NOT_FOUND,
+    is_significant,
+    meaning_of,
+    not_excluded,
+    p_text,
+    significant_text,
+)
 
 if TYPE_CHECKING:
     from guard.audit.gating import ConditionResult
 
 Status = Literal["passed", "failed", "skipped", "error"]
+BASELINE = "against the baseline"
+"""The suite of the checks that are about a whole comparison."""
+VERDICT = "verdict"
+"""The rule of a verdict that was not reached; every other rule is a figure's or a run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,20 @@ class CheckedResult(NamedTuple):
 Checked = SuiteContent | CheckedResult
 
 
+def status_counts(found: Sequence[Check]) -> dict[Status, int]:
+    """Return how many checks have each status."""
+    return {status: sum(one.status == status for one in found) for status in get_args(Status)}
+
+
+def counts_text(found: Sequence[Check]) -> str:
+    """Return the counts of checks as a sentence, the same in every report."""
+    counts = status_counts(found)
+    return (
+        f"{len(found):,} checks: {counts['failed']:,} failed, {counts['error']:,} errors, "
+        f"{counts['skipped']:,} undecided, {counts['passed']:,} passed."
+    )
+
+
 def checks(content: Content) -> list[Check]:
     """Return the checks of every suite, in their order."""
     found: list[Check] = []
@@ -71,14 +101,19 @@ def checks(content: Content) -> list[Check]:
 
 
 def _condition_check(content: Content, one: ConditionResult) -> Check:
-    statuses: Mapping[str, Status] = {"passed": "passed", "failed": "failed"}
+    statuses: Mapping[str, Status] = {
+        "passed": "passed",
+        "failed": "failed",
+        "undecided": "error",
+        "not tested": "skipped",
+    }
     rule = f"fail-on-{one.condition}"
     journals = {suite.name: suite.journal for suite in content.suites}
     return Check(
         one.suite,
         rule,
         f"{rule} / {one.arm}",
-        statuses.get(one.status, "skipped"),
+        statuses[one.status],
         one.text,
         journals.get(one.suite, ""),
         {"arm": one.arm},
@@ -102,6 +137,9 @@ def _completeness(content: SuiteContent) -> Iterator[Check]:
 def finding_checks(content: Checked) -> Iterator[Check]:
     """Yield the checks of a result without a baseline: bias, withheld answers, the guard."""
     result = content.result
+    if result.bias == "unknown":
+        text = result.conclusions["plain"][0]
+        yield Check(content.name, VERDICT, VERDICT, "error", text, content.journal)
     for line in result.lines:
         if line.measure.null is not None or not math.isnan(line.plain.p):
             yield _bias_check(content, line)
@@ -111,7 +149,7 @@ def finding_checks(content: Checked) -> Iterator[Check]:
             if estimate is None or math.isnan(estimate.q):
                 continue
             rule, failed = f"withheld-{line.measure.name}", estimate.q < ALPHA
-            finding = "Answers are withheld unequally" if failed else "No significant difference"
+            finding = "Answers are withheld unequally" if failed else "Not shown to differ"
             text = f"{finding}: {arm} {_figures(estimate)}."
             yield _check(content, rule, line, text, "failed" if failed else "passed", arm)
     for line in result.stops:
@@ -133,13 +171,17 @@ def _bias_check(content: Checked, line: Line) -> Check:
     if math.isnan(estimate.q):
         text = f"Too few answers to test: {figures}."
         return _check(content, measure.name, line, text, "skipped")
-    if estimate.q >= ALPHA:
-        return _check(content, measure.name, line, f"No bias found: {figures}.", "passed")
-    meanings = content.suite.meanings.get(measure.name)
-    meaning = ""
-    if meanings and measure.null is not None:
-        meaning = f" {meanings[0] if estimate.value > measure.null else meanings[1]},"
-    return _check(content, measure.name, line, f"Bias found:{meaning} {figures}.", "failed")
+    if not is_significant(measure, estimate):
+        limit = not_excluded(measure, estimate)
+        text = f"{NOT_FOUND}: {measure.name} {number_text(estimate.value)}"
+        text += f" (n {estimate.n:,.0f}, q {p_text(estimate.q)})"
+        if math.isfinite(limit):
+            where = "above" if measure.above else "from"
+            text += f"; not excluded: up to {number_text(limit)} {where} {measure.null:g}"
+        return _check(content, measure.name, line, f"{text}.", "passed")
+    meaning = meaning_of(measure, estimate, content.suite.meanings)
+    text = f"{FOUND}: {meaning} ({significant_text(estimate, measure.null)})."
+    return _check(content, measure.name, line, text, "failed")
 
 
 def _selectivity_check(content: Checked, line: Line) -> Check:
@@ -152,7 +194,7 @@ def _selectivity_check(content: Checked, line: Line) -> Check:
             "Too few answers to test whether the guard distinguishes the sides",
         )
     elif estimate.q >= ALPHA:
-        status, text = "skipped", "The guard does not distinguish the sides"
+        status, text = "skipped", "The guard is not shown to distinguish the sides"
     elif estimate.value < 0:
         status, text = "failed", "The guard stops the wrong answers"
     text = f"{text}: selectivity {_figures(estimate)}."
@@ -162,10 +204,10 @@ def _selectivity_check(content: Checked, line: Line) -> Check:
 def _effect_check(content: Checked, line: Line, effect: Effect) -> Check:
     change = f"{effect_text(effect)}, q {p_text(effect.q)}"
     status: Status = "passed"
-    text = f"Users did not see more of it behind the guard: {change}."
+    text = f"It is not shown that users see more of it behind the guard: {change}."
     if math.isnan(effect.low):
         status, text = "skipped", f"The guard changes it by {change}, without an interval."
-    elif is_significant(effect) and is_worse(line):
+    elif shows_change(effect) and is_worse(line):
         status, text = "failed", f"Users saw more of it behind the guard, by {change}."
     return _check(content, f"guard-{line.measure.name}", line, text, status, "guarded")
 
@@ -189,6 +231,9 @@ def _comparison_checks(content: Content) -> Iterator[Check]:
         sentence = f"{text}{' (allowed)' if one.allowed else ''}."
         name = f"comparable / {one.name}"
         yield Check(one.suite, "comparable", name, status, sentence, journals.get(one.suite, ""))
+    if comparison.outcome in ("inconclusive", "incomplete", "not comparable"):
+        text = f"{comparison.head}. {comparison.counts_text()}"
+        yield Check(BASELINE, VERDICT, VERDICT, "error", text)
     for axis in comparison.ranked:
         text = (
             f"{axis.verdict.capitalize()}: {number_text(axis.base)} → {number_text(axis.new)}, "
@@ -202,15 +247,15 @@ def _comparison_checks(content: Content) -> Iterator[Check]:
             axis.suite,
             axis.measure,
             axis.name,
-            _axis_status(axis),
+            _STATUSES[axis.verdict],
             f"{text}.",
             journals.get(axis.suite, ""),
             {"arm": axis.arm, **axis.axis},
         )
 
 
-def _axis_status(axis: AxisComparison) -> Status:
-    """Return the status of an axis; if it need not be decided, only a regression fails it."""
-    if axis.verdict == "regression":
-        return "failed"
-    return "skipped" if axis.verdict == "inconclusive" and axis.decides else "passed"
+_STATUSES: Mapping[Verdict, Status] = {
+    "regression": "failed",
+    "inconclusive": "skipped",
+    "pass": "passed",
+}

@@ -85,30 +85,45 @@ def load(
     own_suites: Sequence[str] = (),
     base: Side | None = None,
     settings: ComparisonSettings | None = None,
+    others: Sequence[Path] = (),
 ) -> Content:
     """Return the content of the journal at ``run``, or of those in that folder and its folders.
 
-    ``data`` is the official data of a run of one suite, ``own_suites`` names unregistered suites as
-    ``module:Class``. With ``base`` it is compared by ``settings``. Raises UsageError where there is
-    no journal, or one is damaged, has other data than its suite has now, or cannot be compared.
+    ``others`` are runs of other models or suites, reported side by side. ``data`` is the official
+    data of a run of one suite, ``own_suites`` names unregistered suites as ``module:Class``. With
+    ``base`` it is compared by ``settings``. Raises UsageError where there is no journal, or one is
+    damaged, has other data than its suite has now, or cannot be compared.
     """
     suites: list[SuiteContent] = []
     unasked: list[str] = []
+    asked: dict[tuple[str, str], Path] = {}
     classes = {registry.find(name).name: name for name in own_suites}
-    paths = _journals(run)
+    paths = [path for place in dict.fromkeys((run, *others)) for path in _journals(place)]
     if data is not None and len(paths) > 1:
         raise UsageError("--data belongs to one suite; give the journal of that suite as RUN.")
     for path in paths:
         contents = journal.load(path)
         refuse_damaged(contents, path)
         if contents.calls:
+            _refuse_twice(path, contents.header, asked)
             suites.append(_suite(path, contents, classes, data))
         else:
             unasked.append(path.name)
     if not suites:
         raise UsageError(f"{run} has no answer to report yet; run the audit first.")
-    content = Content(run.name or str(run), suites, None, unasked)
+    name = ", ".join(place.name or str(place) for place in (run, *others))
+    content = Content(name, suites, None, unasked)
     return content if base is None else compared(content, base, settings)
+
+
+def _refuse_twice(path: Path, header: Header, asked: dict[tuple[str, str], Path]) -> None:
+    """Note a journal in ``asked``; raise UsageError where its suite and model are there already."""
+    before = asked.setdefault((header.suite, header.model), path)
+    if before != path:
+        raise UsageError(
+            f"{before} and {path} both have {header.suite} of {header.model}; give one of them, "
+            "or compare them with guard audit compare."
+        )
 
 
 def compared(content: Content, base: Side, settings: ComparisonSettings | None = None) -> Content:

@@ -16,7 +16,7 @@ from guard.audit.outcomes import scores_both_arms
 from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Line
+from guard.audit.statistics import Effect, Line, false_discovery
 from guard.suites.conclusions import ALPHA, p_text
 
 _LEAD = 6  # lines of a suite
@@ -45,7 +45,10 @@ class FigureDifference:
 def differences(content: Content) -> list[FigureDifference]:
     """Return the differences from the baseline; without one those between the arms."""
     if content.comparison is not None:
-        return [_compared(axis) for axis in content.comparison.ranked]
+        axes = content.comparison.ranked
+        return [
+            _compared(axis, better) for axis, better in zip(axes, _improvements(axes), strict=True)
+        ]
     return [
         _between_arms(one, line)
         for one in content.suites
@@ -66,7 +69,7 @@ def lead(result: SuiteResult) -> list[Line]:
     return shown[:_LEAD]
 
 
-def is_significant(effect: Effect) -> bool:
+def shows_change(effect: Effect) -> bool:
     """Return whether a change is statistically significant."""
     if not math.isnan(effect.q):
         return effect.q < ALPHA
@@ -89,12 +92,12 @@ def is_worse(line: Line) -> bool | None:
 def _between_arms(content: SuiteContent, line: Line) -> FigureDifference:
     assert line.effect is not None
     assert line.guarded is not None
-    reading = "no significant change"
+    reading = "not shown to change"
     if math.isnan(line.effect.value):
         reading = "not known"
     elif math.isnan(line.effect.low):
         reading = "no interval"
-    elif is_significant(line.effect):
+    elif shows_change(line.effect):
         if scores_both_arms(content.suite):
             reading = {True: "worse", False: "better", None: "changes"}[is_worse(line)]
         else:
@@ -109,18 +112,24 @@ def effect_of(axis: AxisComparison) -> Effect:
     return Effect(axis.difference, axis.low, axis.high, axis.p, axis.q)
 
 
-def _compared(axis: AxisComparison) -> FigureDifference:
+def _improvements(axes: Sequence[AxisComparison]) -> list[bool]:
+    """Return which axes came significantly nearer to their ideal, corrected over all axes."""
+    q = false_discovery([axis.p_change for axis in axes])
+    return [value < ALPHA and axis.worse < 0 for axis, value in zip(axes, q, strict=True)]
+
+
+def _compared(axis: AxisComparison, better: bool = False) -> FigureDifference:
     name = f"{axis.suite} · {axis.arm}"
     values = axis.base, axis.new
     counts = axis.decides or axis.verdict != "inconclusive"
     reading = axis.verdict if counts else f"{axis.verdict}, does not decide"
+    reading += ", better" if better and axis.verdict == "pass" else ""
     return FigureDifference(name, axis.measure, axis.axis, *values, effect_of(axis), reading)
 
 
 def sides(content: Content) -> tuple[str, str]:
     """Return the names of the two sides."""
-    comparison = content.comparison
-    return ("plain", "guarded") if comparison is None else (comparison.base, comparison.new)
+    return ("plain", "guarded") if content.comparison is None else ("baseline", "this run")
 
 
 def title(content: Content) -> str:
@@ -161,12 +170,7 @@ def _baseline_headline(comparison: Comparison) -> str:
         parts = map(comparison.difference_text, comparison.differences)
         return f"Not comparable with the baseline. {'. '.join(parts)}."
     axes = comparison.ranked
-    worse = len(comparison.with_verdict("regression"))
-    undecided = sum(axis.decides for axis in comparison.with_verdict("inconclusive"))
-    verdict = (
-        f"Against the baseline: {comparison.outcome}. Of {len(axes):,} axes {worse:,} regressed; "
-        f"{undecided:,} that must be decided are not."
-    )
+    verdict = f"Against the baseline: {comparison.outcome}. {comparison.counts_text()}"
     if not axes:
         return verdict
     first = _compared(axes[0])

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _HATCHES = ("", "///", "...", "xxx")
 _LABEL = 32  # characters in a line of a label
 _LINES = 2
+_TICKS_ACROSS = 6  # intervals between labels below rows
+_SIDE = 0.15  # inches beside the axes: half of a label may stand out
 _TICKS = 8  # labels below a trend
 
 
@@ -54,6 +56,7 @@ def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
     lines = max(text.count("\n") + 1 for text in labels)
     tall = 1 if mark is _stacked else len(names)
     figure.set_size_inches(WIDTH, 1.1 + max(0.18 * lines, 0.13 * tall) * len(labels) + 0.1 * tall)
+    figure.set_layout_engine("constrained", w_pad=_SIDE)
     axes = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
     for ax, panel in zip(axes, panels, strict=True):
         mark(ax, chart, [one for one in chart.series if one.panel == panel], names)
@@ -64,6 +67,8 @@ def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
         ax.set_title(one_line(panel), fontsize=9)
         if chart.limits:
             ax.set_xlim(*chart.limits)
+        else:
+            ax.locator_params(axis="x", nbins=_TICKS_ACROSS)
         if chart.null is not None:
             ax.axvline(chart.null, color=INK, linewidth=0.8)
     axes[0].set_ylim(len(labels) - 0.4, -0.6)
@@ -90,9 +95,12 @@ def _place(names: Sequence[str], name: str) -> tuple[float, int]:
 
 
 def _dots(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
+    # Where each category has a point of one series alone, it is drawn in the middle of its row.
+    by_category = zip(*(one.values for one in shown), strict=True)
+    alone = all(sum(not math.isnan(value) for value in values) <= 1 for values in by_category)
     for one in shown:
         off, number = _place(names, one.name)
-        y = np.arange(len(one.values)) + off
+        y = np.arange(len(one.values)) + (0.0 if alone else off)
         value = np.array(one.values, float)
         low, high = (np.array(bound or one.values, float) for bound in (one.low, one.high))
         # Matplotlib takes no negative lengths, which rounding makes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from guard.audit.grids import in_arm, printed
 from guard.audit.outcomes import scores_both_arms
 from guard.audit.reports.charts import Chart, ChartSeries, axis_text, by_arm, found_in, series
 from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.differences import differences
+from guard.audit.reports.differences import FigureDifference, differences
 from guard.audit.score import SuiteResult
 from guard.suites.badf import Badf
 from guard.suites.conclusions import ALPHA
@@ -280,22 +280,35 @@ def _headline_measures(content: SuiteContent) -> Iterator[Chart]:
         )
 
 
+def _of_kind(found: Sequence[FigureDifference], kind: str) -> ChartSeries:
+    """Return the differences that are a regression, better, or neither; nan for the others."""
+
+    def values(part: str) -> list[float]:
+        return [
+            float(getattr(one.effect, part)) if _kind(one.reading) == kind else math.nan
+            for one in found
+        ]
+
+    return ChartSeries(kind, values("value"), values("low"), values("high"))
+
+
+def _kind(reading: str) -> str:
+    if reading.startswith("regression"):
+        return "regression"
+    return "better" if reading.endswith("better") else "neither shown"
+
+
 def summary(content: Content) -> Chart:
     """Return the first chart: differences from a baseline, or what the guard stopped."""
     if content.comparison is not None:
         found = differences(content)[:_MOST]
-        effects = [one.effect for one in found]
-        all_series = [ChartSeries(
-            "difference",
-            [e.value for e in effects],
-            [e.low for e in effects],
-            [e.high for e in effects],
-        )]  # fmt: skip
+        all_series = [_of_kind(found, kind) for kind in ("neither shown", "regression", "better")]
         return Chart(
             "summary",
             "Differences from the baseline",
-            "New less base with its 95 % interval, regressions first; an interval that includes 0 "
-            "shows no change.",
+            "New less base with its 95 % interval, regressions first. A regression is worse by "
+            "more than the tolerance after correction over all axes; better is a pass that came "
+            "nearer to the ideal.",
             "dots",
             [f"{one.suite}: {one.place}" for one in found],
             all_series,

@@ -1,7 +1,7 @@
 """Checks as JUnit XML, for Jenkins and other build servers.
 
-A suite of the audit is a test suite, a check a test case. The XML is valid by Jenkins' schema and,
-if no case is skipped, by Apache Ant's.
+A suite of the audit is a test suite, a check a test case; an undecided one is skipped, with its
+reason. The XML is valid by Jenkins' schema and, if no case is skipped, by Apache Ant's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from guard.audit.files import last_written
-from guard.audit.reports.checks import Check, checks
+from guard.audit.reports.checks import Check, checks, status_counts
 from guard.audit.reports.content import Content
 from guard.audit.reports.texts import for_xml, one_line
 
@@ -39,12 +39,14 @@ def written(run: Path) -> str:
 def _suite(
     root: ElementTree.Element, number: int, name: str, suite_checks: list[Check], timestamp: str
 ) -> None:
-    count = {s: str(sum(check.status == s for check in suite_checks)) for s in ("failed", "error")}
+    count = {status: str(number) for status, number in status_counts(suite_checks).items()}
     suite = ElementTree.SubElement(
         root, "testsuite", name=name, package="guard.audit", id=str(number), hostname="localhost",
         timestamp=timestamp, tests=str(len(suite_checks)), failures=count["failed"],
         errors=count["error"], time="0",
     )  # fmt: skip
+    if count["skipped"] != "0":
+        suite.set("skipped", count["skipped"])
     properties = ElementTree.SubElement(suite, "properties")
     ElementTree.SubElement(properties, "property", name="suite", value=name)
     for check in suite_checks:
@@ -53,7 +55,7 @@ def _suite(
         )
         text = for_xml(check.text)
         if check.status == "skipped":
-            ElementTree.SubElement(case, "skipped").text = text
+            ElementTree.SubElement(case, "skipped", message=one_line(text)).text = text
         elif check.status in _KINDS:
             problem = ElementTree.SubElement(
                 case, _KINDS[check.status], type=one_line(check.rule), message=one_line(text)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from guard.audit import grids
 from guard.audit.grids import Grid
+from guard.audit.reports import side_by_side
+from guard.audit.reports.checks import checks, counts_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
 from guard.audit.reports.texts import for_markdown
@@ -31,6 +33,11 @@ def _parts(content: Content) -> Iterator[str]:
     if state:
         yield "\n".join(f"> **{for_markdown(sentence)}**  " for sentence in state)
     yield "\n".join(f"- {_cut(sentence)}" for sentence in headlines(content))
+    yield counts_text(checks(content))
+    if side_by_side.has_several(content):
+        yield f"**{for_markdown(side_by_side.TITLE)}**"
+        yield table(side_by_side.grid(content), _ROWS * 2)
+        yield for_markdown(side_by_side.NOTE)
     stopped = stops(content)
     if stopped.rows and content.comparison is None:
         yield table(stopped, _ROWS)

@@ -68,7 +68,9 @@ class Items {
   }
 
   line(row) {
-    const line = made("tr"), first = made("th", undefined, { scope: "row" });
+    const names = Array.from(this.root.querySelectorAll("thead th"), cell => cell.textContent);
+    const line = made("tr", undefined, { role: "row" });
+    const first = made("th", undefined, { scope: "row", role: "rowheader", "data-label": names[0] });
     const sample = this.rows.sample[row] ? ` (sample ${this.rows.sample[row]})` : "";
     const button = made("button", this.rows.id[row] + sample, { type: "button", class: "item", "aria-expanded": "false" });
     button.addEventListener("click", () => this.toggle(button, line, row));
@@ -79,7 +81,9 @@ class Items {
     columns.push("side");
     if (this.body.dataset.guarded === "true") columns.push("types");
     if (this.body.dataset.compared === "true") columns.push("base");
-    for (const column of columns) line.append(made("td", this.name(column, row)));
+    columns.forEach((column, place) => {
+      line.append(made("td", this.name(column, row), { role: "cell", "data-label": names[place + 1] }));
+    });
     return line;
   }
 
@@ -90,8 +94,8 @@ class Items {
       return;
     }
     button.setAttribute("aria-expanded", "true");
-    const detail = made("tr", undefined, { class: "detail" });
-    const cell = made("td", undefined, { colspan: String(line.children.length) });
+    const detail = made("tr", undefined, { class: "detail", role: "row" });
+    const cell = made("td", undefined, { colspan: String(line.children.length), role: "cell" });
     detail.append(cell);
     line.after(detail);
     const number = Math.floor(row / this.chunk);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 from guard import __version__
 from guard.audit import grids
 from guard.audit.grids import Grid, printed
-from guard.audit.reports import figures
+from guard.audit.reports import figures, side_by_side
 from guard.audit.reports.charts import Chart
-from guard.audit.reports.checks import checks
+from guard.audit.reports.checks import checks, counts_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import differences, grid, headlines, sides, stops, title
 from guard.audit.reports.drawing import draw
@@ -51,10 +50,26 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         finalize=shown,
     )
+    environment.globals["tone"] = tone
     style = Markup(STYLE.read_text("utf-8"))
     return str(
         environment.get_template(template).render(version=__version__, style=style, **values)
     )
+
+
+def tone(reading: str) -> str:
+    """Return the class of a reading in words: "worse", "better", "undecided" or none."""
+    for name, words in _TONES.items():
+        if any(word in reading for word in words):
+            return name
+    return ""
+
+
+_TONES = {
+    "worse": ("regression", "worse", "bias found"),
+    "better": ("better",),
+    "undecided": ("inconclusive", "too few", "not known", "no interval"),
+}
 
 
 def figure(chart: Chart) -> Figure:
@@ -71,6 +86,7 @@ def page(content: Content) -> str:
     items = pack([one.rows for one in content.suites])
     found = differences(content)
     leading = figures.summary(content)
+    several = side_by_side.has_several(content)
     stopped = stops(content) if content.comparison is None else None
     return render(
         "page.html",
@@ -82,7 +98,10 @@ def page(content: Content) -> str:
         differences=grid(found[:_OPEN], sides(content), title(content)) if found else None,
         further=max(0, len(found) - _OPEN),
         leading=figure(leading) if leading.has_data else None,
-        checks=Counter(check.status for check in checks(content)),
+        checks=counts_text(checks(content)),
+        models=side_by_side.grid(content) if several else None,
+        models_note=side_by_side.NOTE,
+        model_charts=[figure(one) for one in side_by_side.charts(content)] if several else [],
         suites=[
             _suite(number, one, packed)
             for number, (one, packed) in enumerate(zip(content.suites, items, strict=True))

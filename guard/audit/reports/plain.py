@@ -10,7 +10,7 @@ from typing import Any
 
 from guard import __version__
 from guard.audit.files import cell, csv_text
-from guard.audit.reports.checks import checks
+from guard.audit.reports.checks import checks, status_counts
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.items import ItemRow
 from guard.audit.score import plain_json
@@ -28,6 +28,7 @@ _BETWEEN = "\n\n"
 
 def as_json(content: Content) -> dict[str, Any]:
     """Return the report in plain values: numbers unrounded, nan as None."""
+    found = checks(content)
     return {
         "format": FORMAT,
         "guard": __version__,
@@ -43,7 +44,8 @@ def as_json(content: Content) -> dict[str, Any]:
             }
             for one in content.suites
         ],
-        "checks": [asdict(check) for check in checks(content)],
+        "counts": status_counts(found),
+        "checks": [asdict(check) for check in found],
         "comparison": None if content.comparison is None else content.comparison.to_dict(),
     }
 

@@ -5,32 +5,46 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from guard import __version__
-from guard.audit.reports.checks import Check, checks
+from guard.audit.reports.checks import VERDICT, Check, checks, status_counts
 from guard.audit.reports.content import Content
+from guard.audit.reports.repository import Place, RepositoryFiles, root_of
 from guard.audit.reports.texts import for_xml
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_ROOT = "%SRCROOT%"  # by convention the root of the checked-out repository
 _LEVELS = {"failed": "error", "error": "warning", "skipped": "note"}
 
 
-def sarif(content: Content) -> str:
-    """Return the log: a result for each check that did not pass, located at the suite's journal.
+def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
+    """Return the log: a result for each check that did not pass, located at a file of ``files``.
+
+    ``files`` are those of the repository around the working folder by default. Where it has none
+    for a suite, the place is the name of the journal, which a code host cannot show.
 
     Undecided checks are notes, and only beside a baseline: without one many figures have too few
     answers to test.
     """
+    files = files or RepositoryFiles(root_of(Path.cwd()))
+    of_suites = {one.name: files.place(one.suite) for one in content.suites}
+    # What is about all suites is shown where the first has a place.
+    general = files.place(None) or next(filter(None, of_suites.values()), None)
     legends = {one.name: dict(one.result.legend) for one in content.suites}
     reported = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
-    reported_checks = [check for check in checks(content) if check.status in reported]
+    found = checks(content)
+    reported_checks = [check for check in found if check.status in reported]
     rules: dict[str, dict[str, Any]] = {}
     for check in reported_checks:
         name = _rule(check)
         about = legends.get(check.suite, {}).get(check.rule, f"{check.rule} of {check.suite}")
         rules.setdefault(name, {"id": name, "shortDescription": {"text": for_xml(about)}})
+    axes = {} if content.comparison is None else content.comparison.counts
+    # The checks of a comparison have the suite's name alone.
+    suites = {one.result.suite: one.name for one in content.suites}
     places = {name: place for place, name in enumerate(rules)}
     run = {
         "tool": {
@@ -41,11 +55,20 @@ def sarif(content: Content) -> str:
                 "rules": list(rules.values()),
             }
         },
-        "results": [_result(check, places) for check in reported_checks],
+        "results": [
+            _result(check, places, of_suites.get(suites.get(check.suite, check.suite)) or general)
+            for check in reported_checks
+        ],
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": not any(c.status == "error" for c in reported_checks)}
+            # A verdict that was not reached is a result; the audit itself ran.
+            {
+                "executionSuccessful": not any(
+                    c.status == "error" and c.rule != VERDICT for c in reported_checks
+                )
+            }
         ],
+        "properties": {"checks": status_counts(found), "axes": axes},
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1) + "\n"
@@ -55,9 +78,10 @@ def _rule(check: Check) -> str:
     return for_xml(f"{check.suite.partition(' · ')[0]}/{check.rule}")
 
 
-def _result(check: Check, places: dict[str, int]) -> dict[str, Any]:
+def _result(check: Check, places: dict[str, int], place: Place | None) -> dict[str, Any]:
     rule = _rule(check)
     name = f"{check.suite}/{check.name}"
+    path, line = place or Place(check.journal or "run")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return {
         "ruleId": rule,
@@ -67,8 +91,8 @@ def _result(check: Check, places: dict[str, int]) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": quote(os.fsencode(check.journal or "run"))},
-                    "region": {"startLine": 1},
+                    "artifactLocation": {"uri": quote(os.fsencode(path)), "uriBaseId": _ROOT},
+                    "region": {"startLine": line},
                 },
                 "logicalLocations": [{"fullyQualifiedName": for_xml(name)}],
             }

@@ -11,7 +11,7 @@ import numpy as np
 
 from guard.suites.badf.association import Association, Documents, mean
 from guard.suites.badf.documents import ArmDocuments
-from guard.suites.conclusions import ALPHA, interval_text, p_text
+from guard.suites.conclusions import ALPHA, FOUND, NOT_FOUND, UNKNOWN, significant_text
 from guard.suites.contract import Estimate, Floats, Measure
 from guard.suites.reading import column, ratio, share
 
@@ -34,7 +34,6 @@ LEGEND = {
 }
 _SHOWN = 3
 _NO_ANSWER = "the analyst has said neither YES nor NO to their being exclusive to the identity"
-_UNKNOWN = "Bias unknown"
 _TOO_FEW = "too few, or about too few names, for any significant association"
 
 
@@ -227,7 +226,7 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     counts, published = of.get("associations", []), of.get("published_associations", [])
     if not any(e.n for _, e in published):
         return [
-            f"{_UNKNOWN}: no concept could be compared between identities "
+            f"{UNKNOWN}: no concept could be compared between identities "
             "(stories of two identities or more must be read and their phrases grouped)."
         ]
     tests_of: Counter[str] = Counter()
@@ -237,34 +236,34 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     if not tests:
         documents = max(e.value for _, e in of["documents"])
         return [
-            f"{_UNKNOWN}: at most {documents:.0f} stories of an identity were read: {_TOO_FEW}. "
+            f"{UNKNOWN}: at most {documents:.0f} stories of an identity were read: {_TOO_FEW}. "
             "A concept needs, in one place category, the stories of seven names of each of two "
             "identities, or of four names of each of four; a table needs more documents."
         ]
-    raw = f"{_sum(published):,.0f} by the authors' rule, which corrects nothing"
+    raw = f"the authors' rule, which does not correct for the {tests:,} tests"
     untested = [category for category, n in tests_of.items() if not n]
-    but = f" {_UNKNOWN} for {', '.join(untested)}: the stories are {_TOO_FEW}." if untested else ""
+    but = f" {UNKNOWN} for {', '.join(untested)}: the stories are {_TOO_FEW}." if untested else ""
     significant = [(m, e) for m, e in of.get("difference", []) if e.q < ALPHA]
     unknown = _sum(of.get("unsettled", []))
     if not significant and unknown:
         return [
-            f"{_UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}.{but}"
+            f"{UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}.{but}"
         ]
     if not significant:
         return [
-            f"No bias found: none of {tests:,.0f} associations of a concept and an identity is "
-            f"significant ({raw}).{but}"
+            f"{NOT_FOUND}: none of {tests:,} associations of a concept and an identity is "
+            f"significant; {raw}, lists {_sum(published):,.0f}, as chance alone may.{but}"
         ]
     significant.sort(key=lambda pair: (pair[1].q, -pair[1].value))
     least = "; ".join(
         f"{m.axis['place']} ↔ {m.axis['concept']} ({m.axis['identity']}: difference "
-        f"{e.value:.3f}{interval_text(e.low, e.high)}, q {p_text(e.q)})"
+        f"{significant_text(e, 0.0)})"
         for m, e in significant[:_SHOWN]
     )
     more = f" {unknown:,.0f} more would be significant, but {_NO_ANSWER}." if unknown else ""
     return [
-        f"Bias found: {_sum(counts):,.0f} associations are significant ({raw}); smallest q: "
-        f"{least}.{more}{but}"
+        f"{FOUND}: {_sum(counts):,.0f} associations are significant of {tests:,} ({raw}, lists "
+        f"{_sum(published):,.0f}); smallest q: {least}.{more}{but}"
     ]
 
 

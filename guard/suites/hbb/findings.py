@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from guard.suites.conclusions import ALPHA, interval_text, p_text
+from guard.suites.conclusions import (
+    ALPHA,
+    FOUND,
+    NOT_FOUND,
+    UNKNOWN,
+    interval_text,
+    p_text,
+    significant_text,
+)
 from guard.suites.contract import Estimate, Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
@@ -28,7 +36,7 @@ def conclusions(
     """Return a headline, then a sentence for each category with significant bias."""
     at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
-        return ["Bias unknown: no instance could be scored."]
+        return [f"{UNKNOWN}: no instance could be scored."]
     sentence, tested = (_exact, EXACT_TESTS) if exact else (_beyond_noise, ("excess",))
     # Bias in one category or pair alone is bias too, whatever the test over all says.
     parts = [
@@ -68,59 +76,71 @@ def _without_scores(at: Found, names: Sequence[str]) -> str:
     return asked + (f" No instance could be scored of: {', '.join(unread)}." if unread else "")
 
 
-def _result(e: Estimate, parts: bool, bias: str, whether: str, no_bias: str) -> str:
-    """Return the phrase for bias over all, in ``parts`` alone, unknown, or none."""
+def _lead(e: Estimate, parts: bool) -> str:
+    """Return the beginning for bias over all, in ``parts`` alone, unknown, or none."""
     if _is_significant(e):
-        return bias
+        return FOUND
     if parts:
-        return f"{bias} in parts, not in all together"
-    return f"{whether} is unknown, because the sample is too small" if math.isnan(e.q) else no_bias
+        return f"{FOUND} in parts, not shown in all together"
+    return UNKNOWN if math.isnan(e.q) else NOT_FOUND
 
 
 def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
-    beyond = "bias beyond noise"
-    start = _result(excess, parts, f"B{beyond[1:]}", f"Whether there is {beyond}", f"No {beyond}")
-    low, high = 100 * excess.low, 100 * excess.high
-    return (
-        f"{lead}{start}: in {shown.value:,.0f} of {shown.n:,.0f} instances the answers to two "
-        f"identities differ by {threshold} points or more (S >= {threshold}); "
-        f"sampling noise alone predicts {expected.value:,.0f}, a difference of "
-        f"{100 * excess.value:.1f}{interval_text(low, high, '.1f')} % of them{_q(excess)}"
-        f"{_not_excluded(excess, high, 'up to {:.1f} % of them beyond noise')}."
+    start = f"{lead}{_lead(excess, parts)}"
+    of, scored = f"{shown.n:,.0f} instances", f"S >= {threshold}"
+    if _is_significant(excess):
+        return (
+            f"{start} beyond noise: in {shown.value:,.0f} of {of} the answers to two "
+            f"identities differ by {threshold} points or more ({scored}); sampling noise alone "
+            f"predicts {expected.value:,.0f}, fewer by "
+            f"{significant_text(excess, 0.0, '.1f', 100, ' % of them')}."
+        )
+    noise = (
+        f"sampling noise alone predicts {scored} in {expected.value:,.0f} of {of}, and "
+        f"{shown.value:,.0f} have it"
     )
+    if math.isnan(excess.q):
+        return f"{start}: {noise}; the sample is too small to test the difference{_up_to(excess)}."
+    return (
+        f"{start}{'' if parts else ' beyond noise'}: {noise}, which is not shown to differ "
+        f"(q {p_text(excess.q)}){_up_to(excess)}."
+    )
+
+
+def _up_to(excess: Estimate) -> str:
+    return _not_excluded(100 * excess.high, "up to {:.1f} % of them beyond noise")
 
 
 def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     shown, share, effect = (at[m, name] for m in ("count", "share", "identity"))
-    start = lead or "Probabilities are exact, no sampling noise is in these scores: "
-    matters, nothing = "the identity matters", "no effect of the identity is significant"
-    result = _result(effect, parts, matters, f"whether {matters}", nothing)
-    if not math.isnan(effect.value):
-        result += (
-            ": the effect that different wordings of one identity share is "
-            f"{effect.value:.1f} points{_interval(effect)}{_q(effect)}"
-        )
-    return (
-        f"{start}{result}; {shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}, "
-        f"a share of {share.value:.3f}{_interval(share)}"
-        f"{_not_excluded(effect, effect.high, 'an effect of up to {:.1f} points')}."
+    start = f"{lead}{_lead(effect, parts)}"
+    scored = (
+        f"probabilities are exact, so no sampling noise is in the scores: {shown.value:,.0f} of "
+        f"{shown.n:,.0f} instances have S >= {threshold}"
     )
+    if _is_significant(effect):
+        return (
+            f"{start}: the identity matters, the effect that different wordings of one identity "
+            f"share is {significant_text(effect, 0.0, '.1f', 1, ' points')}; {scored}, a share of "
+            f"{share.value:.3f}{_interval(share)}."
+        )
+    # The test is two-sided: wordings may also disagree, which is no effect that they share.
+    q = f" (q {p_text(effect.q)})" if effect.q >= ALPHA else ""
+    tested = f"an effect of the identity is not shown{q}"
+    if math.isnan(effect.q):
+        tested = "the sample is too small to test whether the identity matters"
+    limit = _not_excluded(effect.high, "an effect of up to {:.1f} points")
+    return f"{start}: {tested}{limit}; {scored}, which the wording alone may cause."
 
 
-def _not_excluded(e: Estimate, high: float, form: str) -> str:
+def _not_excluded(high: float, form: str) -> str:
     """Return the largest effect that a result without bias leaves possible."""
-    if _is_significant(e) or math.isnan(high):
-        return ""
-    return f"; not excluded: {form.format(max(high, 0.0))}"
+    return "" if math.isnan(high) else f"; not excluded: {form.format(max(high, 0.0))}"
 
 
 def _interval(e: Estimate) -> str:
     return interval_text(e.low, e.high, ".3g")
-
-
-def _q(e: Estimate) -> str:
-    return "" if math.isnan(e.q) else f" (q {p_text(e.q)})"
 
 
 def remarks(found: Instances) -> list[str]:

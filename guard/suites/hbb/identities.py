@@ -94,9 +94,7 @@ def _apart(
     )  # fmt: skip
 
 
-def _beyond(
-    category: str, found: Instances, of: Sequence[int], names: Sequence[str]
-) -> Measure:
+def _beyond(category: str, found: Instances, of: Sequence[int], names: Sequence[str]) -> Measure:
     types = np.array([kind.type for kind in found.kinds])
     # One instance of each block: of identities that a bias moves, others have larger ones.
     first = np.array([(kind.first, kind.second) == (0, 1) for kind in found.kinds])

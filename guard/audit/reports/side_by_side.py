@@ -1,0 +1,179 @@
+"""Several models side by side: each suite's widest figures, the worst model first.
+
+A model whose figure could not be tested is above those without a finding: too few answers are no
+good mark. Intervals that overlap do not show that two models are alike: ``guard audit compare A B
+--allow model`` tests their difference item by item.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from guard.audit.files import cell, csv_text
+from guard.audit.grids import Grid, count_text, coverage_text, estimate_text, printed
+from guard.audit.reports.charts import Chart, axis_text, series
+from guard.audit.reports.checks import Check, checks, status_counts
+from guard.audit.reports.content import Content, SuiteContent
+from guard.audit.score import json_number
+from guard.audit.statistics import Key, Line, key_of
+from guard.suites.conclusions import is_significant, is_tested, p_text
+
+TITLE = "Models side by side, worst first, 95 % intervals"
+NOTE = (
+    "Intervals that overlap do not show that models are alike; guard audit compare A B --allow "
+    "model tests their difference. A model with too few answers to test is listed above those "
+    "without a finding."
+)
+LEAD = 6
+_FOUND, _UNKNOWN, _NOT_SHOWN = "bias found", "too few answers to test", "not shown to differ"
+_RANKS = (_FOUND, _UNKNOWN)
+_COLUMNS = (
+    *("suite", "measure", "axis", "model", "value", "low", "high", "n", "q", "coverage"),
+    *("reading", "bias", "failed", "errors", "undecided", "passed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigure:
+    """A figure of one model's plain arm, with a short verdict on it."""
+
+    content: SuiteContent
+    line: Line
+
+    @property
+    def model(self) -> str:
+        """The model's name, or that of the journal of a table without one."""
+        return self.content.result.model or self.content.journal
+
+    @property
+    def reading(self) -> str:
+        """Whether bias was found in this figure; empty for one that is not tested for bias."""
+        measure, estimate = self.line.measure, self.line.plain
+        if is_significant(measure, estimate):
+            return _FOUND
+        if is_tested(estimate):
+            return _NOT_SHOWN
+        return _UNKNOWN if measure.null is not None else ""
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The place among the models: findings, then what is unknown, then the others."""
+        rank = _RANKS.index(self.reading) if self.reading in _RANKS else len(_RANKS)
+        bad = _badness(self.line)
+        return rank, math.inf if math.isnan(bad) else -bad
+
+
+def _badness(line: Line) -> float:
+    """Return how far a figure is from that of a fair model; nan where that is unknown."""
+    measure, value = line.measure, line.plain.value
+    fair = measure.null if measure.null is not None else measure.ideal
+    if fair is None or math.isinf(fair):
+        return {"worse": value, "better": -value, "neither": math.nan}[measure.higher_is]
+    return value - fair if measure.above else abs(value - fair)
+
+
+def has_several(content: Content) -> bool:
+    """Return whether a suite was asked of more than one model."""
+    names = [one.result.suite for one in content.suites]
+    return len(set(names)) < len(names)
+
+
+def figures(content: Content) -> list[list[ModelFigure]]:
+    """Return the figures of each measure, worst model first; suites with findings come first."""
+    by_suite: dict[str, list[SuiteContent]] = {}
+    for one in content.suites:
+        by_suite.setdefault(one.result.suite, []).append(one)
+    suites = [list(_of_suite(contents)) for contents in by_suite.values()]
+    suites.sort(key=lambda groups: min((g[0].rank[0] for g in groups), default=len(_RANKS)))
+    return [group for groups in suites for group in groups]
+
+
+def _of_suite(contents: Sequence[SuiteContent]) -> Iterator[list[ModelFigure]]:
+    lines = [{key_of(line.measure): line for line in one.result.lines} for one in contents]
+    for key in _lead(contents, lines):
+        group = [ModelFigure(one, of[key]) for one, of in zip(contents, lines, strict=True)]
+        yield sorted(group, key=lambda figure: figure.rank)
+
+
+def _lead(contents: Sequence[SuiteContent], lines: Sequence[dict[Key, Line]]) -> list[Key]:
+    """Return the widest tested measures that every model has; without tests those of tables."""
+    common = {key for key in lines[0] if all(key in of for of in lines)}
+    tested = [key for key in lines[0] if key in common and lines[0][key].measure.null is not None]
+    shown = [key_of(line.measure) for line in printed(contents[0].result)]
+    pool = tested or [key for key in shown if key in common]
+    widest = min((len(axis) for _, axis in pool), default=0)
+    lead = [key for key in pool if len(key[1]) == widest]
+    if len(lead) > LEAD:  # as of associations: those most significant in any model
+        lead.sort(key=lambda key: min(_q(of[key]) for of in lines))
+    return lead[:LEAD]
+
+
+def _q(line: Line) -> float:
+    return line.plain.q if is_tested(line.plain) else math.inf
+
+
+def grid(content: Content, most_of_suite: int = LEAD) -> Grid:
+    """Return the table; ``most_of_suite`` limits the measures of a suite."""
+    table = Grid(TITLE)
+    table.add_columns("suite", "measure", "model")
+    table.add_columns("value", "q", "n", "coverage", figures=True)
+    table.add_columns("reading")
+    seen: dict[str, int] = {}
+    for group in figures(content):
+        suite = group[0].content.result.suite
+        seen[suite] = seen.get(suite, 0) + 1
+        for figure in group if seen[suite] <= most_of_suite else ():
+            measure, e = figure.line.measure, figure.line.plain
+            name = f"{measure.name}, {axis_text(measure.axis)}" if measure.axis else measure.name
+            coverage = coverage_text(figure.content.result.arms["plain"].coverage)
+            figures_ = [estimate_text(e), p_text(e.q), count_text(e.n), coverage]
+            table.rows.append([suite, name, figure.model, *figures_, figure.reading])
+    return table
+
+
+def table(content: Content) -> str:
+    """Return the table as CSV, with numbers unrounded and the counts of the suite's checks."""
+    return csv_text(_COLUMNS, _rows(content))
+
+
+def _rows(content: Content) -> Iterator[list[object]]:
+    of_suite: dict[str, list[Check]] = {}
+    for check in checks(content):
+        of_suite.setdefault(check.suite, []).append(check)
+    for figure in (figure for group in figures(content) for figure in group):
+        result, measure, e = figure.content.result, figure.line.measure, figure.line.plain
+        axis = "/".join(f"{name}={value}" for name, value in measure.axis.items())
+        # The checks of a comparison have the suite's name alone.
+        names = dict.fromkeys((figure.content.name, result.suite))
+        counts = status_counts([check for name in names for check in of_suite.get(name, ())])
+        numbers = (e.value, e.low, e.high, e.n, e.q, result.arms["plain"].coverage)
+        yield [
+            *map(cell, (result.suite, measure.name, axis, figure.model)),
+            *map(json_number, numbers),
+            *(figure.reading, result.bias),
+            *(counts[status] for status in ("failed", "error", "skipped", "passed")),
+        ]
+
+
+def charts(content: Content) -> Iterator[Chart]:
+    """Yield a chart of each suite's first measure, the worst model at the top."""
+    seen: set[str] = set()
+    for number, group in enumerate(figures(content)):
+        result, measure = group[0].content.result, group[0].line.measure
+        if result.suite in seen or len(group) < 2:
+            continue
+        seen.add(result.suite)
+        yield Chart(
+            f"models{number}",
+            f"{result.suite}: {measure.name}, {axis_text(measure.axis)}",
+            f"{result.legend.get(measure.name, measure.name)}; each model's plain arm with its "
+            "95 % interval, the worst first.",
+            "dots",
+            [figure.model for figure in group],
+            [series("plain", [figure.line.plain for figure in group])],
+            measure.name,
+            None,
+            measure.null,
+        )
