@@ -986,8 +986,8 @@ def test_the_p_of_an_identity_is_the_share_of_exchanges() -> None:
         for i, p in zip(items, shares.tolist(), strict=True)
         for n in (0, 1)
     ]
-    lines = {tuple(x.measure.axis.values()): x.plain for x in estimate(list(suite.measures(records)))
-             if x.measure.name == "apart"}  # fmt: skip
+    found = estimate(list(suite.measures(records)))
+    lines = {tuple(x.measure.axis.values()): x.plain for x in found if x.measure.name == "apart"}
     one = lines["Religions", "Jewish"]
     assert one.value == pytest.approx(70.0)
     assert one.n == 6

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.suites.contract import Floats, Measure, Smooth
-from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb import identities
+from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
 from guard.suites.reading import Value, column, quotient, ratio, share
 
