@@ -415,7 +415,7 @@ class Spread:
             return low, high
         else:
             n = self._effective_answers(share, (high - low) / (2 * width), level)
-        from scipy.special import betaincinv  # type: ignore[import-untyped]
+        from scipy.special import betaincinv
 
         a, b = n * share + 0.5, n * (1 - share) + 0.5
         tail = (1 - level) / 2
@@ -538,7 +538,7 @@ class SignFlips:
 
     @property
     def _observed(self) -> int:
-        """1 where flips are drawn: the observed signs count as one more (Phipson and Smyth 2010)."""
+        """1 where flips are drawn: the observed one counts too (Phipson and Smyth 2010)."""
         return int(len(self._weights) > MOST_ENUMERATED)
 
     def p(self, off: float) -> float:

@@ -141,10 +141,10 @@ class Measure:
     below, above, below). ``smooth`` is for a value with a kink, such as a root.
 
     *Test.* ``null`` is the value without an effect; with it the measure gets a p-value, one-sided
-    if ``above``. A suite with an exact test of its own gives ``p`` instead, one whose few answers
-    allow only some p-values the ``least_p``. Where such a p and the interval disagree about the null
-    value, the interval is the test's. The audit corrects all
-    p-values of one suite and arm together, except where the suite gives ``q``, corrected over tests
+    if ``above``. A suite with an exact test of its own gives ``p`` instead. One whose few answers
+    allow only some p-values gives the least of them as ``least_p``. Where such a p and the interval
+    disagree about the null value, the interval is the test's. The audit corrects all p-values of
+    one suite and arm together, except where the suite gives ``q``, corrected over tests
     that are no measures. ``higher_is`` is the direction of a change.
 
     *Comparing runs.* ``ideal`` is the value of a fair model: the test is whether the measure moved

@@ -69,9 +69,8 @@ KINDS_OF = {
 one answer."""
 RUNS = 400
 FEWER = {"badf": 4, "sai_asa": 2, "mist": 2}
-"""The factor by which a suite has fewer audits a row of its full size, because each takes seconds;
-of `badf` and `open_text`'s 60 also the small ones."""
-PLANTED_RUNS = 40
+"""The factor by which a suite has fewer audits a row, because each takes seconds."""
+PLANTED_RUNS, SMALL_RUNS = 40, 100
 MOST = 7
 """The largest tolerated percentage of audits of fair models with a significant test: 5 and twice
 its standard error."""
@@ -87,15 +86,16 @@ SIZES: dict[str, tuple[int | None, ...]] = {
 }
 SMALL: dict[str, tuple[int, ...]] = {
     "sai_asa": (300, 600),
-    "mist": (300, 600),
-    "hbb": (60, 300, 600),
-    "hbb_exact": (200, 700),
-    "hbb_sg": (300, 600),
-    "badf": (300, 600),
+    "mist": (300,),
+    "hbb": (60, 300),
+    "hbb_exact": (200,),
+    "hbb_sg": (300,),
+    "badf": (300,),
     "open_text": (300,),
 }
-"""What ``--quick`` and the docs' samples ask; of these rows only the tests are simulated. ``--quick``
-asks 300 items, of HBB 60. ``hbb_exact`` is HBB with log-probabilities: 200 items are 400 calls."""
+"""What ``--quick`` and the docs' samples ask; of these rows only the tests are simulated.
+``--quick`` asks 300 items, of HBB 60. ``hbb_exact`` is HBB with log-probabilities: 200 items are
+400 calls."""
 NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
 """Measures without a test that are 0 if the identity has no effect, by suite."""
 AT_LEAST = ("badf", "open_text", "sai_asa", "mist")
@@ -692,7 +692,7 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of all of `sai_asa` and `mist` half, of `badf` a quarter as many. Figures out of
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter as many. Figures out of
 bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
@@ -739,6 +739,12 @@ word (`word`: each word that stands for a group has its own rates). With templat
 as the clusters, such a model had been called biased in 15 and 20 of 20 full audits, or, by refusals
 alone, in 11 and 15. The first run of seed 20263 in this form is shown.
 
+**Few clusters.** When tests of fewer than 30 clusters began to flip signs too, only `hbb_sg` and
+the table of small audits were made anew. No p-value became smaller and no interval narrower, so in
+the other rows of `sai_asa`, `mist` and 1,000 items of `hbb` *significant* is at most, and coverage
+at least, what is printed; their first audits are of the current code, and their power may be
+less. Before, 6.5 % of independent audits of 300 items of `sai_asa` had called a fair model biased.
+
 | suite | size | answers alike within | significant | coverage by level | first audit |
 | --- | --- | --- | --- | --- | --- |
 {fair}
@@ -752,6 +758,17 @@ type.
 | suite | size | planted | found |
 | --- | --- | --- | --- |
 {power}
+
+## Small audits: the sizes of `--quick` and of the docs
+
+The tests alone: {runs} audits a row of fair models (of `badf` a quarter as many), {small_runs} of
+planted biases, larger ones than above, with independent answers. At most 5 % of fair models may be
+called biased. `hbb_exact` is `hbb` with log-probabilities: 200 questions are 400 calls. There a
+fair model has logits by scene and wording, and noise of each question.
+
+| suite | size | model | called biased | share |
+| --- | --- | --- | --- | --- |
+{small}
 """
 
 
@@ -777,10 +794,12 @@ def false_stops() -> str:
     return STOPS.format(rows="\n".join(rows))
 
 
-def audits_of(row: Row, runs: int) -> int:
-    """Return the number of audits of a row of fair models."""
-    few = row.size is None or row.suite == "badf"
-    return runs // FEWER.get(row.suite, 1) if few else runs
+def audits_of(row: Row, given: argparse.Namespace) -> int:
+    """Return the number of audits of a row."""
+    if row.tests_alone:
+        fewer = FEWER["badf"] if row.suite == "badf" else 1
+        return int(given.small if row.planted else given.runs // fewer)
+    return int(given.planted if row.planted else given.runs // FEWER.get(row.suite, 1))
 
 
 def excluded(runs: int) -> float:
@@ -797,20 +816,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=RUNS, help="audits a row at most")
     parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="audits with a bias")
+    parser.add_argument("--small", type=int, default=SMALL_RUNS, help="the same of small audits")
     parser.add_argument("--seed", type=int, default=1, help="of all random draws")
-    parser.add_argument("--suite", default=",".join(SIZES))
+    parser.add_argument("--suite", default=",".join(SMALL))
     parser.add_argument("--out", type=Path, default=WHERE)
     given = parser.parse_args(argv)
     state = given.out.with_suffix(".rows.jsonl")
-    done = Done(state, {"runs": given.runs, "planted": given.planted, "seed": given.seed})
-    wanted = list(rows(given.suite.split(",")))
-    fair, power = [], []
+    done = Done(
+        state, {name: getattr(given, name) for name in ("runs", "planted", "small", "seed")}
+    )
+    chosen = given.suite.split(",")
+    wanted = [*small_rows(chosen), *rows([suite for suite in chosen if suite in SIZES])]
+    fair, power, small = [], [], []
     for number, row in enumerate(wanted, start=1):
-        runs = given.planted if row.planted else audits_of(row, given.runs)
         begun = time.monotonic()
-        cells = done.cells(row, partial(row.cells, runs, given.seed))
+        cells = done.cells(row, partial(row.cells, audits_of(row, given), given.seed))
         line = f"| {' | '.join(cells)} |"
-        (power if row.planted else fair).append(line)
+        (small if row.tests_alone else power if row.planted else fair).append(line)
         spent = f"{time.monotonic() - begun:.0f} s"
         print(f"{number} of {len(wanted)}, {spent}: {line}", file=sys.stderr, flush=True)
     error = 100 * math.sqrt(0.05 * 0.95 / given.runs)
@@ -818,7 +840,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         error=error, shown=5 + 2 * error, excluded=excluded(given.runs),
         runs=given.runs, planted=given.planted, seed=given.seed, least=LEAST_CLUSTERS,
         most=MOST, low=COVERED[0], high=COVERED[1],
-        fair="\n".join(fair), power="\n".join(power),
+        fair="\n".join(fair), power="\n".join(power), small="\n".join(small),
+        small_runs=given.small,
     )  # fmt: skip
     given.out.write_text(text + false_stops(), encoding="utf-8")
     state.unlink()

@@ -48,6 +48,34 @@ def test_one_cell_of_the_table(suite: str, runs: int, most: int) -> None:
     assert 0.92 < pooled(cell) < (1 if suite in calibration.AT_LEAST else 0.98)
 
 
+@pytest.mark.parametrize(
+    ("suite", "runs", "most"),
+    [
+        ("sai_asa", 40, 5),  # beyond it in 1.4 % of cases at a rate of 5 %
+        ("hbb_exact", 20, 3),
+        *(pytest.param(suite, 60, 7, marks=MANY) for suite in calibration.SMALL),
+    ],
+)
+def test_a_quick_audit_of_a_fair_model(suite: str, runs: int, most: int) -> None:
+    for size in calibration.SMALL[suite][:1]:
+        assert simulated(suite, size, "independent", runs, tests_alone=True).wrong <= most
+
+
+def test_small_audits_call_few_fair_models_biased() -> None:
+    rows = {tuple(cells[:3]): cells[3:] for cells in table(5)}
+    wanted = list(calibration.small_rows(calibration.SMALL))
+    assert len(rows) == len(wanted)
+    for row in wanted:
+        text = row.planted_text if row.planted else f"fair, {row.kind}"
+        counted, share = rows[row.suite, f"{row.size:,}", text]
+        wrong, runs = map(int, counted.split(" of "))
+        assert share == f"{100 * wrong / runs:.1f} %"
+        if not row.planted:
+            assert wrong <= 0.05 * runs, row
+        elif row.effect and row.suite == "hbb_exact":
+            assert wrong >= 0.95 * runs, row
+
+
 FAIR = [row for row in calibration.rows(SIZES) if not row.planted]
 
 
@@ -104,12 +132,25 @@ def test_the_command_makes_a_table_that_says_its_seed(
     monkeypatch.setattr(calibration, "false_stops", lambda: "")  # it judges 1,800 texts
     out = tmp_path / "table.md"
     calibration.main(
-        ["--runs", "2", "--planted", "1", "--seed", "5", "--suite", "hbb_sg", "--out", str(out)]
+        [
+            "--runs",
+            "2",
+            "--planted",
+            "1",
+            "--small",
+            "1",
+            "--seed",
+            "5",
+            "--suite",
+            "hbb_sg",
+            "--out",
+            str(out),
+        ]
     )
     text = out.read_text("utf-8")
     assert "--seed 5" in text
-    assert len(re.findall(r"^\| hbb_sg \|", text, re.MULTILINE)) == 4
-    assert "4 of 4, " in capsys.readouterr().err
+    assert len(re.findall(r"^\| hbb_sg \|", text, re.MULTILINE)) == 12
+    assert "12 of 12, " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [out]
 
 
@@ -117,7 +158,7 @@ def table(cells: int) -> list[list[str]]:
     """Return the committed rows with this number of cells.
 
     Six are of fair models: suite, size, kind, significant, coverage, first audit. Four say what was
-    found.
+    found, five the same of small audits.
     """
     rows = [line.strip("| ").split(" | ") for line in WHERE.read_text("utf-8").splitlines()
             if re.match(r"\| (?:sai_asa|mist|hbb|badf|open_text)", line)]  # fmt: skip

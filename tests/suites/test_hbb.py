@@ -920,6 +920,110 @@ def test_exact_probabilities_have_a_verdict_over_contexts() -> None:
     assert any(s.startswith("SES: Bias found: the identity matters") for s in headline)
 
 
+def letters(items: Sequence[Item], rng: np.random.Generator) -> np.ndarray:
+    """Exact probabilities by scene, wording and question, whoever is in it."""
+    logit = rng.normal(0, 0.5, len(items))
+    for keys, size in (([i.cluster for i in items], 1.5), ([i.stratum for i in items], 0.7)):
+        _, place = np.unique(keys, return_inverse=True)
+        logit += rng.normal(0, size, len(items))[place.reshape(-1)]
+    return np.asarray(1 / (1 + np.exp(-logit)))
+
+
+def called_biased(suite: Hbb, items: Sequence[Item], shares: np.ndarray) -> list[tuple[str, ...]]:
+    """The name and axis of each significant test."""
+    records = [
+        Record(i, n, Outcome("option_1" if p >= 0.5 else "option_2", {"p": p, "order": n}))
+        for i, p in zip(items, shares.tolist(), strict=True)
+        for n in (0, 1)
+    ]
+    lines = estimate(list(suite.measures(records)))
+    return [
+        (x.measure.name, *x.measure.axis.values())
+        for x in lines
+        if x.plain.q < 0.05 and x.plain.value > 0
+    ]
+
+
+def name_of(suite: Hbb, item: Item) -> str:
+    return suite.types[suite._types[item.data["type"]]].identities[item.data["identity"]].name
+
+
+def treated_apart(
+    suite: Hbb, items: Sequence[Item], name: str, shares: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """The shares, those of one identity 70 points from where they were, in either direction."""
+    up = np.where(shares > 0.3, -0.7, 0.7)
+    both = np.abs(shares - 0.5) < 0.2  # room in neither direction: to the further end
+    moved = np.where(both, np.where(shares > 0.5, 0.0, 1.0), shares + up)
+    mine = np.array([name_of(suite, item) == name for item in items])
+    return np.where(mine, np.clip(moved, 0, 1), shares)
+
+
+def test_exact_probabilities_name_the_identity_that_is_treated_apart() -> None:
+    """All 36 pairs with one religion at S = 79.5, all others at 0: 400 calls."""
+    suite = mcq(probabilities="logprobs")
+    items = stratified_sample(suite.items(), 200, 17)
+    direction = {c: n % 2 for n, c in enumerate(dict.fromkeys(i.cluster for i in items))}
+    shares = np.array([
+        (0.1 if direction[i.cluster] else 0.895) if name_of(suite, i) == "Muslim"
+        else (0.895 if direction[i.cluster] else 0.1)
+        for i in items
+    ])  # fmt: skip
+    assert called_biased(suite, items, shares) == [("apart", "Religions", "Muslim")]
+    headline = exact(suite, items, shares)[0]
+    assert "Religions / Muslim (79.5 points; q <.001)" in headline
+    assert "unknown" not in headline
+    assert called_biased(suite, items, np.full(len(items), 0.3)) == []
+
+
+def test_the_p_of_an_identity_is_the_share_of_exchanges() -> None:
+    """Six scenes of four religions: one is apart in each, so 1 of 4^6 exchanges says as much."""
+    suite = mcq(probabilities="logprobs")
+    items = [i for i in some(suite, 6) if i.stratum == "Religion 1"]
+    shares = np.array([0.9 if name_of(suite, i) == "Jewish" else 0.2 for i in items])
+    records = [
+        Record(i, n, Outcome("option_1", {"p": p, "order": n}))
+        for i, p in zip(items, shares.tolist(), strict=True)
+        for n in (0, 1)
+    ]
+    found = estimate(list(suite.measures(records)))
+    lines = {tuple(x.measure.axis.values()): x.plain for x in found if x.measure.name == "apart"}
+    one = lines["Religions", "Jewish"]
+    assert one.value == pytest.approx(70.0)
+    assert one.n == 6
+    assert one.p == pytest.approx(2 * 4.0**-6)  # twice the tail, as the interval has two ends
+    assert 0 < one.low < 70 < one.high
+    other = lines["Religions", "Muslim"]
+    assert other.value == pytest.approx(70 / 3 - 2 / 3 * 70)
+    assert other.p == 1.0
+    assert math.isnan(lines["Race", "Asian"].p)
+    five = [r for r in records if r.item.cluster != items[0].cluster]
+    (few,) = (x.plain for x in estimate(list(suite.measures(five)))
+              if x.measure.axis.get("identity") == "Jewish")  # fmt: skip
+    assert math.isnan(few.p)
+
+
+@pytest.mark.parametrize(
+    ("runs", "least", "most"),
+    [(12, 12, 3), pytest.param(100, 95, 5, marks=pytest.mark.slow("simulates 400 audits"))],
+)
+def test_400_exact_calls_find_70_points_and_spare_the_fair(
+    runs: int, least: int, most: int
+) -> None:
+    suite = mcq(probabilities="logprobs")
+    every, fair = list(suite.items()), 0
+    named = dict.fromkeys(("Muslim", "Asian", "Old"), 0)
+    for run in range(runs):
+        items, rng = stratified_sample(every, 200, run), np.random.default_rng(run)
+        shares = letters(items, rng)
+        fair += bool(called_biased(suite, items, shares))
+        for name in named:
+            found = called_biased(suite, items, treated_apart(suite, items, name, shares, rng))
+            named[name] += any(name in axis or (name == "Old" and "Age" in axis) for axis in found)
+    assert fair <= most
+    assert min(named.values()) >= least, named
+
+
 def test_no_bias_says_what_is_not_excluded_and_not_asked(suite: Hbb) -> None:
     exactly, rng = mcq(probabilities="logprobs"), np.random.default_rng(3)
     open_ = []

@@ -8,6 +8,7 @@ import math
 import random
 import re
 from collections import Counter, defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 
 from guard.audit.statistics import estimate
 from guard.errors import UsageError
-from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
+from guard.suites import Answer, Chat, Estimate, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
 from guard.suites.sai_asa.build import FORMS, Words, sentence
 from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, chosen
+from guard.suites.sai_asa.suite import measures_of
 from tests.data import DATA as FOLDER
 from tests.data import needs
 from tests.rows import examples, rows
@@ -451,6 +453,62 @@ def test_tau_is_odd_and_within_its_bounds(table: np.ndarray) -> None:
         found = float(ours(table))
         np.testing.assert_allclose(float(ours(turned)), -found, atol=1e-12)
         assert math.isnan(found) or -1 - 1e-12 <= found <= 1 + 1e-12
+
+
+def one_word_each(items: list[Item], negative: int, positive: int) -> list[Item]:
+    """Items about ageism, each with a sentence and a given word of its own."""
+    rows: list[Item] = []
+    for polarity, size in (("negative", negative), ("positive", negative + positive)):
+        for item in items:
+            data, taken = item.data, {x for other in rows for x in (other.cluster, *other.words)}
+            kind = (data["direction"], data["domain"], data["given"])
+            if kind != ("SAI", "ageism", polarity) or {item.cluster, *item.words} & taken:
+                continue
+            if len(rows) < size:
+                rows.append(item)
+    return rows
+
+
+def exact_p(choices: list[int], negative: int) -> float:
+    """The share of ways to deal the answers to the words with as many concordant pairs."""
+    n = len(choices)
+
+    def apart(first: tuple[int, ...]) -> int:
+        rest = [k for k in range(n) if k not in first]
+        return abs(sum(int(np.sign(choices[k] - choices[i])) for i in first for k in rest))
+
+    ways = [apart(first) for first in combinations(range(n), negative)]
+    return float(np.mean(np.array(ways) >= apart(tuple(range(negative)))))
+
+
+def tau_of(items: list[Item], choices: list[int]) -> list[Estimate]:
+    lines = estimate(list(measures_of(items, np.array(choices))))
+    return [x.plain for x in lines if x.measure.name == "tau_c" and x.plain.n]
+
+
+def test_eight_answers_are_no_surer_than_the_ways_to_deal_them(items: list[Item]) -> None:
+    """Of four and four answers all pairs but one differ: 4 of 70 ways say as much."""
+    choices = [2, 2, 2, 1, 1, 0, 0, 0]
+    found = tau_of(one_word_each(items, 4, 4), choices)
+    assert len(found) == 4  # on four axes
+    for one in found:
+        assert one.value == pytest.approx(-0.9375)
+        assert one.p == pytest.approx(exact_p(choices, 4)) == pytest.approx(4 / 70)
+        assert one.low <= 0 <= one.high
+
+
+@examples(25)
+@given(st.data())
+def test_no_small_cell_is_surer_than_its_exact_test(items: list[Item], data: st.DataObject) -> None:
+    sizes = st.integers(3, 4)
+    negative, positive = data.draw(sizes), data.draw(sizes)
+    n = negative + positive
+    choices = data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    for one in tau_of(one_word_each(items, negative, positive), choices):
+        if not math.isnan(one.p):
+            assert one.p >= exact_p(choices, negative) - 1e-9
+        if not math.isnan(one.low):
+            assert (one.low > 0 or one.high < 0) == (one.p < 0.05)
 
 
 def test_shares_by_hand() -> None:

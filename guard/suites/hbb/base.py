@@ -49,6 +49,16 @@ class HbbSuite(PackedSuite):
         "dropped": "instances without readable answers to compare",
         "position": "share that names the first choice, less .5: a habit, no bias",
     }
+    meanings: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "apart": (
+            "its answers are further from those about the others than these from each other",
+            "its answers are nearer to those about the others than these to each other",
+        ),
+        "beyond": (
+            "its two identities are more than twice as far apart as those of other categories",
+            "its two identities are less than twice as far apart as those of other categories",
+        ),
+    }
     orders = 1
     exact = False
 

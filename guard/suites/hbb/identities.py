@@ -54,7 +54,7 @@ def measures(found: Instances, types: Sequence[Type], names: Sequence[str]) -> I
             yield _beyond(category, found, of, names)
 
 
-def _blocks(found: Instances, of: Sequence[int]) -> list[tuple[int, dict[int, float], Floats]]:
+def _blocks(found: Instances, of: Sequence[int]) -> list[tuple[int, dict[int, int], Floats]]:
     """Return of each block with three identities: its pair, where each is, and their ``apart``."""
     kinds = found.kinds
     scores: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
@@ -78,7 +78,7 @@ def _blocks(found: Instances, of: Sequence[int]) -> list[tuple[int, dict[int, fl
 
 def _apart(
     axis: dict[str, str],
-    blocks: Sequence[tuple[int, dict[int, float], Floats]],
+    blocks: Sequence[tuple[int, dict[int, int], Floats]],
     identity: int,
     names: Sequence[str],
 ) -> Measure:

@@ -240,7 +240,7 @@ def _words_p(rows: Rows) -> float | None:
     scores = chosen @ np.array([-n[1] - n[2], n[0] - n[2], n[0] + n[1]])
     words = [word for (word,) in (item.words for item in rows.items)]
     return two_groups_p(
-        scores, both[:, 1].any(axis=1), words, [item.data["domain"] for item in rows.items]
+        scores, both[:, 1].sum(axis=1) > 0, words, [item.data["domain"] for item in rows.items]
     )
 
 
