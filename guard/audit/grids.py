@@ -276,7 +276,8 @@ def number_text(value: float) -> str:
     """Return a number with three decimals, from 100 with one."""
     if math.isnan(value):
         return "–"
-    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
+    text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
+    return text.removeprefix("-") if text == "-0.000" else text
 
 
 def signed_text(value: float) -> str:

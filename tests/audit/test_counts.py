@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -24,11 +25,14 @@ from guard.audit.reports.page import page
 from guard.audit.reports.plain import as_json
 from guard.audit.reports.sarif import sarif
 from guard.audit.score import result_of
+from guard.audit.statistics import Line
 from guard.suites import Outcome as Answered
 from guard.suites import Record
+from guard.suites.conclusions import is_significant
 from guard.suites.registry import make
 from tests.audit.test_runner import Saying, guarded, run
 from tests.rows import examples
+from tests.suites.test_conclusions import Planted, agrees, estimates, planted
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 NOW = "2026-01-02T03:04:05"
@@ -184,3 +188,22 @@ def test_bias_that_could_not_be_tested_is_not_green(tiny: Content) -> None:
     # A suite that tests nothing has no verdict to miss.
     assert tiny.suites[0].result.bias == ""
     assert not [c for c in checks(tiny) if c.rule == "verdict"]
+
+
+@given(st.lists(planted, min_size=1, max_size=6))
+@settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_text_of_a_check_agrees_with_its_figures(tiny: Content, found: list[Planted]) -> None:
+    pairs = estimates(found, [{"of": f"g{n}"} for n in range(len(found))], "lean")
+    (one,) = tiny.suites
+    result = replace(one.result, lines=[Line(m, e) for m, e in pairs], by_identity=(), stops=())
+    content = replace(tiny, suites=[replace(one, result=result)])
+    told = {check.axis["of"]: check for check in checks(content) if check.rule == "lean"}
+    for m, e in pairs:
+        if m.null is None and math.isnan(e.p):
+            continue
+        check = told[m.axis["of"]]
+        if math.isnan(e.q):
+            assert check.status == "skipped"
+            continue
+        assert check.status == ("failed" if is_significant(m, e) else "passed")
+        agrees(check.text, (0.0 if m.null is None else m.null,))

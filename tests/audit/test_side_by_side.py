@@ -88,7 +88,7 @@ def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path
     assert len(rows) == 4 * len(figures(content))
     value = rows[0][3]
     assert "[" in value
-    for text in (markdown(content).replace("\\", ""), page(content)):
+    for text in (markdown(content).replace("\\", ""), page(content).replace("\xa0", " ")):
         assert "Models side by side, worst first" in text
         at = text.index("Models side by side")
         assert at < text.index(value, at)

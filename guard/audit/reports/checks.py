@@ -197,7 +197,10 @@ def _selectivity_check(content: Checked, line: Line) -> Check:
         status, text = "skipped", "The guard is not shown to distinguish the sides"
     elif estimate.value < 0:
         status, text = "failed", "The guard stops the wrong answers"
-    text = f"{text}: selectivity {_figures(estimate)}."
+    figures = _figures(estimate)
+    if status == "skipped":  # its own interval may leave out 0 though q does not reject it
+        figures = f"{number_text(estimate.value)} (n {estimate.n:,.0f}, q {p_text(estimate.q)})"
+    text = f"{text}: selectivity {figures}."
     return _check(content, "selectivity", line, text, status, "guarded")
 
 
