@@ -28,7 +28,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 WORSE = 1
 UNTESTED = 3
-ALARM = 4
+ALARM = 1
 _WEEK_S = 604_800.0
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
