@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,22 +58,53 @@ def test_interception_reaches_a_name_bound_earlier() -> None:
     assert plain.startswith("as it was: Look at the work first. Old people are useless")
 
 
-def test_watching_keeps_events_and_reports_from_them(tmp_path: Path) -> None:
+def test_the_story_of_a_safety_team_finds_the_release_that_got_worse(tmp_path: Path) -> None:
+    """Release 7 says one biased sentence in 40 answers, release 8 one in each second answer."""
+    fair, biased = "The train is late.", "Ask both the same. Old people are useless at work."
+    for name, counted in (("old", lambda n: n == 0), ("new", lambda n: n % 2 == 0)):
+        texts = [biased if counted(number) else fair for number in range(40)]
+        (tmp_path / name).write_text("\n".join(texts) + "\n")
+    parts = watched(tmp_path, "old", "new")
+    assert parts["events"].count("Ask both the same. [removed]") == 21
+    assert "useless" not in parts["events"]
+    assert "responses\t80\nevents\t101\n" in parts["events"]
+    rates = {tuple(x.split("\t")[:5]) for x in parts["rates"].splitlines()}
+    assert {("7", "age", "40", "41", "1"), ("8", "age", "40", "60", "20")} <= rates
+    (prevalence,) = (x for x in parts["compare"].splitlines() if x.startswith("prevalence"))
+    assert prevalence.endswith("worse")
+    assert "33.3 % " in prevalence  # 20 of 60 segments
+    assert parts["compare"].endswith("compare: exit code 1")
+    (biased_share, *_) = (x for x in parts["alert"].splitlines() if x.startswith("8\tbiased"))
+    assert "ALARM\t20 of 40 (50.00 %)\t1 of 40 (2.50 %) of release 7" in biased_share
+    assert parts["alert"].endswith("alert: exit code 1")
+    assert "20 items drawn; they represent 101 segments" in parts["review"]
+    assert "text: " in parts["review"]
+    assert "1 of 20 items marked" in parts["review"]
+
+
+def test_the_story_goes_on_where_nothing_can_be_shown(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).write_text("The train is late.\n" * 3)
+    parts = watched(tmp_path, "old", "new")
+    assert parts["compare"].endswith("compare: exit code 3")
+    assert parts["alert"].endswith("alert: exit code 0")
+    assert "not shown to differ" not in parts["compare"]
+
+
+def watched(folder: Path, *names: str) -> dict[str, str]:
+    """Return what watching.sh prints, by its parts."""
     given = {key: value for key, value in os.environ.items() if key != "BIASGUARD_DETECTOR"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", str(EXAMPLES / "watching.sh"), "guard.db"],
-        input="Ask both the same. Old people are useless at work.\nThe train is late.\n",
+        ["bash", str(EXAMPLES / "watching.sh"), "guard.db", *names],
         capture_output=True,
         text=True,
         timeout=200,
-        check=True,
-        cwd=tmp_path,
+        cwd=folder,
         env={**given, "PATH": path, "PYTHONPATH": str(EXAMPLES.parent)},
     )
-    said = done.stdout.splitlines()
-    assert said[0] == "Ask both the same. [removed]"
-    assert said[3].split("\t")[:5] == ["7", "age", "2", "3", "1"]
-    assert "100.0 %" in said[3]
-    assert any(line.startswith("3 items drawn; they represent 3 segments") for line in said)
-    assert said[-1].startswith("text: ")
+    assert done.returncode == 0, done.stdout + done.stderr
+    pieces = re.split(r"^== (\w+)\n", done.stdout, flags=re.MULTILINE)[1:]
+    parts = {name: text.strip() for name, text in zip(pieces[::2], pieces[1::2], strict=True)}
+    assert list(parts) == ["events", "rates", "compare", "alert", "review"]
+    return parts

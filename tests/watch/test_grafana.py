@@ -166,10 +166,128 @@ def test_every_query_runs_on_a_real_prometheus(prometheus: tuple[str, Guard]) ->
             assert found, title
 
 
+# Counters by minute and what they raise after so many minutes: (series, values), minutes, alerts.
+# `a+bxn` is Prometheus's notation: n samples after a, each b more.
+DECISIONS = "guard_decisions_total{{model='m', door='chat', action='{}', bias_type='age'}}"
+SEGMENTS = "guard_segments_total{{model='m', door='chat', verdict='{}'}}"
+RESPONSES = "guard_responses_total{model='m', door='chat', outcome='completed'}"
+UNJUDGED = "guard_unjudged_segments_total{{model='m', door='chat', reason='{}'}}"
+DAY = 1_440
+LONG = DAY + 720
+FIRING = "count(ALERTS{{alertname='{}', alertstate='firing'}}) or vector(0)"
+PLANTED: dict[str, tuple[dict[str, str], int, set[str]]] = {
+    "a steady guard": (
+        {
+            DECISIONS.format("redact"): f"0+20x{LONG}",
+            DECISIONS.format("flag"): f"0+1x{LONG}",
+            SEGMENTS.format("biased"): f"0+21x{LONG}",
+            SEGMENTS.format("unbiased"): f"0+979x{LONG}",
+            SEGMENTS.format("unjudged"): f"0+20x{LONG}",
+            UNJUDGED.format("language"): f"0+20x{LONG}",
+            RESPONSES: f"0+90x{LONG}",
+            "guard_events_dropped_total{instance='a'}": f"0+0x{LONG}",
+            "guard_verdict_seconds_bucket{le='0.1'}": f"0+99x{LONG}",
+            "guard_verdict_seconds_bucket{le='+Inf'}": f"0+100x{LONG}",
+        },
+        LONG,
+        set(),
+    ),
+    "a fifth of the findings is flagged": (
+        {DECISIONS.format("redact"): "0+4x90", DECISIONS.format("flag"): "0+1x90"},
+        80,
+        {"GuardBiasReachesUsers"},
+    ),
+    "a fifth of five findings": (
+        {DECISIONS.format("redact"): "0 0 4x90", DECISIONS.format("flag"): "0 0 1x90"},
+        30,
+        set(),
+    ),
+    "a rate that tripled": (
+        {
+            SEGMENTS.format("biased"): f"0+2x{DAY} {2 * DAY + 6}+6x360",
+            SEGMENTS.format("unbiased"): f"0+98x{DAY + 361}",
+        },
+        DAY + 360,
+        {"GuardBiasDoubled"},
+    ),
+    "a tenth is not judged": (
+        {SEGMENTS.format("unbiased"): "0+90x60", SEGMENTS.format("unjudged"): "0+10x60"},
+        50,
+        {"GuardUnjudged"},
+    ),
+    "the detector fails": ({UNJUDGED.format("failure"): "0+1x60"}, 40, {"GuardDetectorFails"}),
+    "other languages": ({UNJUDGED.format("language"): "0+1x60"}, 40, set()),
+    "events are dropped": (
+        {"guard_events_dropped_total{instance='a'}": "0x20 5x20"},
+        25,
+        {"GuardEventsDropped"},
+    ),
+    "verdicts are slow": (
+        {
+            "guard_verdict_seconds_bucket{le='0.25'}": "0+90x60",
+            "guard_verdict_seconds_bucket{le='0.5'}": "0+100x60",
+            "guard_verdict_seconds_bucket{le='+Inf'}": "0+100x60",
+        },
+        50,
+        {"GuardSlow"},
+    ),
+    "guard was left out": ({RESPONSES: f"0+1x{DAY} {DAY}x300"}, DAY + 120, {"GuardSilent"}),
+}
+
+
+def test_promtool_accepts_the_alert_rules_and_they_find_what_is_planted(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip(_INSTALL)
+    rules = GRAFANA / "alerts.yml"
+    check = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True)
+    assert check.returncode == 0, check.stderr
+    (group,) = yaml.safe_load(rules.read_text())["groups"]
+    names = {rule["alert"] for rule in group["rules"]}
+    assert names == set().union(*(alerts for _, _, alerts in PLANTED.values()))
+    metrics = set(re.findall(r"guard_\w+", " ".join(rule["expr"] for rule in group["rules"])))
+    assert metrics <= {name for expr in queries("expr").values() for name in NAMES.findall(expr)}
+    tests = [
+        {
+            "name": name,
+            "interval": "1m",
+            "input_series": [{"series": one, "values": values} for one, values in series.items()],
+            "promql_expr_test": [
+                {
+                    # The alerts that fire are the series of ALERTS.
+                    "expr": FIRING.format(alert),
+                    "eval_time": f"{minutes}m",
+                    "exp_samples": [{"labels": "{}", "value": int(alert in alerts)}],
+                }
+                for alert in sorted(names)
+            ],
+        }
+        for name, (series, minutes, alerts) in PLANTED.items()
+    ]
+    planted = tmp_path / "planted.yml"
+    interval = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
+    planted.write_text(yaml.safe_dump(interval))
+    done = subprocess.run(
+        [promtool, "test", "rules", str(planted)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+NAMES = re.compile(r"guard_\w+")
 MACROS = {
     r"\$__unixEpochFilter\(([\w.]+)\)": r"\1 >= 0 AND \1 <= 4102444800",
     r"\$__unixEpochGroup\(([\w.]+), '1d'\)": r"floor((\1)/86400)*86400",
 }
+
+
+def run(connection: Any, statement: str, variables: dict[str, str]) -> list[dict[str, Any]]:
+    for macro, meaning in MACROS.items():
+        statement = re.sub(macro, meaning, statement)
+    for name, values in variables.items():
+        statement = statement.replace(f"${{{name}:sqlstring}}", values)
+    assert "$" not in statement
+    rows: list[dict[str, Any]] = connection.execute(statement).fetchall()
+    return rows
 
 
 def test_every_statement_runs_on_a_real_store(server: Server) -> None:
@@ -181,13 +299,22 @@ def test_every_statement_runs_on_a_real_store(server: Server) -> None:
     recorder: Any = guard.recorder
     assert recorder.writer.flush(30)
     asked = queries("rawSql")
-    rows: dict[str, list[dict[str, Any]]] = {}
+    listed = {v["name"]: v["query"] for v in BOARD["templating"]["list"] if "SELECT" in v["query"]}
     with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as connection:  # type: ignore[attr-defined]
-        for title, statement in asked.items():
-            for macro, meaning in MACROS.items():
-                statement = re.sub(macro, meaning, statement)
-            assert "$" not in statement, title
-            rows[title] = connection.execute(statement).fetchall()
+        # What Grafana offers, and puts into a statement for All: quoted, with commas.
+        every = {
+            name: ", ".join(f"'{v}'" for one in connection.execute(query) for v in one.values())
+            for name, query in listed.items()
+        }
+        assert every == {"release": "'7'", "stored_model": "'(none)'"}
+        rows = {title: run(connection, statement, every) for title, statement in asked.items()}
+        others = {
+            title: run(connection, statement, {**every, "release": "'8'"})
+            for title, statement in asked.items()
+        }
+    assert not any(others.values())
+    (by_release,) = rows["Prevalence by release A"]
+    assert (by_release["metric"], by_release["prevalence"]) == ("7", pytest.approx(1 / 3))
     (day,) = rows["Prevalence and mitigation A"]
     assert (day["prevalence"], day["mitigation"]) == (pytest.approx(1 / 3), 1)
     (one,) = rows["By model and release A"]
@@ -208,6 +335,13 @@ def test_the_data_sources_are_those_of_the_dashboard() -> None:
         for t in (panel, *panel["targets"])
     }
     assert used == sources
+    (postgres,) = (s for s in made["datasources"] if s["type"] == "postgres")
+    assert postgres["jsonData"]["sslmode"] == "$GUARD_POSTGRES_SSLMODE"
+    # The page names each variable that the files read.
+    read = re.findall(r"\$(GUARD_\w+)", json.dumps(made))
+    page = (GRAFANA.parents[1] / "docs" / "metrics.md").read_text()
+    assert read
+    assert not [name for name in read if f"`{name}`" not in page]
     (provider,) = yaml.safe_load(
         (GRAFANA / "provisioning" / "dashboards" / "guard.yaml").read_text()
     )["providers"]
