@@ -105,7 +105,7 @@ ALLOWED = {
         "page",
         "installed",
     },
-    "testing": {"audit", "errors"},
+    "testing": {"exit_codes", "audit", "errors"},
     "watch": {
         "verdict",
         "errors",

@@ -47,7 +47,27 @@ def test_a_pass_returns_the_comparison(gate: AuditGate, runs: Path) -> None:
     assert (found.outcome, found.exit_code) == ("pass", 0)
     assert found.axes[0].name == "gated/plain/first"
     ran = gate.run(*SUITE, "--plain-only", "--replay", "base", "--baseline", "base")
+    assert ran is not None
     assert ran.outcome == "pass"
+
+
+def test_conditions_without_a_baseline_decide_the_test(gate: AuditGate) -> None:
+    replay = (*SUITE, "--plain-only", "--replay", "base", "--fail-on")
+    assert gate.run(*replay, "coverage") is None
+    # The suite compares no value of a fair model, so bias cannot be decided.
+    with pytest.raises(pytest.fail.Exception, match=r"gated, bias, plain arm: UNDECIDED\."):
+        gate.run(*replay, "bias")
+    with pytest.raises(pytest.skip.Exception, match=r"INCONCLUSIVE: --fail-on bias\."):
+        gate.run(*replay, "bias", inconclusive="skip")
+
+
+@OTHERS
+def test_conditions_and_a_baseline_both_decide_the_test(gate: AuditGate) -> None:
+    replay = (*SUITE, "--plain-only", "--replay", "base", "--baseline", "base")
+    assert gate.run(*replay, "--fail-on", "coverage") is not None
+    worse = ("--replay", "worse", "--baseline", "base", "--fail-on", "coverage")
+    with pytest.raises(pytest.fail.Exception, match="REGRESSION: "):
+        gate.run(*SUITE, "--plain-only", *worse)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +102,8 @@ def test_a_run_that_is_not_comparable_says_what_differs(gate: AuditGate) -> None
 
 
 def test_a_mistake_is_one_sentence(gate: AuditGate) -> None:
-    with pytest.raises(
-        UsageError, match=r"guard_audit.run needs --fail-on CONDITIONS or --baseline FILE"
-    ):
+    needs = "guard_audit.run needs --fail-on CONDITIONS or --baseline FILE"
+    with pytest.raises(UsageError, match=needs):
         gate.run(*SUITE, "--replay", "base")
     with pytest.raises(UsageError, match=r"^There is no run and no baseline at nowhere\.$"):
         gate.compare("base", "nowhere", *SUITE)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from guard.audit.bounds import answer_limit, assumed_answer, longest_answer, prompt_bytes
 from guard.audit.calls import Reply, Slot
 from guard.audit.models import LOCAL, CallError, Model
 from guard.audit.sending import PATTERNS, Other, Sending
@@ -141,8 +142,6 @@ class Budget:
         """Return the most that a call may cost: each byte of its prompt may be a token."""
         if payee.name.startswith(LOCAL) or self._max_cost is None:
             return 0.0
-        from guard.audit.plan import answer_limit, assumed_answer, longest_answer, prompt_bytes
-
         answer = answer_limit(request)
         if math.isnan(answer):
             answer = longest_answer(payee.name)

@@ -18,6 +18,13 @@ from rich.text import Text
 
 from guard.audit import timing
 from guard.audit.audit import Audit
+from guard.audit.bounds import (
+    ASSUMED_ANSWER,
+    answer_limit,
+    assumed_answer,
+    longest_answer,
+    prompt_bytes,
+)
 from guard.audit.calls import answer_varies, key_of, placeholder
 from guard.audit.cassette import Cassette
 from guard.audit.endpoints import endpoint, endpoint_of
@@ -27,7 +34,7 @@ from guard.audit.paired import Pairs
 from guard.audit.progress import duration
 from guard.audit.remote_model import cost_of, may_give_logprobs
 from guard.audit.score import json_number
-from guard.audit.sending import Other, Sending, reasons
+from guard.audit.sending import Other, Sending
 from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.core import Guard
@@ -38,7 +45,6 @@ from guard.suites import (
     GroupTexts,
     Judge,
     LogLikelihood,
-    Request,
     Role,
     Suite,
 )
@@ -50,10 +56,6 @@ CALLS = "calls"
 CHANGE = 0.1
 """The share of answers that is assumed to differ between two runs by chance alone."""
 _COUNTED = 200  # requests whose tokens are counted, as a sample of all
-# Assumed tokens of an answer, and of the reasoning before it, where no limit is sent.
-_ASSUMED_ANSWER = 256
-_ASSUMED_REASONING = 1024
-_FRAME = 16  # tokens of a message's frame; a text has at most as many tokens as bytes
 
 
 @dataclass(slots=True)
@@ -330,7 +332,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     rng = random.Random(audit.seed)
     longest = longest_answer(model)
     sending = audit.sending if role == "model" else audit.others[role].sending
-    assumed = _ASSUMED_ANSWER if model is None else assumed_answer(model, sending.given)
+    assumed = ASSUMED_ANSWER if model is None else assumed_answer(model, sending.given)
     for item, sample in samples(audit.items):
         answers: list[Answer] = []
         before = 0.0  # tokens of earlier answers, which the next prompt repeats
@@ -340,7 +342,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
             answers.append(placeholder(request))
             if request.by != role:
                 before += answer_limit(request)
-                read += _ASSUMED_ANSWER
+                read += ASSUMED_ANSWER
                 continue
             found.turns[turn] += 1
             limit = answer_limit(request)
@@ -374,38 +376,6 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
         each = sum(_prompt_tokens(one, sending, model) for one in few) / len(few)
         found.prompts = each * found.calls + found.read
     return found
-
-
-def assumed_answer(model: str, given: Mapping[str, Any]) -> int:
-    """Return the tokens that an answer without a limit is assumed to have, with its reasoning."""
-    return _ASSUMED_ANSWER + (_ASSUMED_REASONING if reasons(model, given) else 0)
-
-
-def longest_answer(model: str | None) -> float:
-    """Return the most tokens of an answer by LiteLLM's map; nan where it does not say."""
-    try:
-        most = litellm.get_model_info(model)["max_output_tokens"] if model else None
-    except Exception:  # a model that is not in the map
-        most = None
-    return float(most) if most else math.nan
-
-
-def answer_limit(request: Request) -> float:
-    """Return the limit on the answer's tokens that is sent; nan without one."""
-    if not isinstance(request, Chat):
-        return 0.0  # it has no answer
-    limit = request.settings.get("max_completion_tokens", request.settings.get("max_tokens"))
-    return math.nan if limit is None else float(limit)
-
-
-def prompt_bytes(request: Chat | LogLikelihood) -> int:
-    """Return the bytes of a request's messages and their frames: at least its tokens."""
-    before = sum(len(m["content"].encode()) + _FRAME for m in request.messages) + _FRAME
-    if isinstance(request, Chat):
-        return before
-    if not request.messages:
-        before = len(request.context.encode())
-    return sum(before + len(text.encode()) for text in request.continuations)
 
 
 def _prompt_tokens(request: Chat | LogLikelihood, sending: Sending, model: str | None) -> int:

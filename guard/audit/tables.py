@@ -126,11 +126,16 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:
     """Write the answers in the journal at ``path`` as a CSV that :func:`score` can read."""
-    text = csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n")
+    text = items_text(audit, path)
     try:
         write_whole(table, text)
     except OSError as error:
         raise UsageError(f"{table} cannot be written: {error.strerror}.") from None
+
+
+def items_text(audit: Audit, path: Path) -> str:
+    """Return the answers in the journal at ``path`` as a CSV."""
+    return csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n")
 
 
 _COLUMNS = (

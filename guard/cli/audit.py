@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from guard.cli.audit_history import HistoryRecorder, history, release_option
 from guard.cli.audit_options import (
     NO_SECONDS,
     PATH,
+    STDOUT,
     asking_options,
     check_extra,
     comparing_options,
@@ -37,6 +39,7 @@ from guard.cli.audit_options import (
 )
 from guard.cli.audit_review import review
 from guard.cli.run_file import RunTables, run_file_argument, with_run_file
+from guard.cli.suites import list_ as list_suites
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst
 
@@ -63,6 +66,7 @@ audit.add_command(audit_compare.baseline)
 audit.add_command(audit_report.report)
 audit.add_command(history)
 audit.add_command(review)
+audit.add_command(list_suites, "suites")
 
 
 @audit.command()
@@ -80,7 +84,7 @@ audit.add_command(review)
 )
 @click.option("--record", type=PATH, help="Write a cassette to this folder.")
 @click.option("--replay", type=PATH, help="Answer from the cassette in this folder, offline.")
-@click.option("--csv", "table", type=PATH, help="Write the answers as CSV.")
+@click.option("--csv", "table", type=PATH, metavar="FILE", help="Write the answers as a table.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -163,7 +167,10 @@ def run(**given: Any) -> None:
     conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
-    if given["table"] is not None:
+    to_stdout = given["table"] == STDOUT
+    if to_stdout and given["as_json"]:
+        raise UsageError("--json uses standard output; give the other format a file.")
+    if given["table"] is not None and not to_stdout:
         refuse_precious(given["table"])
         check_writable(given["table"])
     try:
@@ -182,24 +189,30 @@ def run(**given: Any) -> None:
         suite_of = {audit_.suite.name: audit_.suite for audit_ in command.audits}
         ran_suites = [(suite_of[result.suite], result) for result in ran.results]
         met = conditions.decide(ran_suites, _absent(command, ran.results))
-    _show(
-        ran.results,
-        given["as_json"],
-        ran.interrupted,
-        resumable,
-        comparison,
-        met,
-        all_tables=given["all_tables"],
-    )
+    with stdout_kept() if to_stdout else nullcontext():
+        _show(
+            ran.results,
+            given["as_json"],
+            ran.interrupted,
+            resumable,
+            comparison,
+            met,
+            all_tables=given["all_tables"],
+        )
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
         raise ran.error
     if given["table"] is not None:
-        from guard.audit.tables import write_items
+        from guard.audit.files import encoded
+        from guard.audit.tables import items_text, write_items
 
         for audit_, result in zip(command.audits, ran.results, strict=False):
-            write_items(audit_, Path(result.about["journal"]), given["table"])
+            place = Path(result.about["journal"])
+            if to_stdout:
+                click.echo(encoded(items_text(audit_, place)), nl=False)
+            else:
+                write_items(audit_, place, given["table"])
     for sentence in ran.stopped:
         click.echo(sentence, err=True)
     if ran.interrupted:

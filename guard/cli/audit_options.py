@@ -66,7 +66,7 @@ def names_of(text: str | None) -> list[str]:
     """
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     if text is not None and not names:
-        raise UsageError("--suite names no suite; guard suites list shows them.")
+        raise UsageError("--suite names no suite; guard audit suites shows them.")
     return names
 
 
@@ -128,7 +128,7 @@ embedder_option = click.option(
 
 asking_options = given(
     click.option(
-        "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard suites list."
+        "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard audit suites."
     ),
     click.option(
         "--model",

@@ -223,9 +223,7 @@ def _show(text: str, decisions: list[Decision], trail: GuardTrail) -> None:
     unjudged = [d.verdict.unjudged for d in trail if d.verdict.unjudged]
     if unjudged:
         reasons = ", ".join(sorted(set(unjudged)))
-        console.print(
-            f"[yellow]not judged[/]  {len(unjudged)} of {len(trail)} segments ({reasons})"
-        )
+        console.print(f"[yellow]unjudged[/]  {len(unjudged)} of {len(trail)} segments ({reasons})")
     if not decisions and len(unjudged) < len(trail):
         best = max(d.verdict.score for d in trail if d.verdict.score is not None)
         console.print(

@@ -18,7 +18,7 @@ def show_verdict(console: Console, text: str, verdict: Verdict, *, references: i
     ``text`` is empty for a passage that must not be shown.
     """
     if verdict.score is None or verdict.threshold is None:
-        console.print(Text(f"not judged ({verdict.unjudged})  ", "yellow") + Text(text, "dim"))
+        console.print(Text(f"unjudged ({verdict.unjudged})  ", "yellow") + Text(text, "dim"))
         return
     if not verdict.biased:
         head = Text(f"not biased {verdict.score:.2f}  ", "green")

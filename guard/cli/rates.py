@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import html
+import io
 import json
 import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from guard.cli import given, in_pipe, printable, results_console, without_nan
+from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 store_argument = click.argument("store", required=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
+UNTESTED = ExitCode.UNDECIDED
+ALARM = ExitCode.FOUND
 _WEEK_S = 604_800.0
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
@@ -34,6 +40,43 @@ _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 since_option = click.option(
     "--since", default="7d", show_default=True, metavar="TIME", help="How far back."
 )
+
+
+def output_forms(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --json, --csv FILE and --html FILE; it gets their name and prints that form.
+
+    What it prints goes to the file. Raises UsageError where two are given or it cannot be written.
+    """
+
+    @functools.wraps(command)
+    def written(
+        *, as_json: bool, csv_file: Path | None, html_file: Path | None, **rest: Any
+    ) -> None:
+        from guard.cli.audit_report import write
+
+        places = {"json": STDOUT if as_json else None, "csv": csv_file, "html": html_file}
+        asked = {name: place for name, place in places.items() if place is not None}
+        if len(asked) > 1:
+            raise UsageError(f"--{' and --'.join(asked)} exclude each other; give one.")
+        form, place = next(iter(asked.items()), (None, STDOUT))
+        if place == STDOUT:
+            command(form=form, **rest)
+            return
+        code: int | str | None = None
+        text = io.StringIO()
+        try:
+            with redirect_stdout(text):
+                command(form=form, **rest)
+        except SystemExit as ended:  # the verdict, after the form was printed
+            code = ended.code
+        write({place: text.getvalue()})
+        sys.exit(code)
+
+    return given(
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write a table as CSV."),
+        click.option("--html", "html_file", type=PATH, metavar="FILE", help="Write a page."),
+    )(written)
 
 
 @click.command()
@@ -48,7 +91,8 @@ since_option = click.option(
 @click.option(
     "--alert",
     is_flag=True,
-    help="Compare this week with those before; exit 1 on an alarm, 3 if nothing could be tested.",
+    help=f"Compare this week with those before; exit {ALARM} on an alarm, {UNTESTED} if nothing "
+    "could be tested.",
 )
 @click.option(
     "--baseline",
@@ -66,9 +110,7 @@ since_option = click.option(
     f"{ExitCode.UNDECIDED:d} if there are "
     "too few responses.",
 )
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--csv", "form", flag_value="csv", help="Print a table as CSV.")
-@click.option("--html", "form", flag_value="html", help="Print a page.")
+@output_forms
 def rates(
     store: str | None,
     since: str,
@@ -80,7 +122,7 @@ def rates(
 ) -> None:
     """Report from STORE how often models were biased and how often guard kept it from users.
 
-    STORE is a file or a URL; without one, the setting ``events``.
+    STORE is a file or a URL; without one, the setting ``events``. FILE is - for standard output.
     """
     if alert and compared is not None:
         raise UsageError("--alert and --compare are two questions; give one of them.")
@@ -120,9 +162,7 @@ def rates(
     with opened.reading() as connection:
         results = alerts(connection, now, int(weeks), names)
     _print_alerts(results, form)
-    sys.exit(
-        ExitCode.FOUND if results.alarm else ExitCode.DONE if results.tested else ExitCode.UNDECIDED
-    )
+    sys.exit(ALARM if results.alarm else 0 if results.tested else UNTESTED)
 
 
 def open_store(url: str | None, where: str = "STORE") -> Store:

@@ -159,13 +159,13 @@ def _field(values: Mapping[str, Any], name: str) -> str:
 
 @click.command()
 @click.option(
-    "--index", "index", type=_FOLDER, help="Index of your own that receives false negatives."
+    "--index", "index", type=_FOLDER, help="Index of your own that receives what was missed."
 )
 @click.option(
     "--train",
     type=_FOLDER,
-    help="Folder that receives statements.jsonl (false negatives) and negatives.jsonl (false "
-    "positives).",
+    help="Folder that receives statements.jsonl (what was missed) and negatives.jsonl (false "
+    "alarms).",
 )
 @reviewer_option
 @detector_option
@@ -178,11 +178,11 @@ def export(
     detector: str | None,
     as_json: bool,
 ) -> None:
-    """Export the confirmed false negatives and false positives of STORE.
+    """Export the confirmed missed segments and false alarms of STORE.
 
-    A miss is confirmed if more than half of its reviewers marked it wrong; it needs a type, a
-    group and an attribute, and a terminal is asked for those that are missing. An index has biased
-    statements alone, so false alarms go to the training folder. What is there already is not
+    One is confirmed if more than half of its reviewers marked it wrong; a missed one needs a type,
+    a group and an attribute, and a terminal is asked for those that are missing. An index has
+    biased statements alone, so false alarms go to the training folder. What is there already is not
     written again.
     """
     if index is None and train is None:
@@ -193,10 +193,12 @@ def export(
 
     with store.reading() as connection:
         errors = confirmed(connection)
-    misses = [(item, bias) for item, bias in errors if item.action == "pass"]
+    missed = [(item, bias) for item, bias in errors if item.action == "pass"]
     false_alarms = [item for item, _ in errors if item.action != "pass"]
-    statements = list(_statements(store, misses, reviewer))
-    text = f"{len(statements):,} of {len(misses):,} confirmed misses have all that is needed."
+    statements = list(_statements(store, missed, reviewer))
+    text = (
+        f"{len(statements):,} of {len(missed):,} confirmed missed segments have all that is needed."
+    )
     if train is not None:
         _write_training(train, statements, false_alarms)
         text += f"\n{train}: these, and {len(false_alarms):,} false alarms."
@@ -207,7 +209,7 @@ def export(
         change = add_statements(index, statements, detector)
         text += f"\n{index}: {change.added:,} added, {change.duplicates:,} were there."
     result = {
-        "misses": len(misses),
+        "missed": len(missed),
         "statements": len(statements),
         "false_alarms": len(false_alarms),
         "index": None if change is None else change._asdict(),
@@ -216,12 +218,12 @@ def export(
 
 
 def _statements(
-    store: Store, misses: Iterable[tuple[Item, Correction]], reviewer: str
+    store: Store, missed: Iterable[tuple[Item, Correction]], reviewer: str
 ) -> Iterable[Statement]:
     from guard.retrieve.phrases import find_phrase
     from guard.retrieve.statement import Statement
 
-    for item, bias in misses:
+    for item, bias in missed:
         if not all(bias) and sys.stdin.isatty():
             bias = _completed(store, item, bias, reviewer)
         if bias.bias_type is None or bias.group is None or bias.attribute is None:
@@ -257,14 +259,14 @@ def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Cor
 
 
 def _write_training(
-    folder: Path, misses: Iterable[Statement], false_alarms: Iterable[Item]
+    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[Item]
 ) -> None:
     negatives = [
         {"text": " ".join(item.text.split()), "kind": "reviewed", "bias_type": item.bias_type}
         for item in false_alarms
         if item.text.strip()
     ]
-    statements = [asdict(miss) for miss in misses]
+    statements = [asdict(one) for one in missed]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_all(

@@ -114,10 +114,12 @@ def run_file_of(given: Mapping[str, Any]) -> Path | None:
 def _apply(context: click.Context, place: Path) -> Mapping[str, Any]:
     """Make the values of the run file at ``place`` the defaults of the command's options."""
     from guard.audit.tolerances import tables_of
-    from guard.cli.audit import plan, run
 
     table = tables_of(place).get("run", {})
-    options = {**_options(plan), **_options(run)}
+    assert context.parent is not None
+    group = context.parent.command
+    assert isinstance(group, click.Group)
+    options = {**_options(group.commands["plan"]), **_options(group.commands["run"])}
     context.meta[_META] = _tables(table, place, options)
     own = _options(context.command)
     context.default_map = {

@@ -27,27 +27,34 @@ def suites() -> None:
 @suites.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(as_json: bool) -> None:
-    """List the suites with their papers and options."""
+    """List the suites: title, paper, size, what they need of a model, options."""
     from guard.suites import registry
 
-    found = []
+    found: list[dict[str, Any]] = []
     for name in registry.names():
-        suite = registry.find(name)
-        options = list(suite.options_type.model_fields)
+        suite = registry.make(name, {})
+        items = list(suite.items())
         found.append(
             {
                 "name": name,
                 "title": suite.title,
                 "paper": suite.paper,
                 "version": suite.version,
-                "options": options,
+                "items": len(items),
+                "samples": sum(item.samples for item in items),
+                "needs": sorted(suite.needs),
+                "roles": sorted(suite.roles),
+                "options": list(suite.options_type.model_fields),
             }
         )
     if as_json:
         click.echo(json.dumps({"suites": found}, ensure_ascii=False))
         return
     for row in found:
+        others = f"; also asks {', '.join(row['roles'])}" if row["roles"] else ""
+        asked = f"{row['items']:,} items, {row['samples']:,} samples"
         click.echo(f"{row['name']:10} {row['version']:5} {row['title']} ({row['paper']})")
+        click.echo(f"{'':16} {asked}; needs {', '.join(row['needs'])}{others}")
         click.echo(f"{'':16} options: {', '.join(row['options'])}")
 
 

@@ -99,7 +99,7 @@ def notes(result: Result) -> list[str]:
         found.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
     if result.unjudged:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(result.unjudged.items()))
-        found.append(f"Not judged: {reasons}; they count in usable and overall only.")
+        found.append(f"Unjudged: {reasons}; they count in usable and overall only.")
     brackets = "no intervals"
     if result.draws:
         brackets = f"95 % intervals from {result.draws} bootstrap samples (seed {result.seed})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,6 +36,9 @@ def find(name: str) -> type[Suite]:
     place = SUITES.get(name, name)
     module, colon, attribute = place.partition(":")
     if not colon:
+        close = get_close_matches(name.replace("-", "_").casefold(), SUITES, n=1)
+        if close:
+            raise UsageError(f"There is no suite {name!r}; did you mean {close[0]}?")
         known = ", ".join(SUITES) or "none"
         raise UsageError(
             f"There is no suite {name!r}; known are {known}; module:Class names your own."

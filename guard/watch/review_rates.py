@@ -219,7 +219,9 @@ def rates_of(
     )
 
     missed = (
-        _no_estimate(f"{untyped} misses have no type or group; set them with guard review mark")
+        _no_estimate(
+            f"{untyped} missed segments have no type or group; set them with guard review mark"
+        )
         if kinds is not None and untyped
         else _ratio(
             sample,

@@ -153,7 +153,7 @@ def explanation(decision: Decision, number: int) -> str:
     verdict = decision.verdict
     place = f"segment {number + 1} of the response ({decision.channel.kind})"
     if verdict.unjudged is not None:
-        return f"Not judged ({verdict.unjudged}): {place}; action: {decision.action}."
+        return f"Unjudged ({verdict.unjudged}): {place}; action: {decision.action}."
     finding = f"{verdict.bias_type} bias" if verdict.biased else "No bias"
     score = f"score {verdict.score:.2f}, threshold {verdict.threshold:.2f}"
     return f"{finding[0].upper()}{finding[1:]} in {place}: {score}; action: {decision.action}."

@@ -133,7 +133,7 @@ def test_unjudged_texts_are_an_outcome_of_their_own(tmp_path: Path) -> None:
     assert result.unjudged == {"language": 1}
     assert result.whole.figures["usable"].value == 0.5
     assert result.whole.figures["accuracy"].n == 1
-    assert any("Not judged: 1 language" in n for n in report.notes(result))
+    assert any("Unjudged: 1 language" in n for n in report.notes(result))
 
 
 def test_a_failing_detector_is_counted_not_hidden(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_first_page_says_what_guard_rates_says(filled: str) -> None:
     text = plain(page)
     assert f"Prevalence before the guard {line.prevalence.text}" in text
     assert f"Mitigation {line.mitigation.text}" in text
-    assert f"Not judged {line.unjudged.text}" in text
+    assert f"Unjudged {line.unjudged.text}" in text
     assert line.mitigation.value == 0.5  # one tenant's are redacted, the other's flagged
     assert page.count("<svg") == 4
     for part in ("style=", "onclick", "onload", "javascript:", "http://", "https://"):
@@ -133,7 +133,7 @@ def test_a_response_is_shown_with_its_decisions(filled: str) -> None:
                 assert "0.812" in page
                 assert STATEMENT in page
             if event["unjudged"]:
-                assert "not judged: language" in page
+                assert "unjudged: language" in page
         assert "<img" not in page
         assert page.count("<script") == 1
         if row["found"]:

@@ -34,7 +34,7 @@ def run(*args: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-@pytest.mark.parametrize("form", [(), ("--csv",), ("--html",)])
+@pytest.mark.parametrize("form", [(), ("--csv", "-"), ("--html", "-")])
 def test_labels_do_not_reach_a_terminal_as_they_are(place: str, form: tuple[str, ...]) -> None:
     code, shown = run("rates", place, "--by", "tenant", *form)
     assert code == 0

@@ -250,7 +250,8 @@ def test_a_report_comes_in_every_form_with_names_as_data(tmp_path: Path, form: s
     model = '=cmd|"<script>'
     made = [{"model": model, "judged": 4, "findings": [("age", None, "flag")]}] * 8
     stored(str(path), [{**one, "time": time.time() - 60} for one in made])
-    run = CliRunner().invoke(main, ["rates", str(path), "--by", "model", form])
+    target = [] if form == "--json" else ["-"]
+    run = CliRunner().invoke(main, ["rates", str(path), "--by", "model", form, *target])
     assert run.exit_code == 0
     if form == "--json":
         (line,) = json.loads(run.output)["lines"]
@@ -261,6 +262,22 @@ def test_a_report_comes_in_every_form_with_names_as_data(tmp_path: Path, form: s
     else:
         assert "<script>" not in run.output
         assert "&lt;script&gt;" in run.output
+    if target:  # FILE gets what - prints
+        file = tmp_path / "rates"
+        args = ["rates", str(path), "--by", "model", form, str(file)]
+        written = CliRunner().invoke(main, args)
+        assert (written.exit_code, written.stdout) == (0, "")
+        assert len(file.read_text().splitlines()) == len(run.output.splitlines())
+
+
+def test_a_file_for_a_form_is_no_store_and_no_second_form(tmp_path: Path) -> None:
+    path = tmp_path / "guard.db"
+    stored(str(path), [])
+    before = path.read_bytes()
+    for args in (["--csv", str(path)], ["--csv", "-", "--json"]):
+        run = CliRunner().invoke(main, ["rates", str(path), *args])
+        assert run.exit_code == 2, run.output
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "1y", "-1d", "1.5d", "d"])

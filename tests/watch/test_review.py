@@ -175,7 +175,7 @@ def test_misses_without_a_type_are_in_no_rate_by_type(tmp_path: Path) -> None:
         found = estimates(connection, NOW - DAY, NOW, ["bias_type"])
         assert not math.isnan(estimates(connection, NOW - DAY, NOW)[()].missed.value)
     for rates in found.values():
-        assert "misses have no type or group" in rates.missed.reason
+        assert "missed segments have no type or group" in rates.missed.reason
         assert not math.isnan(rates.false_alarms.value)
 
 

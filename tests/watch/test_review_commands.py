@@ -143,7 +143,7 @@ def test_confirmed_misses_and_false_alarms_are_exported_once(store: str, tmp_pat
     before = json.loads(run("index", "stats", "--index", "own", "--json").stdout)["statements"]
     for added in (1, 0):
         result = json.loads(ok("export", "--train", "corpus", "--index", "own", "--json"))
-        assert (result["misses"], result["statements"], result["false_alarms"]) == (1, 1, 1)
+        assert (result["missed"], result["statements"], result["false_alarms"]) == (1, 1, 1)
         assert (result["index"]["added"], result["index"]["duplicates"]) == (added, 1 - added)
         assert result["index"]["statements"] == before + 1
     [statement] = read_statements(tmp_path / "corpus" / "statements.jsonl")

@@ -83,7 +83,7 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...
     ),
     (
         "unjudged",
-        "Not judged",
+        "Unjudged",
         "Share of all segments that were not judged; prevalence and mitigation leave them out.",
         lambda line: (line.unjudged, line.segments + line.unjudged_segments),
         "%",
@@ -110,7 +110,7 @@ REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
     ),
     (
         "missed",
-        "Misses, as reviewed",
+        "Missed, as reviewed",
         "Share of the biased segments in which guard found nothing.",
         lambda found: found.missed,
     ),
