@@ -30,11 +30,12 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -657,14 +658,16 @@ class Done:
     Only rows of the same settings and the same code are used.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, int]) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, int], kind: Callable[..., Hashable] = Row
+    ) -> None:
         self._path, self._of = path, {**settings, "code": code()}
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
         # A line of a run that was killed may be torn.
         found = [json.loads(line) for line in lines if line.endswith("]}")]
-        self._known = {Row(**one["row"]): one["cells"] for one in found if one["of"] == self._of}
+        self._known = {kind(**one["row"]): one["cells"] for one in found if one["of"] == self._of}
 
-    def cells(self, row: Row, make: Callable[[], list[str]]) -> list[str]:
+    def cells(self, row: Any, make: Callable[[], list[str]]) -> list[str]:
         """Return the row's cells; compute and store them if they are not known."""
         if row not in self._known:
             self._known[row] = make()
