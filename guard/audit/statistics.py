@@ -203,7 +203,7 @@ def _of_test(
         return math.nan, math.nan
     if not math.isnan(low) and (low <= null <= high) == (p >= 1 - level):
         return low, high
-    from scipy.special import ndtri
+    from scipy.special import ndtri  # type: ignore[import-untyped]
 
     if abs(value - null) <= TINY or p >= 1.0:
         return min(value, null), max(value, null)
