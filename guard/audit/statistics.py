@@ -4,6 +4,8 @@
   3). It is tested with Student's t, whose degrees of freedom are the effective number of clusters
   (Kish 1965) less one. Interval and p-value use the same t, so the interval excludes the null value
   exactly when p < .05. Where only values above the null are of interest, lower ones have p = 1.
+- With fewer than :data:`FEW_CLUSTERS` clusters the test also flips their signs (see
+  :class:`SignFlips`): p is the larger one, and the interval holds what either test allows.
 - Where a suite has several words for a group, answers are alike within clusters and within words.
   The variance is the multiway one: the one-way variances, less those of pairwise intersections,
   plus that of the triple one (Cameron, Gelbach and Miller 2011), and at least the largest one-way

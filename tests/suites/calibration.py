@@ -101,7 +101,7 @@ NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
 """Measures without a test that are 0 if the identity has no effect, by suite."""
 AT_LEAST = ("badf", "open_text", "sai_asa", "mist", "hbb_sg")
 """Suites whose intervals cover 95 % or more by design: of selected results, exact and
-one-sided ones, and those over words, which are wider than necessary where the words do not matter."""
+one-sided ones, and those over words, wider than necessary where the words do not matter."""
 WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
 Rng = np.random.Generator
 
