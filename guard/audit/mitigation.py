@@ -219,7 +219,7 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
             "a biased side."
         )
     apart = {x.measure.name: x for x in lines if x.measure.axis == AS_SENTENCES}
-    start = "Of the answers as users get them, the guard" if apart else "The guard"
+    start = "As users get them, the guard" if apart else "The guard"
     if bias != "biased":
         texts = [f"{start} stopped {_all_stopped(at)}.", _NO_SIDE[bias], _unasked(at)]
         told = f"{_all_stopped(apart)} would be" if apart else ""

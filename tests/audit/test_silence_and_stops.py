@@ -568,7 +568,7 @@ def test_every_figure_of_the_sentence_about_stops_is_that_of_its_answers(
         return
     received, *rest = told.split("Judged as completed sentences, which no user gets, ")
     assert len(rest) == 1
-    assert received.startswith("Of the answers as users get them, the guard stopped ")
+    assert received.startswith("As users get them, the guard stopped ")
     for text, stopped in ((received, dict(enumerate(stops))), (rest[0], would)):
         if bias != "biased":
             (share_, n, count) = re.search(

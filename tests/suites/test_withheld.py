@@ -24,8 +24,12 @@ LEAST = {
 others."""
 
 
+MADE = [*SUITES[:-1], pytest.param(SUITES[-1], marks=pytest.mark.slow("tests 135 groups"))]
+"""Open text has tests of its own in the default run: tests/suites/test_open_text.py."""
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", MADE)
 def test_a_model_that_answers_nothing_about_one_identity_is_found(suite: str, size: str) -> None:
     of = asked(suite, size)
     places = sorted(set().union(*of.about))
@@ -35,6 +39,6 @@ def test_a_model_that_answers_nothing_about_one_identity_is_found(suite: str, si
 
 
 @pytest.mark.parametrize("kind", ["answer", "unit"])
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", MADE)
 def test_a_model_that_withholds_at_random_is_seldom_said_to(suite: str, kind: str) -> None:
     assert asked(suite, "--quick").fair(kind, 0.1, 40) <= 0.15  # at 5 % more in 0.9 % of cases
