@@ -19,6 +19,7 @@ from typing import NamedTuple, get_args
 import click
 import pytest
 import yaml  # type: ignore[import-untyped]
+from click.testing import CliRunner
 
 import guard
 import guard.cli
@@ -135,7 +136,13 @@ def test_what_a_page_shows_can_be_used(
         elif block.language == "toml":
             place = tmp_path / block.title
             place.write_text(block.code, encoding="utf-8")
-            assert load(place).axes if place.name == "audit.toml" else settings(tmp_path)
+            if "[run]" in block.code:
+                planned = CliRunner().invoke(
+                    guard.cli.main, ["audit", "plan", str(place), "--json"]
+                )
+                assert planned.exit_code == 0, planned.output
+            else:
+                assert load(place).axes if place.name == "audit.toml" else settings(tmp_path)
         elif block.language == "json":
             assert [json.loads(line) for line in block.code.splitlines()]
         elif block.language == "yaml":

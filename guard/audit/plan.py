@@ -40,7 +40,6 @@ from guard.suites import (
     GroupTexts,
     Judge,
     LogLikelihood,
-    Request,
     Role,
     Suite,
 )

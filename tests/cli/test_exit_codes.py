@@ -49,8 +49,9 @@ def test_no_command_ends_with_a_number_of_its_own() -> None:
                 continue
             name = ast.unparse(node.func)
             if name in ("sys.exit", "click.exceptions.Exit", "_Exit"):
-                numbers = [n.value for a in node.args for n in ast.walk(a)
-                           if isinstance(n, ast.Constant) and type(n.value) is int and n.value]  # fmt: skip
+                parts = [part for given in node.args for part in ast.walk(given)]
+                constants = [part.value for part in parts if isinstance(part, ast.Constant)]
+                numbers = [value for value in constants if type(value) is int and value]
                 assert not numbers, f"{place.name}: {ast.unparse(node)}"
 
 
