@@ -159,14 +159,19 @@ def check_commands(code: str) -> None:
                 continue
             args = words[words.index("guard") + 1 :]
             found: click.Command = guard.cli.main
+            parent = None
             while isinstance(found, click.Group):
                 if found.invoke_without_command and args[0].startswith("-"):
                     break
                 inner = found.get_command(click.Context(found), args[0])
                 assert inner is not None, f"no command {args[0]!r}: {line}"
+                parent = click.Context(found)
                 found, args = inner, args[1:]
+            for word in args:
+                if word.endswith(".toml") and not Path(word).exists():  # a run file of the reader's
+                    Path(word).write_text('[run]\nsuite = "mist"\nout = "out"\n')
             with suppress(click.exceptions.Exit):  # --help
-                found.make_context(found.name, args)
+                found.make_context(found.name, args, parent)
 
 
 def commands(words: list[str]) -> Iterator[list[str]]:
