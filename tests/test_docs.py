@@ -19,6 +19,7 @@ from typing import NamedTuple, get_args
 import click
 import pytest
 import yaml  # type: ignore[import-untyped]
+from click.testing import CliRunner
 
 import guard
 import guard.cli
@@ -135,7 +136,13 @@ def test_what_a_page_shows_can_be_used(
         elif block.language == "toml":
             place = tmp_path / block.title
             place.write_text(block.code, encoding="utf-8")
-            assert load(place).axes if place.name == "audit.toml" else settings(tmp_path)
+            if "[run]" in block.code:
+                planned = CliRunner().invoke(
+                    guard.cli.main, ["audit", "plan", str(place), "--json"]
+                )
+                assert planned.exit_code == 0, planned.output
+            else:
+                assert load(place).axes if place.name == "audit.toml" else settings(tmp_path)
         elif block.language == "json":
             assert [json.loads(line) for line in block.code.splitlines()]
         elif block.language == "yaml":
@@ -152,14 +159,19 @@ def check_commands(code: str) -> None:
                 continue
             args = words[words.index("guard") + 1 :]
             found: click.Command = guard.cli.main
+            parent = None
             while isinstance(found, click.Group):
                 if found.invoke_without_command and args[0].startswith("-"):
                     break
                 inner = found.get_command(click.Context(found), args[0])
                 assert inner is not None, f"no command {args[0]!r}: {line}"
+                parent = click.Context(found)
                 found, args = inner, args[1:]
+            for word in args:
+                if word.endswith(".toml") and not Path(word).exists():  # a run file of the reader's
+                    Path(word).write_text('[run]\nsuite = "mist"\nout = "out"\n')
             with suppress(click.exceptions.Exit):  # --help
-                found.make_context(found.name, args)
+                found.make_context(found.name, args, parent)
 
 
 def commands(words: list[str]) -> Iterator[list[str]]:

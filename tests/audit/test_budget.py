@@ -76,6 +76,14 @@ def test_a_limit_that_suffices_changes_nothing(provider: Answering) -> None:
     assert run("--max-calls", "60", "--max-cost", "1").exit_code == 0
 
 
+def test_the_call_that_asks_for_log_probabilities_counts(provider: Answering) -> None:
+    form = ("--set", "tests.audit.tiny_suite:Tiny.form=logprobs")
+    assert run(*form, "--max-calls", "1").exit_code == 4
+    assert len(provider.asked) == 1  # the probe
+    assert run(*form, "--max-calls", "5").exit_code == 4
+    assert len(provider.asked) == 6
+
+
 def test_an_unknown_price_is_refused_before_the_first_call(provider: Answering) -> None:
     result = run("--max-cost", "1", model="openai/x")
     assert result.exit_code == 2

@@ -357,7 +357,7 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
     ("text", "told"),
     [
         ("tolerance = 1", "tolerance must be a table"),
-        ("[tolerances]", "unknown table 'tolerances'; known are tolerance, floor and better"),
+        ("[tolerances]", "unknown table 'tolerances'; known are run, tolerance, floor and better"),
         ("[tolerance]\nx = -1", "tolerance 'x' takes a number from 0 to 1,000,000,000, got -1"),
         ("[tolerance]\nx = true", "takes a number from 0 to 1,000,000,000, got True"),
         ("[tolerance]\nx = 1e308", r"takes a number from 0 to 1,000,000,000, got 1e\+308"),
