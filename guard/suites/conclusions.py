@@ -160,4 +160,6 @@ def p_text(value: float) -> str:
     """Return a p-value as a report prints it."""
     if math.isnan(value):
         return "–"
+    if ALPHA - 0.0005 <= value < ALPHA:
+        return "<.05"  # rounding would print a significant value as one that is not
     return "<.001" if value < 0.001 else f"{value:.3f}"

@@ -27,7 +27,7 @@ def test_a_sampled_audit_reports_noise_and_associations(
         done = run(*given, "--json")
         assert done.exit_code == 0, done.output
         asked = len(provider.served)
-        shown = run(*given)
+        shown = run(*given, "--tables")
         assert len(provider.served) <= asked + 1  # nothing but the question what the model can do
     (found,) = json.loads(done.stdout)["suites"]
     assert found["coverage"] == 1
