@@ -108,7 +108,8 @@ def test_a_planted_truth_decides_the_exit_code(
     for (name, arm), status in found.items():
         case = cases[f"fail-on-{name} / {arm}"]
         assert (case.find("failure") is not None) == (status == "failed")
-        assert (case.find("skipped") is not None) == (status == "undecided")
+        # A build server shows a skipped case in green.
+        assert (case.find("error") is not None) == (status == "undecided")
 
 
 def test_what_is_not_asked_for_does_not_fail(runs: Path) -> None:

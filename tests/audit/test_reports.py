@@ -453,7 +453,7 @@ def test_sarif_points_at_a_file_of_the_repository(
     nested.mkdir(parents=True)
     run_folder = repository / "out"
     run_folder.mkdir()
-    reporting.sai_asa(run_folder)
+    reporting.sai_asa(run_folder, 240)
     baseline.write(baseline.read_side(run_folder), nested / "audit.baseline.json")
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
     monkeypatch.chdir(nested)

@@ -4,7 +4,8 @@
 
 - ignore the group (``fair``),
 - treat one group in a way of their own (``biased``),
-- ignore the group and decline half of what is asked about one of them, of open text all (``refusing``),
+- ignore the group and decline half of what is asked about one of them, of open text all
+  (``refusing``),
 
 at the size of ``--quick`` and at another that the docs use, several times with other answers. The
 table goes to ``benchmarks/planted.md``: how often a report calls the model biased, how often it

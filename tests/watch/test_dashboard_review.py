@@ -105,7 +105,7 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
         (whole,) = estimates(connection, time.time() - 86_400, time.time()).values()
     assert 0 < whole.missed.value < 1
     assert whole.over_blocking.value == 0
-    for title, of in (("Misses", whole.missed), ("Over-blocking", whole.over_blocking)):
+    for title, of in (("Missed", whole.missed), ("Over-blocking", whole.over_blocking)):
         found = re.search(rf"<dt>{title}, as reviewed</dt><dd>([^<]*)</dd>", page)
         assert found
         value = f"{100 * of.value:.3g} %" if of.value < 0.1 else f"{100 * of.value:.1f} %"
