@@ -85,9 +85,9 @@ def test_the_call_that_asks_for_log_probabilities_counts(provider: Answering) ->
 
 
 def test_an_unknown_price_is_refused_before_the_first_call(provider: Answering) -> None:
-    result = run("--max-cost", "1", model="openai/x")
+    result = run("--max-cost", "1", model="openai/unpriced")
     assert result.exit_code == 2
-    assert "LiteLLM has no price for openai/x, so --max-cost cannot be kept" in result.stderr
+    assert "LiteLLM has no price for openai/unpriced, so --max-cost cannot be kept" in result.stderr
     assert not provider.asked
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.suites.planted import ROWS, WHERE, Row, audited, cells_of, says_bias, says_withheld
 
 QUICK = [row for row in ROWS if not row.size]
-UNDECIDED: dict[tuple[str, str, str], str] = {}
-"""Biases that a quick audit does not find, and why."""
+TOO_SMALL = ("hbb", "sample")
+"""Quick audits of sampled answers have four questions about an identity: they find nothing."""
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ UNDECIDED: dict[tuple[str, str, str], str] = {}
 )
 def test_a_quick_audit_says_what_was_planted(row: Row) -> None:
     result = audited(row, seed=0)
-    finds = (row.suite, row.probabilities, row.truth) not in UNDECIDED
+    finds = (row.suite, row.probabilities) != TOO_SMALL
     assert says_bias(result) == (row.truth == "biased" and finds and row.suite != "open_text")
     assert says_withheld(result) == (row.truth == "refusing" and finds)
 

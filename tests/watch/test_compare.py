@@ -377,7 +377,7 @@ def test_names_are_data_in_every_form(tmp_path: Path, form: str) -> None:
     url = str(tmp_path / "guard.db")
     name = '=cmd|"<script>'
     stored(url, events_of("7", False, model=name) + events_of("8", True, model=name))
-    run = command(url, "--compare", "release=7,8", "--by", "model", form)
+    run = command(url, "--compare", "release=7,8", "--by", "model", form, "-")
     assert run.exit_code == 1
     if form == "--csv":
         first = next(csv.DictReader(io.StringIO(run.output)))

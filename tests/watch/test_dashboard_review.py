@@ -111,7 +111,7 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
         value = f"{100 * of.value:.3g} %" if of.value < 0.1 else f"{100 * of.value:.1f} %"
         assert found[1].startswith(value)
         assert f"({of.marked} marked)" in found[1]
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     by_tenant = asked.get("/", params={"by": "tenant"}).text
     with Store(url).reading() as connection:
         lines = estimates(connection, time.time() - 86_400, time.time(), ["tenant"])
