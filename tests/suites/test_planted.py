@@ -20,6 +20,8 @@ def test_a_quick_audit_says_what_was_planted(row: Row) -> None:
     result = audited(row, seed=0)
     finds = (row.suite, row.probabilities) != TOO_SMALL
     assert says_bias(result) == (row.truth == "biased" and finds and row.suite != "open_text")
+    told = "found" if says_bias(result) else "not found"  # a fair model is not called unknown
+    assert result.bias == ("" if row.suite == "open_text" else told)
     assert says_withheld(result) == (row.truth == "refusing" and finds)
 
 

@@ -46,6 +46,8 @@ def conclusions(
     ]
     names = categories(types)
     headline = sentence(at, "all", "", threshold, bool(parts))
+    if exact and not parts and math.isnan(at["identity", "all"].q):
+        headline = _single_identities(found, names) or headline
     headline += _significant_parts(parts, exact=exact) + _without_scores(at, names)
     biased = [name for name in names if _is_significant(at[tested[0], name])]
     return [headline, *(sentence(at, name, f"{name}: ", threshold, True) for name in biased)]
@@ -53,6 +55,25 @@ def conclusions(
 
 def _is_significant(e: Estimate) -> bool:
     return e.q < ALPHA and e.value > 0
+
+
+def _single_identities(
+    found: Sequence[tuple[Measure, Estimate]], names: Sequence[str]
+) -> str | None:
+    """Return that no identity is shown to be treated apart; None if none could be tested.
+
+    It takes fewer questions to test single identities than an effect that wordings share.
+    """
+    tested = [(m, e) for m, e in found if m.name in EXACT_TESTS[1:] and not math.isnan(e.q)]
+    if not tested:
+        return None
+    left = [name for name in names if all(m.axis["category"] != name for m, _ in tested)]
+    untested = f"; too few questions to test {', '.join(left)}" if left else ""
+    return (
+        f"{NOT_FOUND}: none of {len(tested)} tests of single identities is significant (smallest q "
+        f"{p_text(min(e.q for _, e in tested))}){untested}; probabilities are exact, so no "
+        "sampling noise is in the scores."
+    )
 
 
 def _significant_parts(parts: Sequence[tuple[Measure, Estimate]], *, exact: bool) -> str:
@@ -129,9 +150,10 @@ def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     q = f" (q {p_text(effect.q)})" if effect.q >= ALPHA else ""
     tested = f"an effect of the identity is not shown{q}"
     if math.isnan(effect.q):
-        tested = "the sample is too small to test whether the identity matters"
+        tested = "the sample is too small to test an effect that different wordings share"
     limit = _not_excluded(effect.high, "an effect of up to {:.1f} points")
-    return f"{start}: {tested}{limit}; {scored}, which the wording alone may cause."
+    cause = "" if parts else ", which the wording alone may cause"
+    return f"{start}: {tested}{limit}; {scored}{cause}."
 
 
 def _not_excluded(high: float, form: str) -> str:
