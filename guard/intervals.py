@@ -1,4 +1,4 @@
-"""Confidence intervals for evaluation, training and audits; 95 % unless stated otherwise."""
+"""Confidence intervals, 95 % unless stated otherwise, and the correction of several tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
 LEAST_CLUSTERS = 6
@@ -25,6 +25,19 @@ def exact(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
     high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
     return low, high
+
+
+def false_discovery(p: ArrayLike) -> NDArray[np.float64]:
+    """Return the p-values (n,) corrected by Benjamini and Hochberg (1995).
+
+    A test without a p-value, nan, stays nan and is not counted.
+    """
+    given = np.asarray(p, dtype=np.float64)
+    order = np.argsort(given)[: int(np.sum(~np.isnan(given)))]  # nan sorts last
+    ranked = given[order] * len(order) / np.arange(1, len(order) + 1)
+    q = np.full(len(given), np.nan)
+    q[order] = np.minimum(np.minimum.accumulate(ranked[::-1])[::-1], 1.0)
+    return q
 
 
 def of_clusters(

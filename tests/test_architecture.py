@@ -86,7 +86,7 @@ ALLOWED = {
         "gate.segmenter",
         "intervals",
     },
-    "suites": {"errors", "places", "verdict", "detect.language", "datasets"},
+    "suites": {"errors", "places", "verdict", "detect.language", "datasets", "intervals"},
     "audit": {
         "verdict",
         "errors",

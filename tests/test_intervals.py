@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from guard.intervals import exact, percentile
+from guard.intervals import exact, false_discovery, percentile
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 100, 5000])
@@ -30,3 +32,24 @@ def test_undefined_draws_are_left_out() -> None:
     assert percentile(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
     for nothing in ([np.nan], []):
         assert all(map(math.isnan, percentile(np.array(nothing, dtype=float))))
+
+
+# Of numbers below 1e-307 floats hold too few digits to compare.
+P_VALUES = st.one_of(st.floats(0, 1, allow_subnormal=False), st.just(math.nan))
+
+
+@given(st.lists(P_VALUES, min_size=1, max_size=30))
+def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) -> None:
+    from statsmodels.stats.multitest import multipletests
+
+    found = false_discovery(p)
+    tested = [x for x in p if not math.isnan(x)]
+    assert [math.isnan(x) for x in p] == [math.isnan(q) for q in found]
+    if tested:
+        expected = multipletests(tested, method="fdr_bh")[1]
+        np.testing.assert_allclose([q for q in found if not math.isnan(q)], expected)
+        # By the definition of 1995: the smallest n p(k) / k from k on.
+        ranked = np.sort(tested)
+        n = len(ranked)
+        steps = np.minimum.accumulate((ranked * n / np.arange(1, n + 1))[::-1])[::-1]
+        np.testing.assert_allclose(np.sort(expected), np.minimum(steps, 1))

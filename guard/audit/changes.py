@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from guard.audit.statistics import false_discovery
+from guard.intervals import false_discovery
 from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Floats
 
@@ -89,7 +89,7 @@ def changes(series: Sequence[tuple[Floats, Floats]]) -> list[SeriesChanges]:
     """
     candidates = [_Series(*one) for one in series]
     first_cuts = [one.cut(0, one.size) for one in candidates]
-    q = false_discovery([math.nan if cut is None else cut.p for cut in first_cuts])
+    q = false_discovery([math.nan if cut is None else cut.p for cut in first_cuts]).tolist()
     tested = sum(not math.isnan(one) for one in q)
     level = ALPHA * sum(one < ALPHA for one in q) / max(tested, 1)
     return [

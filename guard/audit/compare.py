@@ -33,10 +33,9 @@ from guard.audit.comparison import (
 from guard.audit.header import PARTS
 from guard.audit.paired import POWER, Pairs
 from guard.audit.sides import GENERAL, Axis, MeasureFunctions, Side, SuiteSide
-from guard.audit.statistics import false_discovery
 from guard.audit.tolerances import Better, Tolerances, matching, selected, with_directions
 from guard.errors import UsageError
-from guard.intervals import LEAST_CLUSTERS
+from guard.intervals import LEAST_CLUSTERS, false_discovery
 from guard.suites.conclusions import ALPHA
 
 ALLOWED = (*PARTS, "items", "suites", "arms")
@@ -105,7 +104,7 @@ def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -
                 # An axis that the user selected always decides.
                 decides = name in decisive or bool(settings.axes)
                 tested.append(_AxisTest(name, before, after, functions, settings, decides))
-    q = false_discovery([one.p for one in tested])
+    q = false_discovery([one.p for one in tested]).tolist()
     alpha = ALPHA / max(1, sum(not math.isnan(one.p) for one in tested))
     axes = [one.comparison(value, alpha) for one, value in zip(tested, q, strict=True)]
     missing = base.missing + new.missing

@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.intervals import LEAST_CLUSTERS as LEAST_CLUSTERS
-from guard.intervals import LEVEL, exact
+from guard.intervals import LEVEL, exact, false_discovery
 from guard.suites import Estimate, Measure
-from guard.suites.conclusions import FAMILIES, corrected
+from guard.suites.conclusions import FAMILIES
 from guard.suites.contract import Floats
 from guard.suites.reading import column, ratio, share
 
@@ -282,7 +282,8 @@ def _corrected(lines: Sequence[Line]) -> list[Line]:
     families = FAMILIES if any(line.measure.q is not None for line in lines) else 1
     plain = _corrected_arm([line.plain for line in lines], families)
     guarded = _corrected_arm([line.guarded for line in lines], families)
-    effect = false_discovery([line.effect.p if line.effect else math.nan for line in lines])
+    p = [line.effect.p if line.effect else math.nan for line in lines]
+    effect = false_discovery(p).tolist()
     return [
         Line(
             line.measure,
@@ -303,17 +304,8 @@ def _corrected_arm(found: Sequence[Estimate | None], families: int) -> list[floa
     p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
     return [
         min(families * q, 1.0) if math.isnan(own) and not math.isnan(q) else own
-        for q, own in zip(false_discovery(p), given, strict=True)
+        for q, own in zip(false_discovery(p).tolist(), given, strict=True)
     ]
-
-
-def false_discovery(p: Sequence[float]) -> list[float]:
-    """Return p-values corrected by Benjamini and Hochberg (1995); nan is ignored and stays nan."""
-    given: NDArray[np.float64] = np.asarray(p, dtype=np.float64)
-    tested = ~np.isnan(given)
-    found = np.full(len(given), np.nan)
-    found[tested] = corrected(given[tested])
-    return [float(q) for q in found]
 
 
 def positions(names: Sequence[T]) -> tuple[list[T], NDArray[np.int64]]:

@@ -39,7 +39,7 @@ _FILLER = (
 )
 
 
-class Judged(NamedTuple):
+class GuardSpeed(NamedTuple):
     """The mean seconds that guard takes for an answer, and the share that it changed."""
 
     seconds: float
@@ -74,7 +74,7 @@ def made_up(requests: Sequence[Any], tokens: float) -> list[tuple[Chat, Reply]]:
     return [(one, Reply((Piece(filler(tokens, n)),))) for n, one in enumerate(chats)]
 
 
-def guard_speed(guard: Guard, answered: Sequence[tuple[Chat, Reply]]) -> Judged:
+def guard_speed(guard: Guard, answered: Sequence[tuple[Chat, Reply]]) -> GuardSpeed:
     """Return how long the guarded arm takes for an answer, measured as a run judges them."""
     from guard.audit.arms import through_door
 
@@ -86,7 +86,7 @@ def guard_speed(guard: Guard, answered: Sequence[tuple[Chat, Reply]]) -> Judged:
         changed += found.reading != "same"
 
     seconds, count = _measured(judge, answered)
-    return Judged(seconds, changed / (count + 1) if count else 0.0)
+    return GuardSpeed(seconds, changed / (count + 1) if count else 0.0)
 
 
 def scorer_speed(name: str, answered: Sequence[tuple[Chat, Reply]]) -> float:

@@ -23,7 +23,7 @@ from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts
-    from guard.watch.compare import Comparison
+    from guard.watch.compare import RateComparison
     from guard.watch.rates import Rate, Report
     from guard.watch.review_rates import Estimate, Reviewed
     from guard.watch.store import Store
@@ -356,7 +356,7 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
     _print_table(title, columns, cells, notes, form)
 
 
-def _print_comparison(comparison: Comparison, form: str | None) -> None:
+def _print_comparison(comparison: RateComparison, form: str | None) -> None:
     from guard.watch.compare import compare_notes, points
     from guard.watch.tables import compare_row_values, comparison_values, rows_csv
 

@@ -11,10 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 if TYPE_CHECKING:
-    from guard.suites.contract import Estimate, Floats, Measure
+    from guard.suites.contract import Estimate, Measure
 
 ALPHA = 0.05
 """A test is significant if its corrected p-value, q, is below this."""
@@ -25,15 +23,6 @@ FOUND, NOT_FOUND, UNKNOWN = "Bias found", "No bias found", "Bias unknown"
 """The beginnings of the first sentence of every suite that tests for bias."""
 BiasShown = Literal["found", "not found", "unknown", ""]
 _MOST = 3
-
-
-def corrected(p: Floats) -> Floats:
-    """Return p-values corrected by Benjamini and Hochberg (1995)."""
-    order = np.argsort(p)[::-1]
-    ranked = p[order] * len(p) / np.arange(len(p), 0, -1)
-    q = np.empty_like(p)
-    q[order] = np.minimum(1.0, np.minimum.accumulate(ranked))
-    return q
 
 
 def is_tested(e: Estimate) -> bool:

@@ -25,11 +25,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, String, cast, select
 
 from guard.errors import UsageError
-from guard.intervals import LEAST_CLUSTERS, effective, exact
+from guard.intervals import LEAST_CLUSTERS, effective, exact, false_discovery
 from guard.watch.events import clean
 from guard.watch.rates import (
     COLUMNS,
@@ -59,7 +58,7 @@ _LEAST_P, _GREATEST_P = 1e-12, 0.99
 State = Literal["worse", "better", "not shown to differ", "nothing to test", "too few"]
 
 
-class Side(NamedTuple):
+class RateSide(NamedTuple):
     """One side: responses with the values ``only`` that began in [``since``, ``until``).
 
     Times are seconds since 1970; ``name`` is what the side is called.
@@ -117,14 +116,14 @@ class CompareRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RateComparison:
     """The rows of a comparison; ``one_sided`` groups have responses on one side only.
 
     ``tested`` is the number of rows that were corrected together; ``level`` that of each interval.
     """
 
-    base: Side
-    new: Side
+    base: RateSide
+    new: RateSide
     by: tuple[str, ...]
     rows: tuple[CompareRow, ...]
     one_sided: tuple[str, ...]
@@ -161,7 +160,7 @@ class Comparison:
         return f"{names}: not shown to differ."
 
 
-def compare_notes(comparison: Comparison) -> list[str]:
+def compare_notes(comparison: RateComparison) -> list[str]:
     """Return what a reader of a comparison has to know."""
     notes = []
     if comparison.rows:
@@ -196,7 +195,7 @@ def _signed(share: float) -> str:
     return f"{hundredths:+.2f}"
 
 
-def sides(text: str, since: float, now: float) -> tuple[Side, Side]:
+def sides(text: str, since: float, now: float) -> tuple[RateSide, RateSide]:
     """Return both sides of ``NAME=BASE,NEW``; ``since`` and ``now`` bound those without a period.
 
     Times are seconds since 1970. Raises UsageError on anything else, and on equal sides.
@@ -221,7 +220,9 @@ def sides(text: str, since: float, now: float) -> tuple[Side, Side]:
     return label_sides(name, values[0], values[1], since, now)
 
 
-def label_sides(name: str, base: str, new: str, since: float, until: float) -> tuple[Side, Side]:
+def label_sides(
+    name: str, base: str, new: str, since: float, until: float
+) -> tuple[RateSide, RateSide]:
     """Return the sides of two values of a dimension of responses, over one time.
 
     Raises UsageError if ``name`` is none, and if the values are equal.
@@ -242,7 +243,7 @@ def label_sides(name: str, base: str, new: str, since: float, until: float) -> t
             f"--compare: both sides are {name} {base[:64]!r}; give two different values."
         )
     (name,) = dimensions(name)
-    old, now = (Side(f"{name} {value}", since, until, {name: value}) for value in (base, new))
+    old, now = (RateSide(f"{name} {value}", since, until, {name: value}) for value in (base, new))
     return old, now
 
 
@@ -255,7 +256,7 @@ def last_two(
     return (values[-2], values[-1]) if len(values) > 1 else None
 
 
-def _period(text: str, now: float) -> Side:
+def _period(text: str, now: float) -> RateSide:
     first, dots, last = text.partition("..")
     if not dots:
         raise UsageError(
@@ -265,7 +266,7 @@ def _period(text: str, now: float) -> Side:
     since, until = _moment(first.strip(), now), _moment(last.strip(), now)
     if since >= until:
         raise UsageError(f"--compare: {text[:40]!r} ends before it begins; swap its times.")
-    return Side(f"{PERIOD} {text}", since, until, {})
+    return RateSide(f"{PERIOD} {text}", since, until, {})
 
 
 def _moment(text: str, now: float) -> float:
@@ -280,12 +281,12 @@ def _moment(text: str, now: float) -> float:
 
 def compare(
     connection: Connection,
-    base: Side,
-    new: Side,
+    base: RateSide,
+    new: RateSide,
     by: Sequence[str] = (),
     *,
     only: Mapping[str, str] | None = None,
-) -> Comparison:
+) -> RateComparison:
     """Compare the rates of two sides, broken down by the names ``by``.
 
     ``only`` filters both sides as in :func:`guard.watch.rates.sums`. Raises UsageError if ``by``
@@ -311,7 +312,7 @@ def compare(
         for rate in rates
     ]
     p = [p_value(a, b) for _, _, a, b in untested]
-    q = _corrected(p)
+    q = false_discovery(p).tolist()
     tested, different = sum(not math.isnan(x) for x in p), sum(x < LEVEL for x in q)
     level = 1 - LEVEL * max(different, 1) / max(tested, 1)
     rows = [
@@ -323,7 +324,7 @@ def compare(
         for (group, rate, a, b), p_of, q_of in zip(untested, p, q, strict=True)
     ]  # fmt: skip
     rows.sort(key=lambda row: tuple(row.by.values()))
-    return Comparison(base, new, tuple(by), tuple(rows), tuple(one_sided), tested, level)
+    return RateComparison(base, new, tuple(by), tuple(rows), tuple(one_sided), tested, level)
 
 
 def _same_label(name: str) -> str:
@@ -420,17 +421,7 @@ def p_value(base: ShareSums, new: ShareSums) -> float:
     return math.exp(high)
 
 
-def _corrected(p: Sequence[float]) -> list[float]:
-    """Return q-values (Benjamini and Hochberg 1995); nan stays nan and is not counted."""
-    given = np.asarray(p, dtype=np.float64)
-    order = np.argsort(given)[: int(np.sum(~np.isnan(given)))]  # nan sorts last
-    ranked = given[order] * len(order) / np.arange(1, len(order) + 1)
-    q = np.full(len(given), np.nan)
-    q[order] = np.minimum(np.minimum.accumulate(ranked[::-1])[::-1], 1.0)
-    return [float(value) for value in q]
-
-
-def _check_side(connection: Connection, side: Side, both: Mapping[str, str]) -> None:
+def _check_side(connection: Connection, side: RateSide, both: Mapping[str, str]) -> None:
     """Raise UsageError if a side has no response."""
     names = tuple(side.only)
     there = beginnings(connection, side.since, side.until, names, only=both)
@@ -456,7 +447,7 @@ def _check_side(connection: Connection, side: Side, both: Mapping[str, str]) -> 
     )
 
 
-def _label_names(connection: Connection, side: Side) -> Iterator[str]:
+def _label_names(connection: Connection, side: RateSide) -> Iterator[str]:
     within = (responses.c.time >= side.since, responses.c.time < side.until)
     texts = select(cast(responses.c.labels, String)).where(*within).distinct().limit(1_000)
     names = {name for text in connection.scalars(texts) for name in json.loads(text)}

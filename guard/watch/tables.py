@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from guard.watch.alerts import Alert, Alerts
-from guard.watch.compare import CompareRow, Comparison, Side
+from guard.watch.compare import CompareRow, RateComparison, RateSide
 from guard.watch.rates import Line, Rate, utc
 from guard.watch.review_rates import Reviewed
 
@@ -60,10 +60,10 @@ def compare_row_values(row: CompareRow) -> Values:
     return {**row.by, "rate": row.rate, **sides, **shown}
 
 
-def comparison_values(comparison: Comparison) -> Values:
+def comparison_values(comparison: RateComparison) -> Values:
     """Return a comparison."""
 
-    def side(of: Side) -> Values:
+    def side(of: RateSide) -> Values:
         return {"name": of.name, "since": utc(of.since), "until": utc(of.until)}
 
     return {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, estimate, false_discovery
+from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
 from guard.suites import Measure
 from guard.suites.contract import Floats, Smooth
 from tests.rows import examples
@@ -498,27 +498,6 @@ def test_what_arms_share_cancels() -> None:
     assert line.effect.high < 0
     assert line.effect.high - line.effect.low < (line.plain.high - line.plain.low) / 1.5
     assert line.effect.p < 0.01
-
-
-# Of numbers below 1e-307 floats hold too few digits to compare.
-P_VALUES = st.one_of(st.floats(0, 1, allow_subnormal=False), st.just(math.nan))
-
-
-@given(st.lists(P_VALUES, min_size=1, max_size=30))
-def test_corrected_p_values_are_those_of_benjamini_and_hochberg(p: list[float]) -> None:
-    from statsmodels.stats.multitest import multipletests
-
-    found = false_discovery(p)
-    tested = [x for x in p if not math.isnan(x)]
-    assert [math.isnan(x) for x in p] == [math.isnan(q) for q in found]
-    if tested:
-        expected = multipletests(tested, method="fdr_bh")[1]
-        np.testing.assert_allclose([q for q in found if not math.isnan(q)], expected)
-        # By the definition of 1995: the smallest n p(k) / k from k on.
-        ranked = np.sort(tested)
-        n = len(ranked)
-        steps = np.minimum.accumulate((ranked * n / np.arange(1, n + 1))[::-1])[::-1]
-        np.testing.assert_allclose(np.sort(expected), np.minimum(steps, 1))
 
 
 def test_the_interval_of_a_change_lies_on_the_side_of_the_change() -> None:

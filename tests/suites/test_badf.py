@@ -44,6 +44,7 @@ from guard.audit.tables import score
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
+from guard.intervals import false_discovery
 from guard.local import download
 from guard.local.embedder import SentenceEmbedder
 from guard.suites import Answer, Chat, Item, Outcome, Record, Role
@@ -56,7 +57,6 @@ from guard.suites.badf.association import (
     chi_squared,
 )
 from guard.suites.clustering import leaders
-from guard.suites.conclusions import corrected
 from guard.suites.registry import make
 from tests import data
 from tests.audit.answering import Answering
@@ -744,10 +744,10 @@ def test_the_published_rule_on_the_official_tables(capsys: pytest.CaptureFixture
         rows_ += len(rows)
         for family in families.values():
             p_values = np.array([p for _, p in family])
-            kept += int((corrected(p_values) <= 0.05).sum())
+            kept += int((false_discovery(p_values) <= 0.05).sum())
             mentions = round(1 / min(score for score, _ in family))
             padded = np.concatenate([p_values, np.ones(max(0, mentions - len(family)))])
-            least += int((corrected(padded)[: len(family)] <= 0.05).sum())
+            least += int((false_discovery(padded)[: len(family)] <= 0.05).sum())
     with capsys.disabled():
         print(
             f"\n  {rows_:,} published associations; corrected by Benjamini and Hochberg between "

@@ -12,9 +12,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.intervals import false_discovery
 from guard.suites import Estimate, Measure
 from guard.suites.badf import findings as badf
-from guard.suites.conclusions import ALPHA, bias_of, conclusions, corrected
+from guard.suites.conclusions import ALPHA, bias_of, conclusions
 from guard.suites.hbb import findings as hbb
 from guard.suites.hbb.descriptors import Identity, Type
 from guard.suites.reading import column, share
@@ -61,7 +62,7 @@ def estimates(found: Sequence[Planted], names: Sequence[dict[str, str]], name: s
         pairs.append((made, Estimate(one.value, low, high, float(one.n), p)))
     places = [i for i, (_, e) in enumerate(pairs) if e.p == e.p]
     if places:
-        q = corrected(np.array([pairs[i][1].p for i in places]))
+        q = false_discovery(np.array([pairs[i][1].p for i in places]))
         for place, value in zip(places, q.tolist(), strict=True):
             pairs[place] = (pairs[place][0], replace(pairs[place][1], q=value))
     return pairs

@@ -40,7 +40,6 @@ from guard.suites import (
     Suite,
     TextScore,
 )
-from guard.suites.conclusions import corrected
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
 from guard.suites.hbb.instances import Counts, Instances
@@ -556,13 +555,6 @@ def test_the_square_is_unbiased() -> None:
         n = np.full((joint.size, 1), 10)
         found = noise.squared(n, k1.reshape(-1, 1), k2.reshape(-1, 1))
         assert (joint.ravel() * found).sum() == pytest.approx(1e4 * (p1 - p2) ** 2)
-
-
-def test_benjamini_hochberg_is_scipys() -> None:
-    from statsmodels.stats.multitest import multipletests
-
-    p = np.random.default_rng(3).random(500) ** 3
-    assert corrected(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
 
 
 # -- scores of simulated models ----------------------------------------------------------------

@@ -22,8 +22,9 @@ from guard.audit import silence
 from guard.audit.audit import Audit
 from guard.audit.outcomes import samples
 from guard.audit.statistics import positions
+from guard.intervals import false_discovery
 from guard.suites import Item, Measure
-from guard.suites.conclusions import ALPHA, corrected
+from guard.suites.conclusions import ALPHA
 from tests.suites.calibration import made
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"
@@ -54,7 +55,7 @@ class Asked:
             found += one.measures({"refused": withheld}, self.cluster, self.clusters)
         tested = [m for m in found if m.p is not None and not np.isnan(m.p)]
         p = [m.p for m in tested] + [1.0] * other_tests
-        q = corrected(np.array(p, dtype=np.float64))
+        q = false_discovery(np.array(p, dtype=np.float64))
         return {tuple(m.axis.items()): float(x) for m, x in zip(tested, q, strict=False)}
 
     def planted(self, place: Place) -> bool:

@@ -16,7 +16,8 @@ from guard.audit.outcomes import scores_both_arms
 from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Line, false_discovery
+from guard.audit.statistics import Effect, Line
+from guard.intervals import false_discovery
 from guard.suites.conclusions import ALPHA, p_text
 
 _LEAD = 6  # lines of a suite
@@ -114,7 +115,7 @@ def effect_of(axis: AxisComparison) -> Effect:
 
 def _improvements(axes: Sequence[AxisComparison]) -> list[bool]:
     """Return which axes came significantly nearer to their ideal, corrected over all axes."""
-    q = false_discovery([axis.p_change for axis in axes])
+    q = false_discovery([axis.p_change for axis in axes]).tolist()
     return [value < ALPHA and axis.worse < 0 for axis, value in zip(axes, q, strict=True)]
 
 

@@ -21,7 +21,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _GIT_S = 10.0
 
 
-class Place(NamedTuple):
+class RepositoryPlace(NamedTuple):
     """A file, relative to the root of its repository with slashes, and a line of it."""
 
     path: str
@@ -42,7 +42,7 @@ class RepositoryFiles:
         self._given = [*given, RUN_FILE]
         self._known: dict[Path, bool] = {}
 
-    def place(self, suite: Suite | None) -> Place | None:
+    def place(self, suite: Suite | None) -> RepositoryPlace | None:
         """Return the place of a suite's findings, or of those about all; None where there is none.
 
         A file counts if it is in the repository, not ignored by git and not of an installed
@@ -58,8 +58,8 @@ class RepositoryFiles:
                 return self._place(path, 1)
         return None
 
-    def _place(self, path: Path, line: int) -> Place:
-        return Place(path.resolve().relative_to(self._root).as_posix(), line)
+    def _place(self, path: Path, line: int) -> RepositoryPlace:
+        return RepositoryPlace(path.resolve().relative_to(self._root).as_posix(), line)
 
     def _is_shown(self, path: Path) -> bool:
         path = path.resolve()

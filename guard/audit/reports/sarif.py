@@ -12,7 +12,7 @@ from urllib.parse import quote
 from guard import __version__
 from guard.audit.reports.checks import VERDICT, Check, checks, status_counts
 from guard.audit.reports.content import Content
-from guard.audit.reports.repository import Place, RepositoryFiles, root_of
+from guard.audit.reports.repository import RepositoryFiles, RepositoryPlace, root_of
 from guard.audit.reports.texts import for_xml
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -78,10 +78,10 @@ def _rule(check: Check) -> str:
     return for_xml(f"{check.suite.partition(' · ')[0]}/{check.rule}")
 
 
-def _result(check: Check, places: dict[str, int], place: Place | None) -> dict[str, Any]:
+def _result(check: Check, places: dict[str, int], place: RepositoryPlace | None) -> dict[str, Any]:
     rule = _rule(check)
     name = f"{check.suite}/{check.name}"
-    path, line = place or Place(check.journal or "run")
+    path, line = place or RepositoryPlace(check.journal or "run")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return {
         "ruleId": rule,

@@ -36,7 +36,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.conclusions import ALPHA, FAMILIES, corrected
+from guard.intervals import false_discovery
+from guard.suites.conclusions import ALPHA, FAMILIES
 from guard.suites.contract import Floats
 
 _PERMUTATIONS = 999
@@ -122,7 +123,7 @@ def _corrected(
     p: Mapping[Key, Floats], tested: Mapping[Key, NDArray[np.bool_]]
 ) -> dict[Key, Floats]:
     """Return p-values corrected over all ``tested`` ones of all groups, and 1 for the others."""
-    q = corrected(np.concatenate([some[tested[key]] for key, some in p.items()]))
+    q = false_discovery(np.concatenate([some[tested[key]] for key, some in p.items()]))
     found, at = {}, 0
     for key, some in p.items():
         found[key] = np.ones_like(some)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.conclusions import ALPHA, corrected
+from guard.intervals import false_discovery
+from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Floats, Record
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.noise import Noise, difference, min_gap, noise, squared
@@ -154,11 +155,7 @@ class Instances:
     @cached_property
     def q(self) -> Floats:
         """The p-value of the instance's own test, corrected over all; nan without a test."""
-        q = np.full(len(self.pair), np.nan)
-        tested = self.usable & ~np.isnan(self.noise.p)
-        if tested.any():
-            q[tested] = corrected(self.noise.p[tested])
-        return q
+        return false_discovery(np.where(self.usable, self.noise.p, np.nan))
 
     @property
     def significant(self) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from guard.errors import UsageError
 from guard.watch.alerts import alerts
 from guard.watch.compare import (
     PERIOD,
-    Side,
+    RateSide,
     compare,
     compare_notes,
     label_sides,
@@ -233,11 +233,11 @@ class Dashboard:
         )
 
 
-def _this_and_before(selected: View) -> tuple[Side, Side]:
+def _this_and_before(selected: View) -> tuple[RateSide, RateSide]:
     """Return the time before the view's, as long, and the view's."""
     long = selected.until - selected.since
-    before = Side("the time before", selected.since - long, selected.since, {})
-    return before, Side("this time", selected.since, selected.until, {})
+    before = RateSide("the time before", selected.since - long, selected.since, {})
+    return before, RateSide("this time", selected.since, selected.until, {})
 
 
 def _form(query: Mapping[str, str]) -> str:
