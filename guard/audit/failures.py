@@ -27,9 +27,21 @@ _QUOTED = re.compile(
 )
 _QUERY = re.compile(r"(https?://[^\s?#]*)[?#]\S*")
 _USER = re.compile(r"://[^/\s@]*@")
-_KEY = re.compile(r"\b(?:sk|pk|rk)[-_][\w*.…-]{6,}|\bbearer\s+\S+", re.IGNORECASE)
+# Keys by their prefix or by the word before them; masked ones; and what no word looks like: twelve
+# letters and digits mixed, or thirty-two of both cases without a break.
+_KEY = re.compile(
+    r"\b(?:sk|pk|rk)[-_][\w*.…-]{6,}|\b(?:bearer|basic)\s+\S+"
+    r"|\bapi[-_ ]?key\s*[=:]\s*\S+|[\w.-]*\*{2,}[\w*.-]*"
+    r"|\b\w*(?=[a-z]*\d|\d+[a-z])[a-z\d]{12,}\w*|(?-i:\b(?=[a-z\d]*[A-Z])(?=[A-Z\d]*[a-z])[A-Za-z\d]{32,})",
+    re.IGNORECASE,
+)
 _OLD = re.compile(r"(\w*(?:Error|Exception|Timeout))(?: \((\d{3})\))?(?::|$)")
 _NUMBER = re.compile(r"\d+")
+
+
+def without_keys(text: str) -> str:
+    """Return ``text`` with "…" in place of what looks like a key, whole or masked."""
+    return _KEY.sub("…", text)
 
 
 def safe_reason(message: str, texts: Iterable[str]) -> str:
@@ -43,7 +55,7 @@ def safe_reason(message: str, texts: Iterable[str]) -> str:
         if (_LEAST <= len(text) < _RUN and text in plain) or any(run in text for run in runs):
             return ""
     found = _QUERY.sub(r"\1", _USER.sub("://", _QUOTED.sub(_name_or_mark, message)))
-    found = " ".join(_KEY.sub("…", found).split())
+    found = " ".join(without_keys(found).split())
     return found if len(found) <= _MOST_TEXT else f"{found[: _MOST_TEXT - 1]}…"
 
 

@@ -19,7 +19,7 @@ from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
 
 from guard.audit.calls import Piece, Reply, Slot, Usage
-from guard.audit.failures import safe_reason
+from guard.audit.failures import safe_reason, without_keys
 from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending, refused
 from guard.doors.litellm.compat import hidden_params
@@ -172,6 +172,7 @@ class RemoteModel:
         for secret in self._sending.secrets():
             text = text.replace(secret, "…")
         setup = bool(_NO_KEY.search(text) or _NO_MODULE.search(text))
+        text = without_keys(text)  # a provider may mask ours its own way, or name another
         if isinstance(error, _FATAL) or setup:
             fixable = setup or isinstance(error, _FIXABLE)
             return CallError(f"{self.name} cannot be asked: {text}", fatal=True, fixable=fixable)

@@ -110,6 +110,11 @@ def test_a_message_that_quotes_the_prompt_leaves_type_and_status(provider: Answe
         ('Bad body {"messages": [{"content": "they are"}]}', "Bad body …"),
         ("at https://u:pw@h.example/v1?key=abc now", "at https://h.example/v1 now"),
         ("Incorrect API key provided: sk-abcdef0123456", "Incorrect API key provided: …"),
+        ("key kQ7zVery****7766, no other", "key …, no other"),
+        ("tok gsk_abcdefghijklmnop12 is over", "tok … is over"),
+        ("Basic dXNlcjpwYXNz and api_key=0123abcdef", "… and …"),
+        (f"key '{'AbCdEfGh' * 4}'", "key '…'"),
+        ("no claude-3-5-sonnet-20241022 here", "no claude-3-5-sonnet-20241022 here"),
         ("who is to BLAME,  t7: first", ""),
         (f"it ends with {PROMPT[-16:]}", ""),
         ("x" * 400, "x" * 159 + "…"),
@@ -155,3 +160,12 @@ def test_a_journal_of_an_earlier_version_is_read_and_reported(
     (error,) = suite["errors"]
     assert (error["error"], error["status"], error["reason"]) == (*("BadRequestError", 422, ""),)
     assert "to blame" not in reported.stdout
+
+
+def test_a_model_that_cannot_be_asked_is_named_without_keys(provider: Answering) -> None:
+    failing(provider, 1, 401, "Incorrect API key: kQ7zVery****7766 of gsk_abcdefghijklmnop12")
+    ran = call("run", "--suite", SUITE, "--model", "openai/x", "--plain-only")
+    assert ran.exit_code == 4
+    assert "cannot be asked" in ran.stderr
+    assert "kQ7z" not in ran.stderr
+    assert "gsk_" not in ran.stderr
