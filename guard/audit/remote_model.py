@@ -23,6 +23,7 @@ from guard.audit.failures import safe_reason, without_keys
 from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending, refused
 from guard.doors.litellm.compat import hidden_params
+from guard.doors.strings import member
 from guard.errors import UsageError
 from guard.suites import Capability, Chat, Request
 
@@ -231,11 +232,11 @@ def _first_tokens(logprobs: Any) -> Mapping[str, float]:
     Values that cannot be probabilities, because they are not numbers or sum to more than 1, are
     ignored.
     """
-    content = _member(logprobs, "content")
+    content = member(logprobs, "content")
     if not content:
         return {}
-    top = _member(content[0], "top_logprobs") or [content[0]]
-    tokens = [(_member(t, "token"), _member(t, "logprob")) for t in top]
+    top = member(content[0], "top_logprobs") or [content[0]]
+    tokens = [(member(t, "token"), member(t, "logprob")) for t in top]
     # nan fails the comparison, too.
     if not all(isinstance(n, str) and isinstance(p, int | float) and p < 1 for n, p in tokens):
         return {}
@@ -244,14 +245,10 @@ def _first_tokens(logprobs: Any) -> Mapping[str, float]:
     return {name: float(p) for name, p in tokens}
 
 
-def _member(owner: Any, name: str) -> Any:
-    return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
-
-
 def _refusal(message: Any) -> str:
     """Return the text of an answer that the provider marks as a refusal."""
-    fields = _member(message, "provider_specific_fields") or {}
-    text = _member(message, "refusal") or fields.get("refusal")
+    fields = member(message, "provider_specific_fields") or {}
+    text = member(message, "refusal") or fields.get("refusal")
     return text if isinstance(text, str) else ""
 
 

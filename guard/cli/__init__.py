@@ -85,6 +85,7 @@ detector_option = click.option(
     metavar="NAME",
     help="The embedded detector that judges: encoder or encoder-small.",
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def stdout_kept() -> redirect_stdout[Any]:

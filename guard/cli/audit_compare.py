@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import printable, stdout_kept
+from guard.cli import json_option, printable, stdout_kept
 from guard.cli.audit_options import (
     PATH,
     check_extra,
     comparing_options,
     data_option,
-    json_option,
     names_of,
     tables_option,
 )

@@ -15,14 +15,13 @@ import click
 from click.core import ParameterSource
 
 from guard.cli import given as options
-from guard.cli import in_pipe, results_console, stdout_kept
+from guard.cli import in_pipe, json_option, results_console, stdout_kept
 from guard.cli.audit_options import (
     PATH,
     axis_option,
     check_extra,
     check_files,
     data_option,
-    json_option,
     names_of,
     own_suites_option,
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, printable
+from guard.cli import given, json_option, printable
 from guard.errors import UsageError
 from guard.installed import install_command
 
@@ -70,7 +70,6 @@ def names_of(text: str | None) -> list[str]:
     return names
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 tables_option = click.option(
     "--tables",
     "all_tables",

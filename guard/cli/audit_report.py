@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import given as options
-from guard.cli import results_console, stdout_kept
+from guard.cli import json_option, results_console, stdout_kept
 from guard.cli.audit_options import (
     PATH,
     STDOUT,
@@ -21,7 +21,6 @@ from guard.cli.audit_options import (
     conditions_given,
     data_option,
     fail_on_option,
-    json_option,
     own_suites_option,
     show_conditions,
     tables_option,

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from guard.cli.audit_options import PATH, check_extra, json_option
+from guard.cli import json_option
+from guard.cli.audit_options import PATH, check_extra
 
 
 @click.command()

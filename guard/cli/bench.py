@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import detector_option, stdout_kept
+from guard.cli import detector_option, json_option, stdout_kept
 from guard.errors import UsageError
 from guard.places import shipped
 
 if TYPE_CHECKING:
     from guard.bench.figures import Figure
-
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
@@ -33,7 +31,7 @@ def bench() -> None:
 
 @bench.command()
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
-@_json
+@json_option
 def door(rounds: int, as_json: bool) -> None:
     """Measure CPU microseconds per chunk of gate and chat door, with nothing to judge."""
     with stdout_kept(), _bar("rounds", rounds) as progress:
@@ -51,7 +49,7 @@ def door(rounds: int, as_json: bool) -> None:
     help="JSON lines with a 'comment' or 'text' to judge; by default the shipped ones.",
 )
 @detector_option
-@_json
+@json_option
 def verdict(texts: Path | None, detector: str | None, as_json: bool) -> None:
     """Measure how long the embedded detector takes for one verdict, references included."""
     read = texts_of(texts)
@@ -63,7 +61,7 @@ def verdict(texts: Path | None, detector: str | None, as_json: bool) -> None:
 
 
 @bench.command()
-@_json
+@json_option
 def start(as_json: bool) -> None:
     """Measure how long the guard takes to start, and the memory it adds to LiteLLM."""
     with stdout_kept():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from guard.cli import detector_option, results_console
+from guard.cli import detector_option, json_option, results_console
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 
@@ -54,7 +54,7 @@ class _Input(NamedTuple):
     is_flag=True,
     help="Exit with 1 if something is biased, else with 3 if something was not judged.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def check(
     arguments: tuple[str, ...],
     files: tuple[str, ...],

@@ -14,7 +14,7 @@ import click
 from packaging.requirements import Requirement
 
 from guard import installed
-from guard.cli import in_pipe, results_console, stdout_kept
+from guard.cli import in_pipe, json_option, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
 from guard.places import ENCODERS
@@ -53,7 +53,7 @@ def frameworks() -> list[Framework]:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def doctor(as_json: bool) -> None:
     """Report what guard finds on this machine. Exit with 1 if something that it needs is broken."""
     with stdout_kept():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, results_console
+from guard.cli import detector_option, json_option, results_console
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.installed import install_command
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Count our nine bias types, or the BiasAlert paper's seven.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option("--markdown", metavar="FILE|-", help="Write the tables as Markdown.")
 @click.option("--reliability", metavar="FILE.svg", help="Draw the reliability diagrams.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, given
+from guard.cli import detector_option, given, json_option
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _OWN = click.option("--index", "folder", type=_FOLDER, required=True, help="Fold
 _ANY = click.option(
     "--index", "folder", type=_FOLDER, help="Folder of the index; by default the one in use."
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 # Copied here so that --help imports no importer; a test compares it with the importers' list.
@@ -58,7 +57,7 @@ _reading = given(
 @click.option("--replace", is_flag=True, help="Replace an index in the folder.")
 @detector_option
 @_reading
-@_JSON
+@json_option
 def build(
     files: tuple[Path, ...],
     folder: Path,
@@ -97,7 +96,7 @@ def build(
 @_OWN
 @detector_option
 @_reading
-@_JSON
+@json_option
 def add(
     files: tuple[Path, ...],
     folder: Path,
@@ -127,7 +126,7 @@ def add_statements(folder: Path, statements: Sequence[Statement], detector: str 
 )
 @click.option("--from", "file", type=_FILE, help="Remove all statements in this file.")
 @_reading
-@_JSON
+@json_option
 def remove(
     folder: Path,
     texts: tuple[str, ...],
@@ -164,7 +163,7 @@ def remove(
 @_ANY
 @click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True)
 @detector_option
-@_JSON
+@json_option
 def search(text: str, folder: Path | None, count: int, detector: str | None, as_json: bool) -> None:
     """Show the statements nearest to TEXT, with their cosine similarities."""
     if not text.strip():
@@ -192,7 +191,7 @@ def search(text: str, folder: Path | None, count: int, detector: str | None, as_
 @index.command()
 @_ANY
 @detector_option
-@_JSON
+@json_option
 def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
     """Check an index and show its content."""
     from guard.detect.weights import open_weights

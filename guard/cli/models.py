@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from guard.cli import json_option
 from guard.installed import install_command
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def models() -> None:
 
 @models.command("get")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def get(name: str, as_json: bool) -> None:
     """Download the weights of NAME, check them, and print their path.
 
@@ -54,7 +55,7 @@ def get(name: str, as_json: bool) -> None:
 
 
 @models.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def list_models(as_json: bool) -> None:
     """List the models, and which of them are downloaded."""
     from guard.local import download

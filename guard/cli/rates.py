@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from guard.cli import given, in_pipe, printable, results_console, without_nan
+from guard.cli import given, in_pipe, json_option, printable, results_console, without_nan
 from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from guard.watch.store import Store
 
 store_argument = click.argument("store", required=False)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
-UNTESTED = ExitCode.UNDECIDED
-ALARM = ExitCode.FOUND
 _WEEK_S = 604_800.0
 _SHOWN_REVIEWED = ("over_blocking", "harmless_stopped", "missed")
 
@@ -73,7 +70,7 @@ def output_forms(command: Callable[..., None]) -> Callable[..., None]:
         sys.exit(code)
 
     return given(
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        json_option,
         click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write a table as CSV."),
         click.option("--html", "html_file", type=PATH, metavar="FILE", help="Write a page."),
     )(written)
@@ -91,8 +88,8 @@ def output_forms(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--alert",
     is_flag=True,
-    help=f"Compare this week with those before; exit {ALARM} on an alarm, {UNTESTED} if nothing "
-    "could be tested.",
+    help=f"Compare this week with those before; exit {ExitCode.FOUND:d} on an alarm, "
+    f"{ExitCode.UNDECIDED:d} if nothing could be tested.",
 )
 @click.option(
     "--baseline",
@@ -137,13 +134,7 @@ def rates(
         with opened.reading() as connection:
             comparison = compare(connection, base, new, names)
         _print_comparison(comparison, form)
-        sys.exit(
-            ExitCode.FOUND
-            if comparison.worse
-            else ExitCode.DONE
-            if comparison.comparable
-            else ExitCode.UNDECIDED
-        )
+        _exit(comparison.worse, comparison.comparable)
     if not alert:
         from guard.watch.review_rates import estimates, unreviewable
 
@@ -162,7 +153,12 @@ def rates(
     with opened.reading() as connection:
         results = alerts(connection, now, int(weeks), names)
     _print_alerts(results, form)
-    sys.exit(ALARM if results.alarm else 0 if results.tested else UNTESTED)
+    _exit(results.alarm, results.tested)
+
+
+def _exit(worse: object, tested: object) -> NoReturn:
+    """End with whether a rate is shown to be worse, or could not be tested."""
+    sys.exit(ExitCode.FOUND if worse else ExitCode.DONE if tested else ExitCode.UNDECIDED)
 
 
 def open_store(url: str | None, where: str = "STORE") -> Store:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import Number, stdout_kept
+from guard.cli import Number, json_option, stdout_kept
 from guard.cli.audit_options import NO_SECONDS, PATH
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -25,7 +25,7 @@ def suites() -> None:
 
 
 @suites.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def list_(as_json: bool) -> None:
     """List the suites: title, paper, size, what they need of a model, options."""
     from guard.suites import registry
@@ -70,14 +70,14 @@ def list_(as_json: bool) -> None:
 @click.option("--model", help="Any LiteLLM model string, or local:NAME or local:PATH.")
 @click.option(
     "--out", required=True, type=PATH, help="Folder of the pack; name it "
-    "again to resume, and with guard audit --data to run it."
+    "again to resume, and with guard audit run --data to run it."
 )  # fmt: skip
 @click.option(
     "--replay", is_flag=True, help="Use only the answers recorded in --out; make no calls."
 )
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
 @click.option("--timeout", "timeout_s", type=Number(0.1, wrong=NO_SECONDS), default=120.0)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def build(name: str, source: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Build concept pairs of SUITE from biased sentences, with a model.
 
