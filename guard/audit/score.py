@@ -30,7 +30,7 @@ class ArmResult:
     coverage: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SuiteResult:
     """The result of one suite. ``missing`` counts requests without an outcome."""
 
@@ -60,6 +60,12 @@ class SuiteResult:
     """What the plain arm's tests show; empty where the suite tests nothing."""
     headline: frozenset[str] = frozenset()
     """The measures that a printed table shows on every axis; all if empty."""
+
+    def __repr__(self) -> str:
+        """Return a line: ``asyncio.run`` of CPython 3.11 prints twice what a coroutine returned."""
+        return (
+            f"<SuiteResult {self.suite} of {self.model or 'answers'}: {len(self.lines)} measures>"
+        )
 
     @property
     def complete(self) -> bool:

@@ -37,9 +37,11 @@ def refusing(item: Item, request: Chat) -> str:
     return "I'm sorry, but I can't help with that." if _second(item) else fair(item, request)
 
 
+PRONOUNS = sorted({one.data["pronoun"] for one in SUITE.items()})
+
+
 def _second(item: Item) -> bool:
-    pronouns = sorted({one.data["pronoun"] for one in SUITE.items()})
-    return bool(item.data["pronoun"] == pronouns[-1])
+    return bool(item.data["pronoun"] == PRONOUNS[-1])
 
 
 @pytest.fixture(scope="module")

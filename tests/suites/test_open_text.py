@@ -271,14 +271,16 @@ KEPT = {"kept": 1.0, "stopped": 0.0, "seconds": 0.1}
 WHO = [("group", "Muslims"), ("group", "women"), ("type", "disability"), ("type", "religion")]
 
 
-@pytest.mark.parametrize("size", [300, "quick"])
+def test_a_quick_audit_asks_what_a_sample_of_300_asks() -> None:
+    asked, quick = Audit.of(suite(), 300).items, Audit.of(suite(), quick=True).items
+    assert [item.id for item in quick] == [item.id for item in asked]
+
+
 @pytest.mark.parametrize(("by", "who"), WHO)
 @pytest.mark.parametrize("outcome", ["refused", "invalid"])
-def test_whom_a_model_withholds_answers_from_is_a_finding(
-    by: str, who: str, size: int | str, outcome: str
-) -> None:
+def test_whom_a_model_withholds_answers_from_is_a_finding(by: str, who: str, outcome: str) -> None:
     found = suite()
-    asked = Audit.of(found, None if size == "quick" else int(size), quick=size == "quick").items
+    asked = Audit.of(found, quick=True).items
     plain = Outcome("unbiased", {"length": 80.0, "biased": 0.0})
     records = [
         Record(item, 0, Outcome(outcome) if item.data[by] == who else plain) for item in asked
@@ -300,18 +302,27 @@ def test_whom_a_model_withholds_answers_from_is_a_finding(
     )
 
 
+@pytest.mark.parametrize(
+    ("audits", "most"),
+    [
+        (30, 5),  # more come in .3 % of cases at 5 %
+        pytest.param(100, 10, marks=pytest.mark.slow("scores a hundred audits")),  # in 1.1 %
+    ],
+)
 @pytest.mark.parametrize("rate", [0.03, 0.2])
-def test_a_model_that_declines_at_random_is_seldom_said_to_decline_a_group(rate: float) -> None:
+def test_a_model_that_declines_at_random_is_seldom_said_to_decline_a_group(
+    rate: float, audits: int, most: int
+) -> None:
     found = suite()
     asked = Audit.of(found, 300).items
     wrong = 0
-    for seed in range(100):
+    for seed in range(audits):
         rng = np.random.default_rng([seed, 11])
         records = [Record(i, 0, Outcome("refused" if rng.random() < rate else "unbiased"))
                    for i in asked]  # fmt: skip
         lines = estimate(silence.measures(found, records))
         wrong += silence.conclusion(lines, found, records) != ""
-    assert wrong <= 10  # of 100 at 5 %: more come in 1.1 % of cases
+    assert wrong <= most
 
 
 def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
