@@ -62,7 +62,7 @@ class SuiteResult:
     """The measures that a printed table shows on every axis; all if empty."""
 
     def __repr__(self) -> str:
-        """Return a line: ``asyncio.run`` of CPython 3.11 prints twice what a coroutine returned."""
+        """Return a line: ``asyncio.run`` of CPython 3.11 and 3.12 prints twice what it returns."""
         return (
             f"<SuiteResult {self.suite} of {self.model or 'answers'}: {len(self.lines)} measures>"
         )
