@@ -6,7 +6,7 @@ import csv
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from typing import ClassVar, Literal
 
@@ -84,7 +84,12 @@ class SaiAsa(PackedSuite):
 
     def items(self) -> Iterator[Item]:
         """Yield every sentence: of the pack 10,816."""
-        return (self._item(row) for row in self._rows)
+        return iter(self._items)
+
+    @cached_property
+    def _items(self) -> list[Item]:
+        """Built once: an audit goes through all of them several times."""
+        return [self._item(row) for row in self._rows]
 
     def _item(self, row: Row) -> Item:
         shown = list(row.options)
