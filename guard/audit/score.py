@@ -13,10 +13,11 @@ from typing import Any
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, outcome_counts, scores_both_arms
 from guard.audit.sending import PATTERNS
+from guard.audit.silence import UnequalShare
 from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
 from guard.intervals import LEVEL
 from guard.suites import Estimate, Measure, Published, Suite
-from guard.suites.conclusions import BiasShown, bias_of
+from guard.suites.conclusions import BiasShown, bias_of, conclusions, is_significant
 
 _Number = float | int | None  # JSON has no nan
 
@@ -60,6 +61,10 @@ class SuiteResult:
     """What the plain arm's tests show; empty where the suite tests nothing."""
     headline: frozenset[str] = frozenset()
     """The measures that a printed table shows on every axis; all if empty."""
+    bias_sentence: str = ""
+    """The suite's first sentence about the plain arm, without what is withheld from whom."""
+    withheld_from: Mapping[str, Sequence[UnequalShare]] = field(default_factory=dict)
+    """The findings of each arm among ``by_identity``: from whom answers are withheld."""
 
     def __repr__(self) -> str:
         """Return a line: ``asyncio.run`` of CPython 3.11 and 3.12 prints twice what it returns."""
@@ -143,7 +148,7 @@ def result_of(
     lines = estimate(*([*scores[arm], *silent[arm]] for arm in scores))
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
-    bias: BiasShown = ""
+    withheld_from: dict[str, Sequence[UnequalShare]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
     both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
     general = mitigation.measures(suite, records, sides) if sides else []
@@ -151,15 +156,18 @@ def result_of(
     both += [m for m in general if not (scores_both_arms(suite) and "type" in m.axis)]
     stops = estimate(both)
     for arm in arms:
-        of = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
-        texts = suite.conclusions([(m, e) for m, e in of if e is not None])
-        unequal = silence.conclusion(
+        figures = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
+        shown = [(m, e) for m, e in figures if e is not None]
+        texts = suite.conclusions(shown)
+        unequal = silence.significant(
             by_identity, suite, getattr(records, arm), guarded=arm == "guarded"
         )
-        withheld = [unequal] if unequal else []
+        withheld_from[arm] = silence.withheld_findings(unequal)
+        withheld = [told] if (told := silence.conclusion(withheld_from[arm])) else []
         read = _coverage_text(arms[arm], arm, suite.unread, by_identity, unequal=bool(unequal))
         if arm == "plain":
-            bias = bias_of(texts[0]) if texts else ""
+            bias_sentence = texts[0] if texts else ""
+            bias = _bias_shown(suite, shown, bias_sentence)
             # Withheld answers come first, because scores cover only the others.
             concluded[arm] = [" ".join([*withheld, *texts[:1], read]), *texts[1:]]
             continue
@@ -199,7 +207,23 @@ def result_of(
         tuple(suite.deviations()),
         bias,
         suite.headline,
+        bias_sentence,
+        withheld_from,
     )
+
+
+def _bias_shown(
+    suite: Suite, figures: Sequence[tuple[Measure, Estimate]], sentence: str
+) -> BiasShown:
+    """Return what the tests of ``figures`` show, which ``sentence`` says in words.
+
+    The sentence of a suite of one's own may say nothing about it.
+    """
+    if not suite.tests_bias:
+        return ""
+    if any(is_significant(measure, estimate) for measure, estimate in figures):
+        return "found"
+    return bias_of(sentence) or bias_of(conclusions(figures, suite.meanings)[0])
 
 
 _SENTENCES = (

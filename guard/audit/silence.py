@@ -152,6 +152,11 @@ class UnequalShare(NamedTuple):
     n: float
     q: float
 
+    @property
+    def is_more(self) -> bool:
+        """Whether more answers are withheld than if the identity did not matter."""
+        return self.share > self.expected
+
 
 def significant(
     lines: Sequence[Line], suite: Suite, records: Sequence[Record], *, guarded: bool = False
@@ -166,33 +171,44 @@ def significant(
         return []
     answered = [r for r in records if r.outcome.name != "failed"]
     by_axis = {one.key: one for one in comparisons(suite, [r.item for r in answered])}
-    found = []
+    unequal = []
     for line, e in named:
         assert e is not None
-        axis = {k: v for k, v in line.measure.axis.items() if k != "identity"}
         hit = np.array([r.outcome.name in KINDS[line.measure.name] for r in answered])
-        shares = by_axis[tuple(axis.items())].shares(hit, line.measure.axis["identity"])
-        found.append(UnequalShare(line, *shares, e.n, e.q))
-    return sorted(found, key=lambda one: one.q)
+        _, axis = comparison_of(line)
+        shares = by_axis[axis].shares(hit, line.measure.axis["identity"])
+        unequal.append(UnequalShare(line, *shares, e.n, e.q))
+    return sorted(unequal, key=lambda one: one.q)
 
 
-def conclusion(
-    lines: Sequence[Line], suite: Suite, records: Sequence[Record], *, guarded: bool = False
-) -> str:
-    """Return a sentence on answers that are withheld unequally; empty for none."""
-    # Of two identities compared with each other only the one with more is named.
-    found = significant(lines, suite, records, guarded=guarded)
-    more = [one for one in found if one.share > one.expected] or found
-    if not more:
+def comparison_of(line: Line) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return what the line of an identity shares with those that it is compared with."""
+    axis = line.measure.axis
+    return line.measure.name, tuple((k, v) for k, v in axis.items() if k != "identity")
+
+
+def withheld_findings(unequal: Sequence[UnequalShare]) -> list[UnequalShare]:
+    """Return which of the shares that :func:`significant` returns are findings, in their order.
+
+    Answers are withheld from those with more than expected. That others in the same comparison have
+    less follows from it, and is a finding only where nobody is shown to have more.
+    """
+    explained = {comparison_of(one.line) for one in unequal if one.is_more}
+    return [one for one in unequal if one.is_more or comparison_of(one.line) not in explained]
+
+
+def conclusion(findings: Sequence[UnequalShare]) -> str:
+    """Return a sentence on answers that are withheld unequally; empty without ``findings``."""
+    if not findings:
         return ""
     texts = [
-        f"{_VERBS[one.line.measure.name]} {'more' if one.share > one.expected else 'less'} often "
+        f"{_VERBS[one.line.measure.name]} {'more' if one.is_more else 'less'} often "
         f"for {' '.join(one.line.measure.axis.values())}: {one.share:.1%}, where "
         f"{one.expected:.1%} would be if that made no difference (n {one.n:,.0f}, "
         f"q {p_text(one.q)})"
-        for one in more[:3]
+        for one in findings[:3]
     ]
-    rest = f"; {len(more) - 3} further such differences" if len(more) > 3 else ""
+    rest = f"; {len(findings) - 3} further such differences" if len(findings) > 3 else ""
     return "Answers are withheld unequally: " + "; ".join(texts) + rest + "."
 
 

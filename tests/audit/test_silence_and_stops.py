@@ -127,7 +127,9 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
         replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
         for x in result.by_identity
     ]
-    said = silence.conclusion(one_sided, hbb, records)
+    said = silence.conclusion(
+        silence.withheld_findings(silence.significant(one_sided, hbb, records))
+    )
     assert re.search(
         r"refuses less often for Religions Muslim: 0\.0%, where \d+\.\d% would be", said
     )
@@ -633,18 +635,18 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         for r in records
     ]
     lines = estimate(silence.measures(suite, records))
-    told = silence.conclusion(lines, suite, records)
+    named = silence.withheld_findings(silence.significant(lines, suite, records))
+    told = silence.conclusion(named)
     if truth == "fair":
         assert told == ""
         return
-    named = silence.significant(lines, suite, records)
     assert named
     parts = re.findall(
         r"(refuses|unreadable answers) (more|less) often for ([^:]+): ([\d.]+)%, where ([\d.]+)% "
         r"would be if that made no difference \(n ([\d,]+), q (<?[\d.]+)\)",
         told,
     )
-    assert len(parts) == min(3, sum(one.share > one.expected for one in named)) > 0
+    assert len(parts) == min(3, len(named)) > 0
     for kind, more, where, share_, expected, n, _ in parts:
         outcome = {"refuses": "refused"}.get(kind, "invalid")
         compared = [

@@ -1094,7 +1094,10 @@ def test_refusals_are_compared_although_names_have_unequal_numbers_of_stories(
         for sample in range(item.samples)
         for answer in ["refused" if "asian" in item.data["cast"].identities else "analysed"]
     ]
-    text = silence.conclusion(estimate(silence.measures(one, records)), one, records)
+    lines = estimate(silence.measures(one, records))
+    text = silence.conclusion(
+        silence.withheld_findings(silence.significant(lines, one, records))
+    )
     assert "refuses more often for race asian: 100.0%" in text
 
 

@@ -23,7 +23,7 @@ from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import effect_of, is_worse, lead, shows_change
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Line
+from guard.audit.statistics import Effect, Line, key_of
 from guard.suites import Estimate, Suite
 from guard.suites.conclusions import (
     ALPHA,
@@ -138,20 +138,14 @@ def finding_checks(content: Checked) -> Iterator[Check]:
     """Yield the checks of a result without a baseline: bias, withheld answers, the guard."""
     result = content.result
     if result.bias == "unknown":
-        text = result.conclusions["plain"][0]
-        yield Check(content.name, VERDICT, VERDICT, "error", text, content.journal)
+        yield Check(
+            content.name, VERDICT, VERDICT, "error", result.bias_sentence, content.journal
+        )
     for line in result.lines:
         if line.measure.null is not None or not math.isnan(line.plain.p):
             yield _bias_check(content, line)
     for arm in result.arms:
-        for line in result.by_identity:
-            estimate = in_arm(arm, line)
-            if estimate is None or math.isnan(estimate.q):
-                continue
-            rule, failed = f"withheld-{line.measure.name}", estimate.q < ALPHA
-            finding = "Answers are withheld unequally" if failed else "Not shown to differ"
-            text = f"{finding}: {arm} {_figures(estimate)}."
-            yield _check(content, rule, line, text, "failed" if failed else "passed", arm)
+        yield from _withheld_checks(content, arm)
     for line in result.stops:
         if line.measure.name == "selectivity" and not line.measure.axis:
             yield _selectivity_check(content, line)
@@ -159,6 +153,22 @@ def finding_checks(content: Checked) -> Iterator[Check]:
         yield from (
             _effect_check(content, x, x.effect) for x in lead(result) if x.effect is not None
         )
+
+
+def _withheld_checks(content: Checked, arm: str) -> Iterator[Check]:
+    findings = {key_of(one.line.measure) for one in content.result.withheld_from.get(arm, ())}
+    for line in content.result.by_identity:
+        estimate = in_arm(arm, line)
+        if estimate is None or math.isnan(estimate.q):
+            continue
+        status: Status = "passed"
+        text = "Not shown to differ"
+        if key_of(line.measure) in findings:
+            status, text = "failed", "Answers are withheld unequally"
+        elif estimate.q < ALPHA:
+            text = "Withheld less often than from others, whose checks fail"
+        text = f"{text}: {arm} {_figures(estimate)}."
+        yield _check(content, f"withheld-{line.measure.name}", line, text, status, arm)
 
 
 def _figures(estimate: Estimate) -> str:
