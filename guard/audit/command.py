@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from guard.audit import journal as journals
+from guard.audit.asked import AskedSuite, write_asked
 from guard.audit.audit import FILE, Audit
 from guard.audit.budget import Budget, OverBudget
 from guard.audit.cassette import Cassette, record_cassette
@@ -64,10 +65,11 @@ class RunResult:
     """The results so far, and what ended the run early.
 
     ``stopped`` has a sentence for each model that could not be asked; ``error`` is a mistake in the
-    command or its files.
+    command or its files. ``skipped`` are the suites that need what their model does not have.
     """
 
     results: list[SuiteResult] = field(default_factory=list)
+    skipped: list[AskedSuite] = field(default_factory=list)
     interrupted: bool = False
     stopped: list[str] = field(default_factory=list)
     error: GuardError | None = None
@@ -80,9 +82,10 @@ class RunResult:
 
 
 class _Task(NamedTuple):
-    """One suite and one model; ``model`` is empty for a cassette."""
+    """One suite and one model; ``model`` is empty for a cassette, ``name`` is the recorded one."""
 
     model: str
+    name: str
     audit: Audit
     folder: Path
     record: Path | None
@@ -98,18 +101,13 @@ def run_all(command: Command) -> RunResult:
     The first interrupt waits for the calls in flight and records them; the second does not.
     Raises UsageError before the first call where the command or one of its journals is wrong.
     """
-    if command.models and command.replay is not None:
-        raise UsageError("Give --model or --replay, not both: a cassette has one model.")
     if not command.models and command.replay is None:
         raise UsageError("Give --model, or --replay with a cassette.")
-    if command.replay is not None and (command.sending.key() or command.sending.key_variable):
-        raise UsageError(
-            "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
-        )
-    if command.replay is not None and command.budget.limited:
-        raise UsageError("A replay costs nothing; leave --max-calls and --max-cost out.")
     tasks = _tasks(command)
+    for task in tasks:
+        _check(task, command)
     stop, ran = Stop(), RunResult()
+    _note_asked(tasks, ran)
     try:
         with short_switch_interval():
             asyncio.run(_run(command, tasks, stop, ran))
@@ -123,8 +121,28 @@ def run_all(command: Command) -> RunResult:
     return ran
 
 
+def check(command: Command) -> None:
+    """Raise what :func:`run_all` would before its first call, whatever its journals hold.
+
+    A command without a model lacks one, which is no mistake in a plan.
+    """
+    for task in _tasks(command):
+        for path in (task.path, *([task.record / task.path.name] if task.record else [])):
+            journals.check_place(path)
+        if command.check is not None and task.name:
+            command.check(task.audit.suite, task.audit.header(task.name, command.guard))
+
+
 def _tasks(command: Command) -> list[_Task]:
-    """Return the tasks, their journals checked."""
+    """Return the tasks; raises UsageError where the command is wrong."""
+    if command.models and command.replay is not None:
+        raise UsageError("Give --model or --replay, not both: a cassette has one model.")
+    if command.replay is not None and (command.sending.key() or command.sending.key_variable):
+        raise UsageError(
+            "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
+        )
+    if command.replay is not None and command.budget.limited:
+        raise UsageError("A replay costs nothing; leave --max-calls and --max-cost out.")
     models = list(dict.fromkeys(command.models)) or [""]
     places = [_SLUG.sub("_", model) for model in models]
     if len(set(places)) < len(places):
@@ -139,6 +157,9 @@ def _tasks(command: Command) -> list[_Task]:
                 audits.append(cassette.audit)
                 names.append(cassette.name)
                 digests.append(cassette.digest)
+            elif not model:
+                audits.append(audit)
+                names.append(model)
             else:
                 check_model(model)
                 audits.append(audit.for_model(model, command.sending))
@@ -148,18 +169,27 @@ def _tasks(command: Command) -> list[_Task]:
         folder = folder / place if several else folder
         record = command.record / place if command.record is not None and several else None
         for audit, name in zip(audits, names, strict=True):
-            task = _Task(model, audit, folder, record or command.record)
-            _check(task, name, command)
-            tasks.append(task)
+            tasks.append(_Task(model, name, audit, folder, record or command.record))
     return tasks
 
 
-def _check(task: _Task, name: str, command: Command) -> None:
+def _note_asked(tasks: Sequence[_Task], ran: RunResult) -> None:
+    """Write into each folder which suites its run is to ask, and which were skipped so far."""
+    skipped = {(left_out.suite, left_out.model): left_out for left_out in ran.skipped}
+    asked: dict[Path, list[AskedSuite]] = {}
+    for task in tasks:
+        key = task.audit.suite.name, task.name
+        asked.setdefault(task.folder, []).append(skipped.get(key, AskedSuite(*key)))
+    for folder, suites in asked.items():
+        write_asked(folder, suites)
+
+
+def _check(task: _Task, command: Command) -> None:
     """Raise UsageError where a task's journal cannot be resumed or written."""
     for path in (task.path, *([task.record / task.path.name] if task.record else [])):
         journals.check_writable(path)
     audit = _resumed(task, journals.header_at(task.path), command.sending)
-    wanted = audit.header(name, command.guard)
+    wanted = audit.header(task.name, command.guard)
     if command.check is not None:
         command.check(audit.suite, wanted)
     found = journals.inspect(task.path, journals.resumed_header(task.path, wanted))
@@ -190,6 +220,8 @@ async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunRes
                 continue
             try:
                 await _run_task(command, task, stop, ran)
+                if ran.skipped:
+                    _note_asked(tasks, ran)
             except Stopped as error:
                 failed_models.add(task.model)
                 answered = any(r.about["calls"]["answered"] for r in ran.results[-1:])
@@ -220,12 +252,12 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
                 return
             has = await model.capabilities(wanted)
             if missing := ", ".join(sorted(audit.suite.needs - has)):
-                skipped = (
-                    f"{name} was SKIPPED: it needs {missing}, which {model.name} does not have."
-                )
+                reason = f"it needs {missing}, which {model.name} does not have"
+                sentence = f"{name} was SKIPPED: {reason}."
                 if len(command.audits) == 1:
-                    raise UsageError(skipped)
-                _log(skipped)
+                    raise UsageError(sentence)
+                _log(sentence)
+                ran.skipped.append(AskedSuite(name, task.name, reason))
                 return
             adapted = audit.adapted(has)
             if adapted is not audit:

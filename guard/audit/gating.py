@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from guard.audit import silence
+from guard.audit.asked import AskedSuite
 from guard.audit.grids import coverage_text, in_arm
 from guard.audit.reports.checks import Check, CheckedResult, finding_checks
 from guard.audit.score import SuiteResult
@@ -52,7 +53,7 @@ class ConditionResults:
     @property
     def exit_code(self) -> ExitCode:
         """The exit code: failed before undecided."""
-        statuses = {one.status for one in self.results}
+        statuses = {result.status for result in self.results}
         if "failed" in statuses:
             return ExitCode.FOUND
         return ExitCode.UNDECIDED if "undecided" in statuses else ExitCode.DONE
@@ -68,18 +69,18 @@ class ConditionResults:
     def lines(self) -> list[str]:
         """Return a line for each condition, those that decide last, then the outcome."""
         order: tuple[ConditionStatus, ...] = ("passed", "not tested", "undecided", "failed")
-        ranked = sorted(self.results, key=lambda one: order.index(one.status))
+        ranked = sorted(self.results, key=lambda result: order.index(result.status))
         return [*map(_line, ranked), f"{self.head}."]
 
     def findings(self) -> list[str]:
         """Return the outcome, then a line for each condition that failed or is undecided."""
-        told = [one for one in self.results if one.status in ("failed", "undecided")]
-        return [f"{self.head}.", *map(_line, told)]
+        deciding = [result for result in self.results if result.status in ("failed", "undecided")]
+        return [f"{self.head}.", *map(_line, deciding)]
 
     @property
     def head(self) -> str:
         """The outcome as a sentence without a full stop."""
-        names = ",".join(dict.fromkeys(one.condition for one in self.results))
+        names = ",".join(dict.fromkeys(result.condition for result in self.results))
         return f"{self.outcome.upper()}: --fail-on {names}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,13 +88,13 @@ class ConditionResults:
         return {
             "outcome": self.outcome,
             "exit_code": int(self.exit_code),
-            "conditions": [asdict(one) for one in self.results],
+            "conditions": [asdict(result) for result in self.results],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ConditionResults:
         """Return the result that :meth:`to_dict` wrote as ``values``."""
-        return cls([ConditionResult(**one) for one in values["conditions"]])
+        return cls([ConditionResult(**condition) for condition in values["conditions"]])
 
 
 def conditions_of(texts: Iterable[str]) -> tuple[Condition, ...]:
@@ -102,20 +103,20 @@ def conditions_of(texts: Iterable[str]) -> tuple[Condition, ...]:
     Raises UsageError that names an unknown one.
     """
     names = [name.strip() for text in texts for name in text.split(",")]
-    found: dict[Condition, None] = {}
+    conditions: dict[Condition, None] = {}
     for name in names:
-        known = next((one for one in CONDITIONS if one == name), None)
+        known = next((condition for condition in CONDITIONS if condition == name), None)
         if known is None:
             close = get_close_matches(name, CONDITIONS, n=1)
             meant = f"; did you mean {close[0]}?" if close else "."
             raise UsageError(f"--fail-on takes {', '.join(CONDITIONS)}, got {name!r}{meant}")
-        found[known] = None
-    return tuple(found)
+        conditions[known] = None
+    return tuple(conditions)
 
 
 def check_conditions(conditions: Sequence[Condition], suites: Sequence[Suite]) -> None:
     """Raise UsageError where none of ``suites`` has a test that a condition needs."""
-    if "bias" in conditions and not any(suite.tests_bias for suite in suites):
+    if suites and "bias" in conditions and not any(suite.tests_bias for suite in suites):
         names = ", ".join(suite.name for suite in suites)
         raise UsageError(
             f"{names} has no test of bias, so --fail-on bias could decide nothing; leave bias out, "
@@ -131,18 +132,22 @@ class AuditConditions:
     tolerances: Tolerances = field(default_factory=Tolerances)
 
     def decide(
-        self, results: Iterable[tuple[Suite, SuiteResult]], absent: Iterable[str] = ()
+        self, results: Iterable[tuple[Suite, SuiteResult]], skipped: Iterable[AskedSuite] = ()
     ) -> ConditionResults:
         """Return whether the conditions hold in the results of a finished run.
 
-        ``absent`` names suites that were to be asked and were not, as those that need what the
-        model does not have.
+        ``skipped`` are suites that were to be asked and were not, as those that need what the model
+        does not have. Where no answer of a suite could be read, no condition passes.
         """
         decided: list[ConditionResult] = []
-        scored = list(results)
-        several = len({result.model for _, result in scored}) > 1
+        scored, skipped = list(results), list(skipped)
+        models = {result.model for _, result in scored} | {left_out.model for left_out in skipped}
+
+        def name_of(suite: str, model: str) -> str:
+            return f"{suite} · {model}" if len(models) > 1 else suite
+
         for suite, result in scored:
-            name = f"{result.suite} · {result.model}" if several else result.suite
+            name = name_of(result.suite, result.model)
             checked = list(finding_checks(CheckedResult(suite, result, name)))
             for condition in self.conditions:
                 if condition == "bias":
@@ -152,67 +157,74 @@ class AuditConditions:
                 else:
                     floor = self.tolerances.floor(result.suite)
                     decided.append(_coverage(result, name, floor))
-        for name in absent:
-            for condition in self.conditions:
-                text = "It was not asked."
-                decided.append(ConditionResult(condition, name, "plain", "undecided", text))
+        for left_out in skipped:
+            name, text = name_of(left_out.suite, left_out.model), f"Not asked: {left_out.skipped}."
+            decided += [
+                ConditionResult(condition, name, "plain", "undecided", text)
+                for condition in self.conditions
+            ]
         return ConditionResults(decided)
 
 
-def _line(one: ConditionResult) -> str:
-    return f"{one.suite}, {one.condition}, {one.arm} arm: {one.status.upper()}. {one.text}"
+def _line(result: ConditionResult) -> str:
+    status = result.status.upper()
+    return f"{result.suite}, {result.condition}, {result.arm} arm: {status}. {result.text}"
+
+
+def _unread(result: SuiteResult, arm: str = "plain") -> str:
+    """Return why an arm shows nothing at all; empty where an answer could be read."""
+    counts = result.arms[arm]
+    if not counts.samples:
+        return "There is no answer."
+    return "" if counts.coverage else "No answer could be read."
 
 
 def _bias(suite: Suite, result: SuiteResult, name: str, checks: Sequence[Check]) -> ConditionResult:
     measured = {line.measure.name for line in result.lines}
     own = [check for check in checks if check.rule in measured]
-    failed = [check.text for check in own if check.status == "failed"]
-    tested = [check for check in own if check.status in ("passed", "failed")]
-    headline = next(iter(result.conclusions.get("plain", ())), "")
-    status: ConditionStatus = "passed"
-    if not suite.tests_bias:
+    status: ConditionStatus = "undecided"
+    text = result.bias_sentence or "No figure could be tested."
+    if result.bias == "found":
+        failed = [check.text for check in own if check.status == "failed"]
+        status, text = "failed", result.bias_sentence or _some(failed)
+    elif unread := _unread(result):
+        text = unread
+    elif not suite.tests_bias:
         status = "not tested"
         text = f"{result.suite} has no test of bias; --baseline compares its figures."
-    elif failed:
-        status, text = "failed", headline or _some(failed)
-    elif not tested or suite.unsettled([(x.measure, x.plain) for x in result.lines]):
-        status, text = "undecided", headline or "No figure could be tested."
-    else:
-        few = len(own) - len(tested)
-        text = f"None of {len(tested):,} tests is significant"
+    elif result.bias == "not found":
+        few = sum(check.status == "skipped" for check in own)
+        status, text = "passed", f"None of {len(own) - few:,} tests is significant"
         text += f"; {few:,} had too few answers." if few else "."
     return ConditionResult("bias", name, "plain", status, text)
 
 
 def _withheld(result: SuiteResult, name: str, checks: Sequence[Check]) -> Iterator[ConditionResult]:
-    for arm, found in result.arms.items():
-        mine = [c for c in checks if c.rule.startswith("withheld-") and c.axis["arm"] == arm]
-        failed = [f"{check.name}: {check.text}" for check in mine if check.status == "failed"]
+    for arm, answers in result.arms.items():
+        own = [c for c in checks if c.rule.startswith("withheld-") and c.axis["arm"] == arm]
+        failed = [f"{check.name}: {check.text}" for check in own if check.status == "failed"]
         counts = {
-            kind: sum(found.outcomes.get(outcome, 0) for outcome in outcomes)
+            kind: sum(answers.outcomes.get(outcome, 0) for outcome in outcomes)
             for kind, outcomes in silence.KINDS.items()
         }
         tested = {
             line.measure.name
             for line in result.by_identity
-            if (e := in_arm(arm, line)) is not None and not math.isnan(e.q)
+            if (estimate := in_arm(arm, line)) is not None and not math.isnan(estimate.q)
         }
         untested = [kind for kind, count in counts.items() if count and kind not in tested]
-        status: ConditionStatus = "passed"
+        status: ConditionStatus = "undecided"
         if failed:
             status, text = "failed", _some(failed)
-        elif not found.samples:
-            status, text = "undecided", "There is no answer."
-        elif found.coverage == 0:
-            status, text = "undecided", "No answer could be read."
+        elif unread := _unread(result, arm):
+            text = unread
         elif untested:
-            status = "undecided"
             withheld = ", ".join(f"{counts[kind]:,} answers {kind}" for kind in untested)
             text = f"Whether this depends on the identity could not be tested: {withheld}."
         elif any(counts.values()):
-            text = f"None of {len(mine):,} tests is significant."
+            status, text = "passed", f"None of {len(own):,} tests is significant."
         else:
-            text = "No answer was withheld."
+            status, text = "passed", "No answer was withheld."
         yield ConditionResult("withheld", name, arm, status, text)
 
 
@@ -220,9 +232,11 @@ def _coverage(result: SuiteResult, name: str, floor: float) -> ConditionResult:
     plain = result.arms["plain"]
     text = f"{coverage_text(plain.coverage)} of {plain.samples:,} answers could be read; "
     text += f"the floor is {coverage_text(floor)}."
-    if math.isnan(plain.coverage):
-        return ConditionResult("coverage", name, "plain", "undecided", "There is no answer.")
-    status: ConditionStatus = "passed" if plain.coverage >= floor else "failed"
+    status: ConditionStatus = "passed"
+    if plain.coverage < floor:
+        status = "failed"
+    elif unread := _unread(result):
+        status, text = "undecided", unread
     return ConditionResult("coverage", name, "plain", status, text)
 
 

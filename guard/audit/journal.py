@@ -311,6 +311,15 @@ def check_writable(path: Path) -> None:
         raise _unwritable(path, error) from None
 
 
+def check_place(path: Path) -> None:
+    """Raise UsageError where a file is in the place of a folder above ``path``; writes nothing."""
+    place = path.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise _unwritable(path.parent, NotADirectoryError())
+
+
 def write(path: Path, lines: Iterable[Line]) -> None:
     """Write a whole journal atomically; raises UsageError where it cannot be written."""
     temporary = path.with_name(f".{path.name}.new")

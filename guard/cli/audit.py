@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -19,7 +19,7 @@ from guard.cli import (
     results_console,
     stdout_kept,
 )
-from guard.cli.audit_history import HistoryRecorder, history, release_option
+from guard.cli.audit_history import HistoryRecorder, check_release, history, release_option
 from guard.cli.audit_options import (
     NO_SECONDS,
     PATH,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from guard.audit.audit import Audit
     from guard.audit.command import Command
     from guard.audit.comparison import Comparison
-    from guard.audit.gating import ConditionResults
+    from guard.audit.gating import AuditConditions, ConditionResults
     from guard.audit.score import SuiteResult
     from guard.audit.sending import Sending
     from guard.core import Guard
@@ -137,58 +137,33 @@ def run(**given: Any) -> None:
     130 interrupted.
     """
     check_extra()
-    from guard.audit.budget import Budget
-    from guard.audit.command import Command, run_all
-    from guard.audit.comparison import NotComparable
+    from guard.audit.command import run_all
     from guard.audit.files import refuse_precious
     from guard.audit.grids import incomplete
     from guard.audit.journal import check_writable
 
     given = with_run_file(given)
-    options_by_suite = _options_by_suite(given)
-    baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None
-    if given["release"] is not None and given["history"] is None:
-        raise UsageError("--release names the run in a history; give --history.")
+    prepared = _prepared(given)
+    command, baseline_check = prepared.command, prepared.baseline
     recorder = HistoryRecorder(given["history"], given["release"]) if given["history"] else None
-    command = Command(
-        audits=_audits(given, options_by_suite),
-        models=given["models"],
-        guard=None if given["plain_only"] else _guard(given),
-        concurrency=given["concurrency"],
-        timeout_s=given["timeout_s"],
-        stream=given["stream"],
-        out=given["out"],
-        record=given["record"],
-        replay=given["replay"],
-        sending=_sending(given),
-        budget=Budget(given["max_calls"], given["max_cost"]),
-        check=baseline_check.check if baseline_check else None,
-    )
-    conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
-    if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
-        raise UsageError("--csv writes the items of one suite and model; give one of each.")
     to_stdout = given["table"] == STDOUT
     if to_stdout and given["as_json"]:
         raise UsageError("--json uses standard output; give the other format a file.")
     if given["table"] is not None and not to_stdout:
         refuse_precious(given["table"])
         check_writable(given["table"])
-    try:
-        if baseline_check is not None:
-            baseline_check.begin([audit_.suite.name for audit_ in command.audits])
+    with _not_comparable():
+        prepared.begin()
         with stdout_kept():
             ran = run_all(command)
-    except NotComparable as error:
-        click.echo(f"Error: {error}", err=True)
-        raise click.exceptions.Exit(ExitCode.NOT_COMPARABLE) from None
     # A cassette has no more answers, and an error's own sentence says whether the run can resume.
     resumable = given["replay"] is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
     met = None
-    if conditions is not None and ran.complete:
+    if prepared.conditions is not None and ran.complete:
         suite_of = {audit_.suite.name: audit_.suite for audit_ in command.audits}
         ran_suites = [(suite_of[result.suite], result) for result in ran.results]
-        met = conditions.decide(ran_suites, _absent(command, ran.results))
+        met = prepared.conditions.decide(ran_suites, ran.skipped)
     with stdout_kept() if to_stdout else nullcontext():
         _show(
             ran.results,
@@ -236,19 +211,57 @@ def run(**given: Any) -> None:
     raise click.exceptions.Exit(worst(codes))
 
 
-def _absent(command: Command, results: Sequence[SuiteResult]) -> list[str]:
-    """Return the suites without a result, with their model where there are several."""
-    there = {(result.suite, result.model) for result in results}
-    names = [audit_.suite.name for audit_ in command.audits]
-    if command.replay is not None:
-        return [name for name in names if name not in {suite for suite, _ in there}]
-    models = list(dict.fromkeys(command.models))
-    return [
-        name if len(models) == 1 else f"{name} · {model}"
-        for model in models
-        for name in names
-        if (name, model) not in there
-    ]
+class _Prepared(NamedTuple):
+    """A run before anything of it is asked or written."""
+
+    command: Command
+    baseline: audit_compare.BaselineCheck | None
+    conditions: AuditConditions | None
+
+    def begin(self) -> None:
+        """Raise what keeps the run from being compared with its baseline."""
+        if self.baseline is not None:
+            self.baseline.begin([audit_.suite.name for audit_ in self.command.audits])
+
+
+def _prepared(given: dict[str, Any]) -> _Prepared:
+    """Return the run of a command's options; raises what it refuses in them."""
+    from guard.audit.budget import Budget
+    from guard.audit.command import Command
+
+    options_by_suite = _options_by_suite(given)
+    baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None
+    check_release(given["history"], given["release"])
+    command = Command(
+        audits=_audits(given, options_by_suite),
+        models=given["models"],
+        guard=None if given["plain_only"] else _guard(given),
+        concurrency=given["concurrency"],
+        timeout_s=given["timeout_s"],
+        stream=given["stream"],
+        out=given["out"],
+        record=given["record"],
+        replay=given["replay"],
+        sending=_sending(given),
+        budget=Budget(given["max_calls"], given["max_cost"]),
+        check=baseline_check.check if baseline_check else None,
+    )
+    conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
+    if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
+        raise UsageError("--csv writes the items of one suite and model; give one of each.")
+    return _Prepared(command, baseline_check, conditions)
+
+
+@contextmanager
+def _not_comparable() -> Iterator[None]:
+    """End the command with its exit code where the run could not be compared."""
+    from guard.audit.comparison import NotComparable
+
+    try:
+        yield
+    except NotComparable as error:
+        click.echo(f"Error: {error}", err=True)
+        raise click.exceptions.Exit(ExitCode.NOT_COMPARABLE) from None
 
 
 @audit.command()
@@ -322,29 +335,34 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 def plan(**given: Any) -> None:
     """Print what an audit would ask, take and cost; makes no call.
 
-    FILE is a run file; see guard audit run. The time of the guard, of the scorer and of local
-    models is measured with a few texts.
+    FILE is a run file; see guard audit run. What that command refuses in it is refused here with
+    the same sentence. The time of the guard, of the scorer and of local models is measured with a
+    few texts.
     """
     from guard.audit import plan as plans
-    from guard.audit.command import cassette_of
+    from guard.audit.command import cassette_of, check
+    from guard.audit.files import refuse_precious
+    from guard.audit.journal import check_place
 
     given = with_run_file(given)
-    if given["models"] and given["replay"] is not None:
-        raise UsageError("Give --model or --replay, not both: a cassette has one model.")
-    with stdout_kept():
-        audits = _audits(given, _options_by_suite(given))
+    with stdout_kept(), _not_comparable():
+        prepared = _prepared(given)
+        prepared.begin()
+        check(prepared.command)
+        if given["table"] not in (None, STDOUT):
+            refuse_precious(given["table"])
+            check_place(given["table"])
         options = {name: given[name] for name in ("concurrency", "latency_s")}
-        guard = None if given["plain_only"] else _guard(given)
-        found = []
+        planned = []
         for model in dict.fromkeys(given["models"]) or [None]:
-            for audit_ in audits:
+            for audit_ in prepared.command.audits:
                 replay = None if given["replay"] is None else cassette_of(given["replay"], audit_)
-                options |= {"guard": guard, "replay": replay, "measure": True}
-                found.append(plans.plan(audit_, model, sending=_sending(given), **options))
+                options |= {"guard": prepared.command.guard, "replay": replay, "measure": True}
+                planned.append(plans.plan(audit_, model, sending=_sending(given), **options))
     if given["as_json"]:
-        click.echo(json.dumps({"suites": [p.as_json() for p in found]}, ensure_ascii=False))
+        click.echo(json.dumps({"suites": [p.as_json() for p in planned]}, ensure_ascii=False))
         return
-    plans.show(results_console(), found)
+    plans.show(results_console(), planned)
 
 
 def _assignments(given: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -212,6 +212,15 @@ def _added_text(one: Added, store: Store) -> str:
     return f"{named} is in {store.name} already, so nothing was added."
 
 
+def check_release(url: str | None, release: str | None) -> None:
+    """Raise UsageError where a run's --history or --release cannot be used; opens nothing."""
+    if release is not None and url is None:
+        raise UsageError("--release names the run in a history; give --history.")
+    if url is not None:
+        _check_release(release)
+        open_store(url, "--history")
+
+
 def _check_release(release: str | None) -> None:
     if release is not None and not (release.strip() and len(release) <= _MOST):
         raise UsageError(f"--release takes 1 to {_MOST} characters, got {len(release):,}.")

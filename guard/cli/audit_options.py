@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -280,7 +281,10 @@ def conditions_given(given: Mapping[str, Any], suites: Sequence[Suite]) -> Audit
 
     conditions = conditions_of(given["fail_on"])
     check_conditions(conditions, suites)
-    return AuditConditions(conditions, load(given["config"] or given.get("run_file")))
+    tolerances = load(given["config"] or given.get("run_file"))
+    # A floor of a misspelled suite would leave that suite to the default.
+    replace(tolerances, axes={}, better={}).check((), [suite.name for suite in suites])
+    return AuditConditions(conditions, tolerances)
 
 
 def check_belongs(given: Mapping[str, Any]) -> None:

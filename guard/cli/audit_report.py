@@ -93,15 +93,21 @@ def report(
     with stdout_kept():
         content = _content(run, baseline, data, own_suites, {**given, "others": others})
         given = {**given, "baseline": baseline}
-        conditions = conditions_given(given, [one.suite for one in content.suites])
+        # A suite that the run skipped may have the test that a condition needs.
+        asked_suites = () if content.skipped else [one.suite for one in content.suites]
+        conditions = conditions_given(given, asked_suites)
         if conditions is not None and not content.state():
-            met = conditions.decide((one.suite, one.result) for one in content.suites)
-            content = replace(content, conditions=met)
-        files = [path for path in (given["config"], baseline) if path is not None]
+            scored = [(one.suite, one.result) for one in content.suites]
+            content = replace(content, conditions=conditions.decide(scored, content.skipped))
+        # A code host shows what is about the run beside these.
+        given_files = (given["run_file"], given["config"], baseline)
+        files = [path for path in given_files if path is not None]
         texts = {name: _text(name, content, run, files) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
         click.echo(sentence, err=True)
+    for left_out in content.skipped:
+        click.echo(f"{left_out.suite} was SKIPPED: {left_out.skipped}.", err=True)
     if as_json:
         from guard.audit.reports.plain import json_text
 

@@ -23,6 +23,7 @@ from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import ConfigError
 
 _META: Final = "guard.cli.run_file"
+_VALUES: Final = "guard.cli.run_file.values"
 _TABLES = ("settings", "analyst_settings", "options", "guard")
 # Not for a file: tables replace --set and --guard, and the file itself is the --config.
 _OF_COMMAND_ONLY = ("json", "config", "set", "guard", "help", "answers")
@@ -66,23 +67,40 @@ def run_or_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_run_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a command's options with ``tables`` of its run file, and without what it overrides."""
+    """Return a command's options with ``tables`` of its run file, and without what it overrides.
+
+    A plan has those of a run too: what the run would refuse, the plan refuses.
+    """
     context = click.get_current_context()
-    found = dict(given)
+    options = dict(given)
+    if context.command.name == "plan":
+        options = {**_options_of_run(context, given), **given}
     tables: RunTables = context.meta.get(_META, RunTables())
     for name, overridden in _OVERRIDES.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            found |= {
+        if _of_command(context, name):
+            options |= {
                 other: value
                 for other, value in overridden.items()
-                if context.get_parameter_source(other) is ParameterSource.DEFAULT_MAP
+                if not _of_command(context, other)
             }
-    if found.get("replay") is not None and _of_command(context, "replay"):
+    if options.get("replay") is not None and _of_command(context, "replay"):
         tables = replace(tables, settings={}, analyst_settings={})  # a replay sends nothing
     if _of_command(context, "dropped"):
-        kept = {k: v for k, v in tables.settings.items() if k not in found["dropped"]}
+        kept = {k: v for k, v in tables.settings.items() if k not in options["dropped"]}
         tables = replace(tables, settings=kept)
-    return {**found, "tables": tables}
+    return {**options, "tables": tables}
+
+
+def _options_of_run(context: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that the options of ``guard audit run`` have by the run file, if any."""
+    values = context.meta.get(_VALUES, {})
+    command = _audit_group(context).commands["run"]
+    by_name = {
+        str(option.name): values[k] for k, option in _options(command).items() if k in values
+    }
+    suites = ["--suite", given["suites"]]
+    with command.make_context("run", suites, context.parent, default_map=by_name) as run_context:
+        return run_context.params
 
 
 def _of_command(context: click.Context, name: str) -> bool:
@@ -113,21 +131,24 @@ def run_file_of(given: Mapping[str, Any]) -> Path | None:
 
 def _apply(context: click.Context, place: Path) -> Mapping[str, Any]:
     """Make the values of the run file at ``place`` the defaults of the command's options."""
-    from guard.audit.tolerances import tables_of
+    from guard.audit.tolerances import load, tables_of
 
     table = tables_of(place).get("run", {})
+    load(place)  # its tolerances and floors are checked, whether this command needs them or not
+    commands = _audit_group(context).commands
+    options = {**_options(commands["plan"]), **_options(commands["run"])}
+    context.meta[_META] = _tables(table, place, options)
+    values = context.meta[_VALUES] = _values(table, place, options, context)
+    own = _options(context.command)
+    context.default_map = {str(own[k].name): value for k, value in values.items() if k in own}
+    return table
+
+
+def _audit_group(context: click.Context) -> click.Group:
     assert context.parent is not None
     group = context.parent.command
     assert isinstance(group, click.Group)
-    options = {**_options(group.commands["plan"]), **_options(group.commands["run"])}
-    context.meta[_META] = _tables(table, place, options)
-    own = _options(context.command)
-    context.default_map = {
-        str(own[key].name): value
-        for key, value in _values(table, place, options, context).items()
-        if key in own
-    }
-    return table
+    return group
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
@@ -145,12 +166,12 @@ def _tables(table: Mapping[str, Any], place: Path, options: Mapping[str, Any]) -
     for key in table:
         if key not in options and key not in _TABLES:
             raise ConfigError(f"{place}: [run] has no key {key!r}; {_nearest(key, options)}")
-    found = {name: _mapping(table.get(name, {}), f"{place}: [run.{name}]") for name in _TABLES}
+    tables = {name: _mapping(table.get(name, {}), f"{place}: [run.{name}]") for name in _TABLES}
     for name in ("settings", "analyst_settings"):
-        for key, value in found[name].items():
+        for key, value in tables[name].items():
             _refuse_times(value, f"{place}: [run.{name}] {key}")
     suites = _names(table.get("suite", ()))
-    for suite, given in found["options"].items():
+    for suite, given in tables["options"].items():
         where = f"{place}: [run.options.{suite}]"
         if suite not in suites:
             near = f"; did you mean {n[0]}?" if (n := get_close_matches(suite, suites, 1)) else "."
@@ -158,9 +179,9 @@ def _tables(table: Mapping[str, Any], place: Path, options: Mapping[str, Any]) -
         values = dict(_mapping(given, where))
         if isinstance(values.get("data"), str):
             values["data"] = str(place.parent / values["data"])
-        found["options"] = {**found["options"], suite: values}
-    _check_guard(found["guard"], f"{place}: [run.guard]")
-    return RunTables(**found)
+        tables["options"] = {**tables["options"], suite: values}
+    _check_guard(tables["guard"], f"{place}: [run.guard]")
+    return RunTables(**tables)
 
 
 def _check_guard(values: Mapping[str, Any], where: str) -> None:

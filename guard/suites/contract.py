@@ -372,10 +372,6 @@ class Suite(ABC):
         """
         return conclusions(found, self.meanings)
 
-    def unsettled(self, found: Sequence[tuple[Measure, Estimate]]) -> bool:
-        """Return whether bias stays unknown although measures of ``found`` were tested."""
-        return False
-
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return what a plan shows besides items and calls: counts by category, then name."""
         return {}

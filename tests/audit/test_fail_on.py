@@ -176,9 +176,10 @@ def test_an_incomplete_table_is_no_pass(runs: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_not_asked_is_undecided() -> None:
+    from guard.audit.asked import AskedSuite
     from guard.audit.gating import AuditConditions
 
-    met = AuditConditions(("bias",)).decide([], ["hbb_sg"])
+    met = AuditConditions(("bias",)).decide([], [AskedSuite("hbb_sg", "m", "it needs logprobs")])
     assert (met.exit_code, met.outcome) == (3, "inconclusive")
     assert "hbb_sg" in met.lines()[0]
 

@@ -1095,9 +1095,7 @@ def test_refusals_are_compared_although_names_have_unequal_numbers_of_stories(
         for answer in ["refused" if "asian" in item.data["cast"].identities else "analysed"]
     ]
     lines = estimate(silence.measures(one, records))
-    text = silence.conclusion(
-        silence.withheld_findings(silence.significant(lines, one, records))
-    )
+    text = silence.conclusion(silence.withheld_findings(silence.significant(lines, one, records)))
     assert "refuses more often for race asian: 100.0%" in text
 
 

@@ -95,6 +95,9 @@ def checks(content: Content) -> list[Check]:
     for name in content.unasked:
         text = f"{name} has no answer yet."
         found.append(Check(name, "complete", "complete", "error", text, name))
+    for left_out in content.skipped:
+        text = f"Not asked: {left_out.skipped}."
+        found.append(Check(left_out.suite, "complete", "complete", "skipped", text))
     if content.conditions is not None:
         found += [_condition_check(content, one) for one in content.conditions.results]
     return found + list(_comparison_checks(content))
@@ -108,7 +111,8 @@ def _condition_check(content: Content, one: ConditionResult) -> Check:
         "not tested": "skipped",
     }
     rule = f"fail-on-{one.condition}"
-    journals = {suite.name: suite.journal for suite in content.suites}
+    # Conditions name the model only where there are several.
+    journals = {name: s.journal for s in content.suites for name in (s.result.suite, s.name)}
     return Check(
         one.suite,
         rule,
@@ -138,9 +142,7 @@ def finding_checks(content: Checked) -> Iterator[Check]:
     """Yield the checks of a result without a baseline: bias, withheld answers, the guard."""
     result = content.result
     if result.bias == "unknown":
-        yield Check(
-            content.name, VERDICT, VERDICT, "error", result.bias_sentence, content.journal
-        )
+        yield Check(content.name, VERDICT, VERDICT, "error", result.bias_sentence, content.journal)
     for line in result.lines:
         if line.measure.null is not None or not math.isnan(line.plain.p):
             yield _bias_check(content, line)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.audit import grids, journal
+from guard.audit.asked import AskedSuite, read_asked
+from guard.audit.audit import FILE
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.header import Header
@@ -63,7 +65,8 @@ class SuiteContent:
 class Content:
     """A whole report. ``comparison`` is None without a baseline.
 
-    ``unasked`` names the journals without an answer.
+    ``unasked`` names the journals without an answer; ``skipped`` are the suites that the run left
+    out, because they need what its model does not have.
     """
 
     run: str
@@ -72,6 +75,7 @@ class Content:
     unasked: Sequence[str] = field(default_factory=tuple)
     conditions: ConditionResults | None = None
     """Those of --fail-on; None without it, and where the run is incomplete."""
+    skipped: Sequence[AskedSuite] = ()
 
     def state(self) -> list[str]:
         """Return why the run is incomplete, in sentences; empty if it is complete."""
@@ -109,10 +113,11 @@ def load(
             suites.append(_suite(path, contents, classes, data))
         else:
             unasked.append(path.name)
+    unreached, skipped = _without_journal((run, *others), paths)
     if not suites:
         raise UsageError(f"{run} has no answer to report yet; run the audit first.")
     name = ", ".join(place.name or str(place) for place in (run, *others))
-    content = Content(name, suites, None, unasked)
+    content = Content(name, suites, None, [*unasked, *unreached], skipped=skipped)
     return content if base is None else compared(content, base, settings)
 
 
@@ -169,6 +174,26 @@ def _journals(run: Path) -> list[Path]:
             "run."
         )
     return paths
+
+
+def _without_journal(
+    places: Sequence[Path], journals: Sequence[Path]
+) -> tuple[list[str], list[AskedSuite]]:
+    """Return the journals that runs have not begun, and the suites that they skipped."""
+    unreached: list[str] = []
+    skipped: list[AskedSuite] = []
+    # With several models each has its own folder, which may have no journal yet.
+    folders = [inner for place in places for inner in (place, *sorted(place.glob("*/")))]
+    for folder in dict.fromkeys(folders):
+        for asked in read_asked(folder):
+            path = folder / FILE.format(suite=asked.suite)
+            if path in journals:
+                continue
+            if asked.skipped:
+                skipped.append(asked)
+            else:
+                unreached.append(path.name)
+    return unreached, skipped
 
 
 def _suite(

@@ -263,10 +263,6 @@ class Badf(PackedSuite):
         """Return the number of significant associations, and those with the smallest q."""
         return findings.conclusions(found)
 
-    def unsettled(self, found: Sequence[tuple[Measure, Estimate]]) -> bool:
-        """Return whether the analyst's missing answers hide significant associations."""
-        return any(m.name == "unsettled" and e.value > 0 for m, e in found)
-
     def published(self) -> Sequence[Published]:
         """Return Table 14's figures of this setting; none of them compares with fewer stories."""
         given = self.badf

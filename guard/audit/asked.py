@@ -1,0 +1,52 @@
+"""What a run was to ask, for reports: a suite that it skipped or did not reach has no journal.
+
+The file :data:`FILE` lies beside the journals and holds suites, models and reasons, no answer. It
+is of the last command that wrote into the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from guard.audit.files import write_whole
+from guard.errors import UsageError
+
+FILE = "asked.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSuite:
+    """A suite that a model was to be asked; ``skipped`` says why it could not be, else is empty."""
+
+    suite: str
+    model: str
+    skipped: str = ""
+
+
+def write_asked(folder: Path, asked: Iterable[AskedSuite]) -> None:
+    """Write ``asked`` beside the journals in ``folder``; raises UsageError where that fails."""
+    text = json.dumps([asdict(one) for one in asked], indent=1) + "\n"
+    try:
+        write_whole(folder / FILE, text)
+    except OSError as error:
+        raise UsageError(f"{folder / FILE} cannot be written: {error.strerror}.") from None
+
+
+def read_asked(folder: Path) -> list[AskedSuite]:
+    """Return what the last run in ``folder`` was to ask; empty where no run says so.
+
+    Raises UsageError where the file is damaged.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return []
+    try:
+        return [AskedSuite(**entry) for entry in json.loads(path.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"{path} cannot be read ({error}), so what the run left out is not known; run its "
+            "command again."
+        ) from None
