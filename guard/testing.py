@@ -59,9 +59,7 @@ class AuditGate:
             raise UsageError(_NOTHING_FAILS)
         if "--out" not in names:
             arguments += ["--out", str(self._out)]
-        comparison, met = self._verdict(["run", *arguments], inconclusive)
-        if comparison is None and met is None:
-            raise UsageError(_NOTHING_FAILS)
+        comparison, _ = self._verdict(["run", *arguments], inconclusive)
         return comparison
 
     def compare(
@@ -94,38 +92,45 @@ class AuditGate:
         problem = done.stderr.strip().removeprefix("Error: ") or "It printed nothing."
         if done.returncode == ExitCode.MISTAKE:
             raise UsageError(problem)
-        verdicts = comparison, met = _verdicts(done.stdout)
-        there = [one for one in (comparison, met) if one is not None]
-        if not there and done.returncode in _WITHOUT_VERDICT:
+        printed = _verdicts(done.stdout)
+        comparison, conditions = printed or (None, None)
+        verdicts = [verdict for verdict in (comparison, conditions) if verdict is not None]
+        agree = worst(verdict.exit_code for verdict in verdicts) == done.returncode
+        if not agree and done.returncode in _WITHOUT_VERDICT:
             pytest.fail(problem, pytrace=False)
-        if worst(one.exit_code for one in there) != done.returncode:
+        if printed and not verdicts and done.returncode in (ExitCode.DONE, ExitCode.UNDECIDED):
+            raise UsageError(_NOTHING_FAILS)
+        if not agree:
             raise GuardError(
                 f"guard audit {arguments[0]} failed with exit code {done.returncode}: {problem}"
             )
         if done.returncode == ExitCode.DONE:
-            return verdicts
+            return comparison, conditions
         # pytest's summary quotes the first line.
-        heads = [f"{one.head}." for one in there]
-        lines = [line for one in there for line in one.lines() if line not in heads]
+        heads = [f"{verdict.head}." for verdict in verdicts]
+        lines = [line for verdict in verdicts for line in verdict.lines() if line not in heads]
         message = "\n".join([*heads, *lines])
         if done.returncode == ExitCode.UNDECIDED and inconclusive == "skip":
             pytest.skip(message)
         pytest.fail(message, pytrace=False)
 
 
-def _verdicts(output: str) -> _Verdicts:
-    """Return the comparison and the conditions of --fail-on in the JSON that a command printed."""
+def _verdicts(output: str) -> _Verdicts | None:
+    """Return the comparison and the conditions of --fail-on in the JSON that a command printed.
+
+    None where it printed no result.
+    """
     try:
         printed = json.loads(output)
         if "suites" not in printed:
             return Comparison.from_dict(printed), None
-        comparison, met = printed.get("comparison"), printed.get("fail_on")
+        comparison, conditions = printed.get("comparison"), printed.get("fail_on")
         return (
             Comparison.from_dict(comparison) if comparison else None,
-            ConditionResults.from_dict(met) if met else None,
+            ConditionResults.from_dict(conditions) if conditions else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError):
-        return None, None
+        return None
 
 
 @pytest.fixture

@@ -205,8 +205,8 @@ def run(**given: Any) -> None:
         )
     if not ran.complete:
         raise click.exceptions.Exit(ExitCode.INCOMPLETE)
-    codes = [one.exit_code for one in (comparison, met) if one is not None]
-    if unread and comparison is None:
+    codes = [verdict.exit_code for verdict in (comparison, met) if verdict is not None]
+    if unread and not codes:
         codes.append(ExitCode.UNDECIDED)
     raise click.exceptions.Exit(worst(codes))
 
