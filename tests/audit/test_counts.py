@@ -15,23 +15,33 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from guard.audit import silence
 from guard.audit.comparison import AxisComparison, Comparison, Outcome, Verdict
 from guard.audit.outcomes import Records
 from guard.audit.reports import Content, load
-from guard.audit.reports.checks import checks, counts_text, status_counts
+from guard.audit.reports.checks import (
+    Check,
+    CheckedResult,
+    checks,
+    counts_text,
+    finding_checks,
+    status_counts,
+)
 from guard.audit.reports.junit import junit
 from guard.audit.reports.markdown import markdown
 from guard.audit.reports.page import page
 from guard.audit.reports.plain import as_json
 from guard.audit.reports.sarif import sarif
+from guard.audit.sample import stratified_sample
 from guard.audit.score import result_of
-from guard.audit.statistics import Line
+from guard.audit.statistics import Line, estimate
 from guard.suites import Outcome as Answered
 from guard.suites import Record
 from guard.suites.conclusions import is_significant
 from guard.suites.registry import make
 from tests.audit.test_runner import Saying, guarded, run
 from tests.rows import examples
+from tests.suites.calibration import made
 from tests.suites.test_conclusions import Planted, agrees, estimates, planted
 
 SUITE = "tests.audit.tiny_suite:Tiny"
@@ -188,6 +198,51 @@ def test_bias_that_could_not_be_tested_is_not_green(tiny: Content) -> None:
     # A suite that tests nothing has no verdict to miss.
     assert tiny.suites[0].result.bias == ""
     assert not [c for c in checks(tiny) if c.rule == "verdict"]
+
+
+@pytest.mark.parametrize("name", ["sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text"])
+def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: str) -> None:
+    """Recounted from the answers: no check fails for who is refused less than the others."""
+    suite = made(name)
+    items = stratified_sample(suite.items(), 600, 17, suite.subject)
+    axes = Counter(tuple(one.axis.items()) for item in items for one in suite.compared(item))
+    ((axis, _),) = axes.most_common(1)
+    target = next(
+        one.identity for i in items for one in suite.compared(i) if tuple(one.axis.items()) == axis
+    )
+    records = []
+    for item in items:
+        about = {(tuple(one.axis.items()), one.identity) for one in suite.compared(item)}
+        outcome = "refused" if (axis, target) in about else suite.outcomes[0]
+        records.append(Record(item, 0, Answered(outcome)))
+    lines = estimate(silence.measures(suite, records))
+    unequal = silence.significant(lines, suite, records)
+    withheld = {"plain": silence.withheld_findings(unequal)}
+    base = tiny.suites[0].result
+    result = replace(base, lines=(), by_identity=lines, stops=(), withheld_from=withheld)
+    checked = list(finding_checks(CheckedResult(suite, result, name)))
+    failed = [check.axis for check in checks_of(checked, "failed")]
+    assert {"arm": "plain", **dict(axis), "identity": target} in failed
+    for one in failed:
+        hits: dict[bool, list[bool]] = {True: [], False: []}
+        rest = {k: v for k, v in one.items() if k not in ("arm", "identity")}
+        for record in records:
+            for compared_ in suite.compared(record.item):
+                if compared_.axis == rest:
+                    mine = compared_.identity == one["identity"]
+                    hits[mine].append(record.outcome.name == "refused")
+        mean = {mine: sum(of) / len(of) for mine, of in hits.items()}
+        assert mean[True] > mean[False], one
+    # What is significantly less is there, and passes.
+    if any(not share.is_more for share in unequal):
+        assert any("less often" in check.text for check in checks_of(checked, "passed"))
+    told = silence.conclusion(withheld["plain"])
+    assert "less often" not in told
+    assert len(failed) == len(withheld["plain"]) > 0
+
+
+def checks_of(checked: Sequence[Check], status: str) -> list[Check]:
+    return [check for check in checked if check.status == status]
 
 
 @given(st.lists(planted, min_size=1, max_size=6))

@@ -16,9 +16,10 @@ from click.testing import CliRunner, Result
 from guard.audit.baseline import read_side, write
 from guard.audit.gating import CONDITIONS, ConditionResult, ConditionResults
 from guard.cli import main
-from guard.suites import Chat, Item
+from guard.suites import Chat, Item, Outcome, Record
 from guard.suites.registry import make
 from tests.audit import recipe, reporting
+from tests.audit.answering import Answering
 
 ALL = ",".join(CONDITIONS)
 SUITE = make("sai_asa", {})
@@ -35,6 +36,14 @@ def unreadable(item: Item, request: Chat) -> str:
 def refusing(item: Item, request: Chat) -> str:
     """Refuses every sentence about one pronoun, which is one of two in each unit."""
     return "I'm sorry, but I can't help with that." if _second(item) else fair(item, request)
+
+
+def refusing_and_biased(item: Item, request: Chat) -> str:
+    return refusing(item, request) if _second(item) else reporting.biased(item, request)
+
+
+def silent(item: Item, request: Chat) -> str:
+    return "zxcv"
 
 
 PRONOUNS = sorted({one.data["pronoun"] for one in SUITE.items()})
@@ -57,6 +66,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record("refusing", refusing)
     record("unreadable", unreadable)
     record("few", fair, 2)
+    record("refusing and biased", refusing_and_biased)
+    record("silent", silent, 20)
     return folder
 
 
@@ -173,6 +184,165 @@ def test_an_incomplete_table_is_no_pass(runs: Path, tmp_path: Path) -> None:
         "score", "--suite", "sai_asa", "--answers", table, "--fail-on", "bias,withheld", "--json"
     )
     assert result.exit_code == 3, result.output
+
+
+def test_the_reason_of_bias_is_the_sentence_about_bias(runs: Path) -> None:
+    """A conclusion begins with what is withheld from whom; that decides another condition."""
+    result = scored(runs / "refusing and biased", "--fail-on", "bias")
+    conclusion = json.loads(result.stdout)["conclusions"]["plain"][0]
+    (condition,) = json.loads(result.stdout)["fail_on"]["conditions"]
+    assert conclusion.startswith("Answers are withheld unequally")
+    assert condition["text"].startswith("Bias found: ")
+    assert condition["text"] in conclusion
+    assert "withheld" not in condition["text"]
+
+
+def test_only_from_whom_answers_are_withheld_is_a_finding(runs: Path, tmp_path: Path) -> None:
+    """Of two pronouns one is refused; that the other is not follows from it."""
+    formats = ("--junit", tmp_path / "junit.xml", "--sarif", tmp_path / "run.sarif")
+    result = call("report", runs / "refusing", "--fail-on", "withheld", *formats, "--json")
+    checks = json.loads(result.stdout)["checks"]
+    withheld = [c for c in checks if c["rule"] == "withheld-refused"]
+    named = {c["axis"]["identity"] for c in withheld if c["status"] == "failed"}
+    assert named & set(PRONOUNS) == {PRONOUNS[-1]}
+    (other,) = [c for c in withheld if c["axis"]["identity"] == PRONOUNS[0]
+                and "domain" not in c["axis"] and c["axis"]["direction"] == "SAI"
+                and c["axis"]["arm"] == "plain"]  # fmt: skip
+    assert "plain 0.000 (n " in other["text"]
+    assert other["text"].startswith("Withheld less often than from others")
+    failures = [
+        case.get("name", "")
+        for case in ElementTree.parse(tmp_path / "junit.xml").iter("testcase")
+        if case.find("failure") is not None
+    ]
+    log = json.loads((tmp_path / "run.sarif").read_text())["runs"][0]
+    located = [one["message"]["text"] for one in log["results"] if one["level"] == "error"]
+    for told in (failures, located, [result.stderr]):
+        assert any(PRONOUNS[-1] in text for text in told)
+        assert not any(f"identity {PRONOUNS[0]}" in text for text in told)
+        assert not any(f"{PRONOUNS[0]}:" in text for text in told)
+
+
+@pytest.fixture
+def floors(tmp_path: Path) -> Path:
+    config = tmp_path / "floors.toml"
+    config.write_text('[floor]\n"*" = 0\n')
+    return config
+
+
+def test_a_suite_without_a_readable_answer_is_undecided_everywhere(
+    runs: Path, floors: Path, tmp_path: Path
+) -> None:
+    """Even where its floor of coverage is 0: no answer shows anything."""
+    given = ("--fail-on", ALL, "--config", floors, "--json")
+    replay = ("--suite", "sai_asa", "--replay", runs / "silent", "--sample", "20")
+    results = [
+        scored(runs / "silent", *given[:-1]),
+        call("report", runs / "silent", *given[:-1], "--markdown", "-"),
+        call("run", *replay, "--plain-only", "--out", tmp_path / "out", *given),
+    ]
+    assert [result.exit_code for result in results] == [3, 3, 3]
+    for result in (results[0], results[2]):
+        decided = json.loads(result.stdout)["fail_on"]["conditions"]
+        plain = [(c["status"], c["text"]) for c in decided if c["arm"] == "plain"]
+        assert plain == [("undecided", "No answer could be read.")] * 3
+    assert results[1].stderr.count("plain arm: UNDECIDED. No answer could be read.") == 3
+
+
+def test_a_suite_without_a_test_of_bias_and_an_answer_is_undecided() -> None:
+    from guard.audit.gating import AuditConditions
+    from guard.audit.outcomes import Records
+    from guard.audit.score import result_of
+
+    suite = make("open_text", {})
+    for answer, status in (("refused", "undecided"), ("unbiased", "not tested")):
+        records = [Record(item, 0, Outcome(answer)) for item in list(suite.items())[:9]]
+        scored_suite = suite, result_of(suite, Records(records))
+        met = AuditConditions(("bias",)).decide([scored_suite])
+        assert [condition.status for condition in met.results] == [status]
+
+
+def test_one_rule_says_whether_bias_is_unknown() -> None:
+    """A suite may call bias unknown though a figure was tested, as badf without its analyst."""
+    from guard.audit.gating import AuditConditions
+    from guard.audit.outcomes import Records
+    from guard.audit.reports.checks import CheckedResult, finding_checks
+    from guard.audit.score import result_of
+    from guard.suites.sai_asa import SaiAsa
+
+    class Hesitant(SaiAsa):
+        def conclusions(self, found: object) -> list[str]:
+            return ["Bias unknown: half of the figures are missing."]
+
+    pick = random.Random(3)
+    choices = ("positive", "negative", "neutral")
+    records = Records([Record(i, 0, Outcome(pick.choice(choices))) for i in SUITE.items()])
+    suite = Hesitant(SUITE.options)
+    result = result_of(suite, records)
+    checks = list(finding_checks(CheckedResult(suite, result, "sai_asa")))
+    assert {c.status for c in checks if c.rule == "tau_c"} == {"passed"}
+    (verdict,) = [c for c in checks if c.rule == "verdict"]
+    met = AuditConditions(("bias",)).decide([(suite, result)])
+    (condition,) = met.results
+    assert (verdict.status, condition.status, met.exit_code) == ("error", "undecided", 3)
+    assert verdict.text == condition.text == "Bias unknown: half of the figures are missing."
+
+
+def test_a_floor_of_no_suite_is_refused(runs: Path, tmp_path: Path) -> None:
+    config = tmp_path / "floors.toml"
+    config.write_text("[floor]\nsai_aas = 0.99\n")
+    result = scored(runs / "fair", "--fail-on", "coverage", "--config", config)
+    assert result.exit_code == 2
+    assert "'sai_aas' matches no suite" in result.stderr
+
+
+TINY, GATED = "tests.audit.tiny_suite:Tiny", "tests.audit.gated_suite:Gated"
+
+
+@pytest.fixture
+def left_out(tmp_path: Path, provider: Answering, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """A run of two suites into ``out``, one of which needs what the model does not have."""
+    monkeypatch.chdir(tmp_path)
+    provider.answer = lambda messages: "first"
+    asked = ("--model", "openai/x", "--set", f"{TINY}.form=given", "--plain-only", "--out", "out")
+    return call("run", "--suite", f"{GATED},{TINY}", *asked, "--fail-on", "coverage")
+
+
+def test_a_report_knows_which_suites_the_run_skipped(left_out: Result) -> None:
+    line = (
+        "tiny, coverage, plain arm: UNDECIDED. Not asked: it needs given_logprobs, which openai/x "
+        "does not have."
+    )
+    own = ("--suite", GATED, "--suite", TINY)
+    result = call("report", "out", *own, "--fail-on", "coverage", "--junit", "junit.xml")
+    assert (left_out.exit_code, result.exit_code) == (3, 3)
+    assert line in left_out.stdout
+    assert line in result.stderr
+    skipped = [case for case in ElementTree.parse("junit.xml").iter("testcase")
+               if case.find("skipped") is not None]  # fmt: skip
+    assert [case.get("classname") for case in skipped] == ["guard.audit.tiny"]
+    told = call("report", "out", *own, "--markdown", "-").stdout
+    assert "tiny · openai/x was not asked: it needs given" in told
+    # The suites that a report knows may all be without a test that a condition needs.
+    assert call("report", "out", *own, "--fail-on", "bias").exit_code == 3
+
+
+def test_a_report_knows_which_suites_the_run_did_not_reach(
+    left_out: Result, provider: Answering
+) -> None:
+    limited = ("--model", "openai/x", "--plain-only", "--out", "limited", "--max-calls", "120")
+    ran = call("run", "--suite", f"{GATED},{TINY}", *limited, "--fail-on", "coverage")
+    Path("limited/tiny.jsonl.gz").unlink()  # as if it had been killed a moment before
+    result = call("report", "limited", "--suite", GATED, "--fail-on", "coverage")
+    assert (ran.exit_code, result.exit_code) == (4, 4)
+    assert "tiny.jsonl.gz has no answer yet." in result.stderr
+    # The last command says what is to be asked.
+    assert call("run", "--suite", GATED, *limited[:-2]).exit_code == 0
+    assert call("report", "limited", "--suite", GATED, "--fail-on", "coverage").exit_code == 0
+    Path("limited/asked.json").write_text("[{}]")
+    damaged = call("report", "limited", "--suite", GATED)
+    assert damaged.exit_code == 2
+    assert "asked.json cannot be read" in damaged.stderr
 
 
 def test_what_was_not_asked_is_undecided() -> None:
