@@ -161,6 +161,29 @@ def test_a_report_needs_the_folder(place: Path) -> None:
         ("count = 30", "coumt = 30", "has no option 'coumt'"),
         ("[run.settings]", "[run.setings]", "[run] has no key 'setings'; did you mean settings?"),
         ('"prompt.txt"', '"no.txt"', "no.txt cannot be read"),
+        ('"*" = 0.3', '"*" = "0.3"', "floor '*' takes a number from 0 to 1, got '0.3'"),
+        ('"*" = 0.3', "sai_aas = 0.3", "'sai_aas' matches no suite"),
+        ('"*/coverage" = 0.02', '"*/coverage" = true', "tolerance '*/coverage' takes a number"),
+        ("sample = 20", 'allow = ["model"]', "--allow belongs to --baseline; give one."),
+        ("sample = 20", 'baseline = "no.json"', "There is no run and no baseline at"),
+        ("sample = 20", 'release = "v1"', "--release names the run in a history; give --history."),
+        ("sample = 20", 'history = "x://y"', "--history"),
+        ("sample = 20", "timeout = 0", "[run] timeout: 0.0 is not in the range x>=0.1."),
+        ("sample = 20", "max_cost = 1", "no price for openai/x, so --max-cost cannot be kept"),
+        ("sample = 20", 'replay = "x"', "Give --model or --replay, not both"),
+        (
+            '["openai/x"]',
+            '["openai/x", "openai/*x"]\ncsv = "t.csv"',
+            "--csv writes the items of one",
+        ),
+        ('["openai/x"]', '["openai/a b", "openai/a?b"]', "Two of the models would share a folder"),
+        ('out = "out"', 'out = "prompt.txt"', "prompt.txt is a file where a folder is needed"),
+        (
+            'out = "out"',
+            'csv = "prompt.txt/t.csv"',
+            "prompt.txt is a file where a folder is needed",
+        ),
+        ('out = "out"', 'csv = "t.jsonl.gz"', "has the name of a journal"),
     ],
 )
 def test_a_mistake_is_refused_by_name_before_any_call(
@@ -168,11 +191,39 @@ def test_a_mistake_is_refused_by_name_before_any_call(
 ) -> None:
     assert before in FILE
     place.write_text(FILE.replace(before, after, 1))
+    there = sorted(place.parent.rglob("*"))
+    planned = call("plan", place)
+    assert sorted(place.parent.rglob("*")) == there
     result = call("run", place)
     assert result.exit_code == 2, result.output
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
     assert not provider.asked
+    # A plan says so before anybody pays.
+    assert (planned.exit_code, planned.stderr) == (2, result.stderr)
+
+
+def test_a_plan_takes_what_its_own_options_override(place: Path) -> None:
+    """As the run would: other options of the command belong to the same checks."""
+    place.write_text(FILE.replace('["coverage"]', '["bias"]'))
+    for command in ("plan", "run"):
+        result = call(command, place, "--suite", "open_text")
+        assert result.exit_code == 2
+        assert "open_text has no test of bias" in result.stderr
+    place.write_text(FILE.replace("sample = 20", "max_calls = 5"))
+    planned = call("plan", place, "--replay", "nowhere")
+    assert "There is no journal at nowhere" in planned.stderr  # not that a replay costs nothing
+
+
+def test_a_plan_of_what_cannot_be_compared_says_so(place: Path, provider: Answering) -> None:
+    assert call("run", place).exit_code == 0
+    place.write_text(FILE.replace('out = "out"', 'out = "new"\nbaseline = "out"'))
+    assert call("plan", place).exit_code == 0
+    place.write_text(place.read_text().replace("temperature = 0.5", "temperature = 0.7"))
+    planned, ran = call("plan", place), call("run", place)
+    assert (planned.exit_code, ran.exit_code) == (5, 5)
+    assert planned.stderr == ran.stderr
+    assert "could not be compared" in planned.stderr
 
 
 def test_a_file_of_tolerances_stays_valid(place: Path) -> None:
