@@ -42,9 +42,13 @@ class AuditGate:
     """
 
     def __init__(self, folder: Path, out: Path) -> None:
-        """Run commands in ``folder``, to which paths are relative; journals go to ``out``."""
+        """Run commands in ``folder``, to which paths are relative.
+
+        Each run has its own folder of journals in ``out``: a test may run several.
+        """
         self._folder = folder
         self._out = out
+        self._runs = 0
 
     def run(
         self, *options: str | os.PathLike[str], inconclusive: Inconclusive = "fail"
@@ -58,7 +62,8 @@ class AuditGate:
         if not names & {"--baseline", "--fail-on"} and not any(n.endswith(".toml") for n in names):
             raise UsageError(_NOTHING_FAILS)
         if "--out" not in names:
-            arguments += ["--out", str(self._out)]
+            self._runs += 1
+            arguments += ["--out", str(self._out / f"run{self._runs}")]
         comparison, _ = self._verdict(["run", *arguments], inconclusive)
         return comparison
 

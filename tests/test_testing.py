@@ -33,6 +33,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorded(folder / "other", model="openai/y")
     recorded(folder / "begun", most=20)
     recorded(folder / "few", options=GatedOptions(count=4))
+    recorded(folder / "silent", lambda n, sample: "zxcv")
+    (folder / "floors.toml").write_text('[floor]\n"*" = 0\n')
     return folder
 
 
@@ -59,6 +61,22 @@ def test_conditions_without_a_baseline_decide_the_test(gate: AuditGate) -> None:
         gate.run(*replay, "bias")
     with pytest.raises(pytest.skip.Exception, match=r"INCONCLUSIVE: --fail-on bias\."):
         gate.run(*replay, "bias", inconclusive="skip")
+
+
+def test_a_suite_without_a_readable_answer_is_undecided_and_no_crash(gate: AuditGate) -> None:
+    replay = (*SUITE, "--plain-only", "--replay", "silent", "--fail-on", "coverage")
+    told = r"UNDECIDED\. No answer could be read\."
+    with pytest.raises(pytest.fail.Exception, match=told):
+        gate.run(*replay, "--config", "floors.toml")
+
+
+@OTHERS
+def test_a_run_file_in_which_nothing_fails_is_a_mistake(gate: AuditGate, runs: Path) -> None:
+    text = f'[run]\nsuite = "{NAME}"\nplain_only = true\n'
+    for name in ("base", "silent"):
+        (runs / f"{name}.toml").write_text(f'{text}replay = "{name}"\n')
+        with pytest.raises(UsageError, match=r"guard_audit\.run needs --fail-on"):
+            gate.run(f"{name}.toml")
 
 
 @OTHERS

@@ -473,6 +473,49 @@ def test_sarif_points_at_a_file_of_the_repository(
     assert set(places.values()) == {("service/audit.baseline.json", 1)}
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[run]\nsuite = "hbb_sg"\n', 0),
+        ('[run]\nsuite = "hbb_sg, hbb"\n', 2),
+        ('# hbb\n[run]\nsuite = [\n  "hbb_sg",  # not "hbb"\n  \'hbb\',\n]\n', 5),
+        ('[run]\nout = "hbb"\nmodel = ["hbb"]\n[run.settings]\nsuite = "hbb"\n', 0),
+        ('run.suite = ["hbb"]\n', 1),
+        ("[run.options.hbb_sg]\nrepeats = 2\n[run.options.hbb]\n", 3),
+        ("[run]\noptions.hbb.repeats = 2\n", 2),
+        ('[tolerance]\n"hbb_sg/*" = 0.1\n"hbb/plain/*" = 0.1\n', 3),
+        ('[floor]\n"*" = 0.5\nhbb_sg = 0.5\nhbb = 0.5\n', 4),
+        ('[run]\nsuite = "hbb"\n[floor]\nhbb = 0.5', 2),
+    ],
+)
+def test_sarif_points_at_the_entry_of_the_suite_itself(
+    tmp_path: Path, text: str, line: int
+) -> None:
+    from guard.audit.reports.repository import RepositoryFiles
+
+    (tmp_path / "release.toml").write_text(text)
+    place = RepositoryFiles(tmp_path, [tmp_path / "release.toml"]).place(make("hbb", {}))
+    # Without an entry the file as a whole is all that the repository has about the run.
+    assert place == ("release.toml", line or 1)
+
+
+def test_sarif_points_at_the_run_file_and_a_suite_of_ones_own(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".git", "ci"):
+        (tmp_path / folder).mkdir()
+    text = f'[run]\nout = "{tiny}"\nfail_on = ["bias"]\nsuite = [\n"hbb",\n"{SUITE}"]\n'
+    (tmp_path / "ci" / "release.toml").write_text(text)
+    result = report(Path("ci/release.toml"), "--sarif", "-")
+    assert result.exit_code == 3, result.output
+    (one,) = json.loads(result.stdout)["runs"][0]["results"]
+    assert one["ruleId"] == "tiny/fail-on-bias"
+    where = one["locations"][0]["physicalLocation"]
+    assert where["artifactLocation"]["uri"] == "ci/release.toml"
+    assert where["region"]["startLine"] == 6
+
+
 def test_a_shipped_suite_is_located_at_its_pack_in_the_checkout_alone(whole: Content) -> None:
     from guard.audit.reports.repository import RepositoryFiles, root_of
     from guard.suites.packs import PackedSuite
