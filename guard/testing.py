@@ -105,7 +105,7 @@ class AuditGate:
             pytest.fail(problem, pytrace=False)
         if printed and not verdicts and done.returncode in (ExitCode.DONE, ExitCode.UNDECIDED):
             raise UsageError(_NOTHING_FAILS)
-        if not agree:
+        if not agree or printed is None:
             raise GuardError(
                 f"guard audit {arguments[0]} failed with exit code {done.returncode}: {problem}"
             )

@@ -134,6 +134,9 @@ def test_a_crash_is_no_verdict_whatever_its_exit_code(gate: AuditGate, runs: Pat
     ) as raised:
         gate.compare("base", "base", "--suite", "crashing:Suite")
     assert not isinstance(raised.value, UsageError)
+    (runs / "ending.py").write_text("import os\nos._exit(0)\n")
+    with pytest.raises(GuardError, match=r"^guard audit run failed with exit code 0: "):
+        gate.run("--suite", "ending:Suite", "--replay", "base", "--fail-on", "bias")
 
 
 def test_an_unknown_value_of_inconclusive_is_refused(gate: AuditGate) -> None:

@@ -42,17 +42,17 @@ class Budget:
         self._settled = asyncio.Event()
         self._in_flight = 0
         self._reserved = 0.0
-        self._next = 0.0  # what the call that was not sent may cost
+        self._cost_of_next = 0.0  # what the call that was not sent may cost
         self.calls = 0
         self.cost = 0.0
         self.exhausted = False
 
     @property
-    def limited(self) -> bool:
+    def has_limit(self) -> bool:
         """Whether there is a limit."""
         return self._max_calls is not None or self._max_cost is not None
 
-    def pays(self, model: str, sending: Sending, others: Mapping[Role, Other]) -> None:
+    def set_payees(self, model: str, sending: Sending, others: Mapping[Role, Other]) -> None:
         """Count the calls to ``model`` and to the analyst of ``others`` from here on.
 
         Detectors and embedders in this process cost nothing. Raises UsageError where a limit of
@@ -65,10 +65,10 @@ class Budget:
         self._payees = payees
         if self._max_cost is None:
             return
-        for one in payees.values():
-            if math.isnan(_price(one.name, 1, 1)):
+        for payee in payees.values():
+            if math.isnan(_price_of_call(payee.name, 1, 1)):
                 raise UsageError(
-                    f"LiteLLM has no price for {one.name}, so --max-cost cannot be kept; no call "
+                    f"LiteLLM has no price for {payee.name}, so --max-cost cannot be kept; no call "
                     "was made. Use --max-calls, or register its price with LiteLLM."
                 )
 
@@ -80,8 +80,8 @@ class Budget:
         if payee is None:
             return await model.ask(request, key, slot)
         assert isinstance(request, Chat | LogLikelihood)
-        most = self._most(payee, request)
-        await self._reserve(most, ending)
+        most = self._most_of_call(payee, request)
+        await self._reserve_call(most, ending)
         spent = 0.0
         try:
             reply = await model.ask(request, key, slot)
@@ -95,23 +95,25 @@ class Budget:
             spent = most
             raise
         finally:
-            self._settle(most, spent)
+            self._settle_call(most, spent)
         return reply
 
-    def probe(self, tokens: int = 64) -> None:
+    def count_probe(self, tokens: int = 64) -> None:
         """Count a call that finds out what the model can do; raises OverBudget."""
-        most = _price(self._payees["model"].name, tokens, 1) if self._max_cost is not None else 0.0
-        if not self._fits(most):
-            self._exhaust(most)
+        most = 0.0
+        if self._max_cost is not None:
+            most = _price_of_call(self._payees["model"].name, tokens, 1)
+        if not self._fits_limits(most):
+            self._stop_here(most)
         self.calls += 1
         self.cost += most
 
-    async def _reserve(self, most: float, ending: Callable[[], bool]) -> None:
-        while self.exhausted or not self._fits(most):
+    async def _reserve_call(self, most: float, ending: Callable[[], bool]) -> None:
+        while self.exhausted or not self._fits_limits(most):
             calls_left = self._max_calls is None or self.calls < self._max_calls
             # What the calls in flight do not cost is free again once they are answered.
             if self.exhausted or not self._in_flight or not calls_left:
-                self._exhaust(most)
+                self._stop_here(most)
             self._settled.clear()
             await self._settled.wait()
             if ending():
@@ -120,25 +122,25 @@ class Budget:
         self._in_flight += 1
         self._reserved += most
 
-    def _settle(self, most: float, spent: float) -> None:
+    def _settle_call(self, most: float, spent: float) -> None:
         self._in_flight -= 1
         # Sums of floats leave a remainder.
         self._reserved = self._reserved - most if self._in_flight else 0.0
         self.cost += 0.0 if math.isnan(spent) else spent
         self._settled.set()
 
-    def _fits(self, most: float) -> bool:
+    def _fits_limits(self, most: float) -> bool:
         if self._max_calls is not None and self.calls >= self._max_calls:
             return False
         return self._max_cost is None or self.cost + self._reserved + most <= self._max_cost
 
-    def _exhaust(self, most: float) -> None:
-        self._next = self._next if self.exhausted else most
+    def _stop_here(self, most: float) -> None:
+        self._cost_of_next = self._cost_of_next if self.exhausted else most
         self.exhausted = True
         self._settled.set()
         raise OverBudget
 
-    def _most(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
+    def _most_of_call(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
         """Return the most that a call may cost: each byte of its prompt may be a token."""
         if payee.name.startswith(LOCAL) or self._max_cost is None:
             return 0.0
@@ -148,23 +150,23 @@ class Budget:
         if math.isnan(answer):
             answer = assumed_answer(payee.name, payee.sending.given)
         system = len(payee.sending.system.encode())
-        return _price(payee.name, prompt_bytes(request) + system, answer)
+        return _price_of_call(payee.name, prompt_bytes(request) + system, answer)
 
-    def sentence(self) -> str:
+    def stop_sentence(self) -> str:
         """Return what was spent, and how the audit goes on."""
         spent = f"this command made {self.calls:,} calls for ${self.cost:.4f}"
         if self._max_calls is not None and self.calls >= self._max_calls:
             limit = f"--max-calls {self._max_calls}"
         else:
             limit = f"--max-cost {self._max_cost:g}"
-            spent += f", and the next may cost up to ${self._next:.4f}"
+            spent += f", and the next may cost up to ${self._cost_of_next:.4f}"
         return (
             f"Stopped at {limit}: {spent}. All answers are recorded; the same command goes on from "
             "there, with the same limit again."
         )
 
 
-def _price(model: str, prompt_tokens: float, answer_tokens: float) -> float:
+def _price_of_call(model: str, prompt_tokens: float, answer_tokens: float) -> float:
     if model.startswith(LOCAL):
         return 0.0
     from guard.audit.remote_model import cost_of

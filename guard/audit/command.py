@@ -141,7 +141,7 @@ def _tasks(command: Command) -> list[_Task]:
         raise UsageError(
             "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
         )
-    if command.replay is not None and command.budget.limited:
+    if command.replay is not None and command.budget.has_limit:
         raise UsageError("A replay costs nothing; leave --max-calls and --max-cost out.")
     models = list(dict.fromkeys(command.models)) or [""]
     places = [_SLUG.sub("_", model) for model in models]
@@ -163,7 +163,7 @@ def _tasks(command: Command) -> list[_Task]:
             else:
                 check_model(model)
                 audits.append(audit.for_model(model, command.sending))
-                command.budget.pays(model, audits[-1].sending, audit.others)
+                command.budget.set_payees(model, audits[-1].sending, audit.others)
                 names.append(model)
         folder = _folder(command, names, audits, digests)
         folder = folder / place if several else folder
@@ -228,7 +228,7 @@ async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunRes
                 more = f" {_RESUMES}" if error.resumable and answered else ""
                 ran.stopped.append(f"{error}{more}")
     if command.budget.exhausted:
-        ran.stopped.append(command.budget.sentence())
+        ran.stopped.append(command.budget.stop_sentence())
 
 
 async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -> None:
@@ -244,7 +244,7 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         model = cassette_of(command.replay, audit)
     name = audit.suite.name
     if task.model:
-        command.budget.pays(task.model, audit.sending, audit.others)
+        command.budget.set_payees(task.model, audit.sending, audit.others)
     try:
         if header is None or not task.model:
             wanted = audit.suite.needs | audit.suite.uses
@@ -293,7 +293,7 @@ def _may_probe(budget: Budget, model: str, wanted: frozenset[Capability], sendin
 
     if may_give_logprobs(model, sending):
         try:
-            budget.probe()
+            budget.count_probe()
         except OverBudget:
             return False
     return True

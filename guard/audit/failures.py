@@ -49,14 +49,14 @@ def safe_reason(message: str, texts: Iterable[str]) -> str:
 
     Quotations other than names are left out, and so are keys and the queries of addresses.
     """
-    plain = _plain(message)
+    plain = _folded_text(message)
     runs = {plain[at : at + _RUN] for at in range(len(plain) - _RUN + 1)}
-    for text in map(_plain, texts):
+    for text in map(_folded_text, texts):
         if (_LEAST <= len(text) < _RUN and text in plain) or any(run in text for run in runs):
             return ""
-    found = _QUERY.sub(r"\1", _USER.sub("://", _QUOTED.sub(_name_or_mark, message)))
-    found = " ".join(without_keys(found).split())
-    return found if len(found) <= _MOST_TEXT else f"{found[: _MOST_TEXT - 1]}…"
+    kept = _QUERY.sub(r"\1", _USER.sub("://", _QUOTED.sub(_name_or_mark, message)))
+    kept = " ".join(without_keys(kept).split())
+    return kept if len(kept) <= _MOST_TEXT else f"{kept[: _MOST_TEXT - 1]}…"
 
 
 def _name_or_mark(match: re.Match[str]) -> str:
@@ -64,7 +64,7 @@ def _name_or_mark(match: re.Match[str]) -> str:
     return match[0] if inner and len(inner) <= _LONGEST_NAME and is_name(inner) else "…"
 
 
-def _plain(text: str) -> str:
+def _folded_text(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 

@@ -30,7 +30,7 @@ Condition = Literal["bias", "withheld", "coverage"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 ConditionStatus = Literal["passed", "failed", "undecided", "not tested"]
 """``not tested``: the suite has no such test, whatever the number of answers."""
-_SHOWN = 3
+_MOST_TEXTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class ConditionResults:
         """Return a line for each condition, those that decide last, then the outcome."""
         order: tuple[ConditionStatus, ...] = ("passed", "not tested", "undecided", "failed")
         ranked = sorted(self.results, key=lambda result: order.index(result.status))
-        return [*map(_line, ranked), f"{self.head}."]
+        return [*map(_condition_line, ranked), f"{self.head}."]
 
     def findings(self) -> list[str]:
         """Return the outcome, then a line for each condition that failed or is undecided."""
         deciding = [result for result in self.results if result.status in ("failed", "undecided")]
-        return [f"{self.head}.", *map(_line, deciding)]
+        return [f"{self.head}.", *map(_condition_line, deciding)]
 
     @property
     def head(self) -> str:
@@ -151,12 +151,12 @@ class AuditConditions:
             checked = list(finding_checks(CheckedResult(suite, result, name)))
             for condition in self.conditions:
                 if condition == "bias":
-                    decided.append(_bias(suite, result, name, checked))
+                    decided.append(_bias_condition(suite, result, name, checked))
                 elif condition == "withheld":
-                    decided += _withheld(result, name, checked)
+                    decided += _withheld_conditions(result, name, checked)
                 else:
                     floor = self.tolerances.floor(result.suite)
-                    decided.append(_coverage(result, name, floor))
+                    decided.append(_coverage_condition(result, name, floor))
         for left_out in skipped:
             name, text = name_of(left_out.suite, left_out.model), f"Not asked: {left_out.skipped}."
             decided += [
@@ -166,12 +166,12 @@ class AuditConditions:
         return ConditionResults(decided)
 
 
-def _line(result: ConditionResult) -> str:
+def _condition_line(result: ConditionResult) -> str:
     status = result.status.upper()
     return f"{result.suite}, {result.condition}, {result.arm} arm: {status}. {result.text}"
 
 
-def _unread(result: SuiteResult, arm: str = "plain") -> str:
+def _why_unread(result: SuiteResult, arm: str = "plain") -> str:
     """Return why an arm shows nothing at all; empty where an answer could be read."""
     counts = result.arms[arm]
     if not counts.samples:
@@ -179,15 +179,17 @@ def _unread(result: SuiteResult, arm: str = "plain") -> str:
     return "" if counts.coverage else "No answer could be read."
 
 
-def _bias(suite: Suite, result: SuiteResult, name: str, checks: Sequence[Check]) -> ConditionResult:
+def _bias_condition(
+    suite: Suite, result: SuiteResult, name: str, checks: Sequence[Check]
+) -> ConditionResult:
     measured = {line.measure.name for line in result.lines}
     own = [check for check in checks if check.rule in measured]
     status: ConditionStatus = "undecided"
     text = result.bias_sentence or "No figure could be tested."
     if result.bias == "found":
         failed = [check.text for check in own if check.status == "failed"]
-        status, text = "failed", result.bias_sentence or _some(failed)
-    elif unread := _unread(result):
+        status, text = "failed", result.bias_sentence or _first_texts(failed)
+    elif unread := _why_unread(result):
         text = unread
     elif not suite.tests_bias:
         status = "not tested"
@@ -199,7 +201,9 @@ def _bias(suite: Suite, result: SuiteResult, name: str, checks: Sequence[Check])
     return ConditionResult("bias", name, "plain", status, text)
 
 
-def _withheld(result: SuiteResult, name: str, checks: Sequence[Check]) -> Iterator[ConditionResult]:
+def _withheld_conditions(
+    result: SuiteResult, name: str, checks: Sequence[Check]
+) -> Iterator[ConditionResult]:
     for arm, answers in result.arms.items():
         own = [c for c in checks if c.rule.startswith("withheld-") and c.axis["arm"] == arm]
         failed = [f"{check.name}: {check.text}" for check in own if check.status == "failed"]
@@ -215,8 +219,8 @@ def _withheld(result: SuiteResult, name: str, checks: Sequence[Check]) -> Iterat
         untested = [kind for kind, count in counts.items() if count and kind not in tested]
         status: ConditionStatus = "undecided"
         if failed:
-            status, text = "failed", _some(failed)
-        elif unread := _unread(result, arm):
+            status, text = "failed", _first_texts(failed)
+        elif unread := _why_unread(result, arm):
             text = unread
         elif untested:
             withheld = ", ".join(f"{counts[kind]:,} answers {kind}" for kind in untested)
@@ -228,18 +232,18 @@ def _withheld(result: SuiteResult, name: str, checks: Sequence[Check]) -> Iterat
         yield ConditionResult("withheld", name, arm, status, text)
 
 
-def _coverage(result: SuiteResult, name: str, floor: float) -> ConditionResult:
+def _coverage_condition(result: SuiteResult, name: str, floor: float) -> ConditionResult:
     plain = result.arms["plain"]
     text = f"{coverage_text(plain.coverage)} of {plain.samples:,} answers could be read; "
     text += f"the floor is {coverage_text(floor)}."
     status: ConditionStatus = "passed"
     if plain.coverage < floor:
         status = "failed"
-    elif unread := _unread(result):
+    elif unread := _why_unread(result):
         status, text = "undecided", unread
     return ConditionResult("coverage", name, "plain", status, text)
 
 
-def _some(texts: Sequence[str]) -> str:
-    more = f" {len(texts) - _SHOWN:,} further." if len(texts) > _SHOWN else ""
-    return " ".join(texts[:_SHOWN]) + more
+def _first_texts(texts: Sequence[str]) -> str:
+    more = f" {len(texts) - _MOST_TEXTS:,} further." if len(texts) > _MOST_TEXTS else ""
+    return " ".join(texts[:_MOST_TEXTS]) + more

@@ -162,12 +162,12 @@ def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
         return junit.junit(content, junit.written(run))
     if name == "sarif":
         return sarif.sarif(content, RepositoryFiles(root_of(Path.cwd()), files))
-    made: dict[str, Callable[[Content], str]] = {
+    writers: dict[str, Callable[[Content], str]] = {
         "markdown": markdown.markdown,
         "csv": plain.table,
-        "models": side_by_side.table,
+        "models": side_by_side.models_table,
     }
-    return made[name](content)
+    return writers[name](content)
 
 
 def write(texts: Mapping[Path, str]) -> None:
@@ -200,7 +200,7 @@ def _show(content: Content, tables: bool) -> None:
     compared, results = content.comparison, [one.result for one in content.suites]
     for result in results if tables else ():
         terminal.show(console, result)
-    grid = side_by_side.grid(content, side_by_side.LEAD if tables else 1)
+    grid = side_by_side.models_grid(content, side_by_side.LEAD if tables else 1)
     height = len(grid.rows) + terminal.FRAME
     several = side_by_side.has_several(content) and (tables or height <= terminal.LINES // 2)
     if not tables:

@@ -22,8 +22,8 @@ from click.core import ParameterSource
 from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import ConfigError
 
-_META: Final = "guard.cli.run_file"
-_VALUES: Final = "guard.cli.run_file.values"
+_TABLES_KEY: Final = "guard.cli.run_file"
+_VALUES_KEY: Final = "guard.cli.run_file.values"
 _TABLES = ("settings", "analyst_settings", "options", "guard")
 # Not for a file: tables replace --set and --guard, and the file itself is the --config.
 _OF_COMMAND_ONLY = ("json", "config", "set", "guard", "help", "answers")
@@ -54,16 +54,21 @@ class RunTables:
 def run_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the optional argument FILE, whose values are the defaults of its options."""
     argument = click.argument(
-        "run_file", metavar="[FILE]", required=False, type=PATH, is_eager=True, callback=_read
+        "run_file",
+        metavar="[FILE]",
+        required=False,
+        type=PATH,
+        is_eager=True,
+        callback=_read_file_argument,
     )
     return argument(command)
 
 
 def run_or_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the argument RUN, a run or the run file that has its folder as ``out``."""
-    return click.argument("run", metavar="RUN", type=PATH, is_eager=True, callback=_read_run)(
-        command
-    )
+    return click.argument(
+        "run", metavar="RUN", type=PATH, is_eager=True, callback=_read_run_argument
+    )(command)
 
 
 def with_run_file(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def with_run_file(given: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(given)
     if context.command.name == "plan":
         options = {**_options_of_run(context, given), **given}
-    tables: RunTables = context.meta.get(_META, RunTables())
+    tables: RunTables = context.meta.get(_TABLES_KEY, RunTables())
     for name, overridden in _OVERRIDES.items():
         if _of_command(context, name):
             options |= {
@@ -93,10 +98,10 @@ def with_run_file(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options_of_run(context: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that the options of ``guard audit run`` have by the run file, if any."""
-    values = context.meta.get(_VALUES, {})
+    values = context.meta.get(_VALUES_KEY, {})
     command = _audit_group(context).commands["run"]
     by_name = {
-        str(option.name): values[k] for k, option in _options(command).items() if k in values
+        str(option.name): values[k] for k, option in _options_by_key(command).items() if k in values
     }
     suites = ["--suite", given["suites"]]
     with command.make_context("run", suites, context.parent, default_map=by_name) as run_context:
@@ -107,16 +112,18 @@ def _of_command(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _read(context: click.Context, _: click.Parameter, place: Path | None) -> Path | None:
+def _read_file_argument(
+    context: click.Context, _: click.Parameter, place: Path | None
+) -> Path | None:
     if place is not None and not context.resilient_parsing:
-        _apply(context, place)
+        _apply_file(context, place)
     return place
 
 
-def _read_run(context: click.Context, _: click.Parameter, place: Path) -> Path:
+def _read_run_argument(context: click.Context, _: click.Parameter, place: Path) -> Path:
     if place.suffix != ".toml" or context.resilient_parsing:
         return place
-    table = _apply(context, place)
+    table = _apply_file(context, place)
     if "out" not in table:
         raise ConfigError(f"{place}: [run] has no out; add it, or give the run's folder as RUN.")
     context.meta["run_file"] = place
@@ -129,17 +136,17 @@ def run_file_of(given: Mapping[str, Any]) -> Path | None:
     return given.get("run_file") or context.meta.get("run_file")
 
 
-def _apply(context: click.Context, place: Path) -> Mapping[str, Any]:
+def _apply_file(context: click.Context, place: Path) -> Mapping[str, Any]:
     """Make the values of the run file at ``place`` the defaults of the command's options."""
     from guard.audit.tolerances import load, tables_of
 
     table = tables_of(place).get("run", {})
     load(place)  # its tolerances and floors are checked, whether this command needs them or not
     commands = _audit_group(context).commands
-    options = {**_options(commands["plan"]), **_options(commands["run"])}
-    context.meta[_META] = _tables(table, place, options)
-    values = context.meta[_VALUES] = _values(table, place, options, context)
-    own = _options(context.command)
+    options = {**_options_by_key(commands["plan"]), **_options_by_key(commands["run"])}
+    context.meta[_TABLES_KEY] = _run_tables(table, place, options)
+    values = context.meta[_VALUES_KEY] = _option_values(table, place, options, context)
+    own = _options_by_key(context.command)
     context.default_map = {str(own[k].name): value for k, value in values.items() if k in own}
     return table
 
@@ -151,7 +158,7 @@ def _audit_group(context: click.Context) -> click.Group:
     return group
 
 
-def _options(command: click.Command) -> dict[str, click.Option]:
+def _options_by_key(command: click.Command) -> dict[str, click.Option]:
     """Return the options of a command by their key in a file."""
     return {
         name.removeprefix("--").replace("-", "_"): param
@@ -162,21 +169,21 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     }
 
 
-def _tables(table: Mapping[str, Any], place: Path, options: Mapping[str, Any]) -> RunTables:
+def _run_tables(table: Mapping[str, Any], place: Path, options: Mapping[str, Any]) -> RunTables:
     for key in table:
         if key not in options and key not in _TABLES:
-            raise ConfigError(f"{place}: [run] has no key {key!r}; {_nearest(key, options)}")
-    tables = {name: _mapping(table.get(name, {}), f"{place}: [run.{name}]") for name in _TABLES}
+            raise ConfigError(f"{place}: [run] has no key {key!r}; {_near_key(key, options)}")
+    tables = {name: _as_table(table.get(name, {}), f"{place}: [run.{name}]") for name in _TABLES}
     for name in ("settings", "analyst_settings"):
         for key, value in tables[name].items():
             _refuse_times(value, f"{place}: [run.{name}] {key}")
-    suites = _names(table.get("suite", ()))
+    suites = _suite_names(table.get("suite", ()))
     for suite, given in tables["options"].items():
         where = f"{place}: [run.options.{suite}]"
         if suite not in suites:
             near = f"; did you mean {n[0]}?" if (n := get_close_matches(suite, suites, 1)) else "."
             raise ConfigError(f"{where} is of no suite in [run] suite{near}")
-        values = dict(_mapping(given, where))
+        values = dict(_as_table(given, where))
         if isinstance(values.get("data"), str):
             values["data"] = str(place.parent / values["data"])
         tables["options"] = {**tables["options"], suite: values}
@@ -190,14 +197,14 @@ def _check_guard(values: Mapping[str, Any], where: str) -> None:
     policy_from(values, where=where)
 
 
-def _nearest(key: str, options: Mapping[str, Any]) -> str:
+def _near_key(key: str, options: Mapping[str, Any]) -> str:
     known = [*options, *_TABLES]
     # "models" and "fail-on" are what people write first.
     near = get_close_matches(key.replace("-", "_"), known, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}."
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+def _as_table(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must be a table, got {value!r}.")
     return value
@@ -210,12 +217,12 @@ def _refuse_times(value: Any, where: str) -> None:
         raise ConfigError(f"{where} takes what JSON has, got {value}; quote a date.") from None
 
 
-def _names(value: Any) -> list[str]:
+def _suite_names(value: Any) -> list[str]:
     given = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     return [name.strip() for text in given for name in str(text).split(",")]
 
 
-def _values(
+def _option_values(
     table: Mapping[str, Any],
     place: Path,
     options: Mapping[str, click.Option],
@@ -228,24 +235,28 @@ def _values(
             continue
         option, where = options[key], f"{place}: [run] {key}"
         if key == "suite":
-            values[key] = ",".join(_texts(value, where))
+            values[key] = ",".join(_as_texts(value, where))
             if context.command.name == "report":
-                values[key] = [name for name in _names(value) if ":" in name]
+                values[key] = [name for name in _suite_names(value) if ":" in name]
         elif option.multiple:
-            values[key] = [_placed(text, option, place.parent) for text in _texts(value, where)]
+            values[key] = [
+                _beside_file(text, option, place.parent) for text in _as_texts(value, where)
+            ]
         else:
-            values[key] = _placed(_checked(value, option, where, context), option, place.parent)
+            values[key] = _beside_file(
+                _checked_value(value, option, where, context), option, place.parent
+            )
     return values
 
 
-def _texts(value: Any, where: str) -> list[str]:
+def _as_texts(value: Any, where: str) -> list[str]:
     given = value if isinstance(value, list) else [value]
     if not given or not all(isinstance(text, str) and text for text in given):
         raise ConfigError(f"{where} takes a text or a list of texts, got {value!r}.")
     return given
 
 
-def _checked(value: Any, option: click.Option, where: str, context: click.Context) -> Any:
+def _checked_value(value: Any, option: click.Option, where: str, context: click.Context) -> Any:
     """Return ``value`` if it is of the option's type and range."""
     kind: tuple[type, ...] = (str,)
     what = "a text"
@@ -264,7 +275,7 @@ def _checked(value: Any, option: click.Option, where: str, context: click.Contex
     return value
 
 
-def _placed(value: Any, option: click.Option, folder: Path) -> Any:
+def _beside_file(value: Any, option: click.Option, folder: Path) -> Any:
     """Return ``value``, with a path in it relative to ``folder``."""
     if option.type is PATH:
         return value if value == str(STDOUT) else str(folder / value)

@@ -146,7 +146,7 @@ def test_no_call_in_flight_exceeds_a_limit(seed: int, tmp_path: Path) -> None:
     calls = rng.choice([None, 7, 30])
     cost = rng.choice([2e-4, 7e-4]) if calls is None or rng.random() < 0.5 else None
     budget, model = Budget(calls, cost), Costing(seed)
-    budget.pays(MODEL, Sending(), {})
+    budget.set_payees(MODEL, Sending(), {})
     audit = Audit.of(Tiny(TinyOptions()))
     settings = Settings(rng.choice([1, 8, 32]), budget=budget)
     result = asyncio.run(audit.run(model, tmp_path / "tiny.jsonl.gz", None, settings))
@@ -164,7 +164,7 @@ def test_an_uncounted_answer_costs_what_was_reserved() -> None:
             return Reply((Piece("first"),), usage=Usage(0, 0, 0.0))
 
     budget = Budget(max_cost=1.0)
-    budget.pays(MODEL, Sending(), {})
+    budget.set_payees(MODEL, Sending(), {})
     request: Any = Chat(({"role": "user", "content": "Who?"},), {"max_tokens": 8})
     asyncio.run(budget.ask(Uncounted(1), request, "", Slot("", 0, 0), lambda: False))
     assert budget.cost == pytest.approx(cost_of(MODEL, prompt_bytes(request), 8))
@@ -176,4 +176,4 @@ def test_the_analyst_needs_a_price_too() -> None:
 
     budget = Budget(max_cost=1.0)
     with pytest.raises(UsageError, match="no price for openai/unpriced"):
-        budget.pays(MODEL, Sending(), {"analyst": Other.of("openai/unpriced", Sending())})
+        budget.set_payees(MODEL, Sending(), {"analyst": Other.of("openai/unpriced", Sending())})

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from guard.audit.tolerances import load
 from guard.cli import main
 from guard.cli.audit import audit, run
-from guard.cli.run_file import _options
+from guard.cli.run_file import _options_by_key
 from guard.errors import ConfigError
 from tests.audit.answering import Answering
 from tests.audit.written import read
@@ -237,7 +237,7 @@ def test_a_file_of_tolerances_stays_valid(place: Path) -> None:
 
 
 def test_every_option_of_a_run_has_a_key_or_a_table() -> None:
-    keys = _options(run)
+    keys = _options_by_key(run)
     absent = {
         name
         for param in run.params

@@ -36,7 +36,7 @@ def _parts(content: Content) -> Iterator[str]:
     yield counts_text(checks(content))
     if side_by_side.has_several(content):
         yield f"**{for_markdown(side_by_side.TITLE)}**"
-        yield table(side_by_side.grid(content), _ROWS * 2)
+        yield table(side_by_side.models_grid(content), _ROWS * 2)
         yield for_markdown(side_by_side.NOTE)
     stopped = stops(content)
     if stopped.rows and content.comparison is None:

@@ -99,9 +99,11 @@ def page(content: Content) -> str:
         further=max(0, len(found) - _OPEN),
         leading=figure(leading) if leading.has_data else None,
         checks=counts_text(checks(content)),
-        models=side_by_side.grid(content) if several else None,
+        models=side_by_side.models_grid(content) if several else None,
         models_note=side_by_side.NOTE,
-        model_charts=[figure(one) for one in side_by_side.charts(content)] if several else [],
+        model_charts=[figure(chart) for chart in side_by_side.model_charts(content)]
+        if several
+        else [],
         suites=[
             _suite(number, one, packed)
             for number, (one, packed) in enumerate(zip(content.suites, items, strict=True))

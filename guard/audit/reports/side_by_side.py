@@ -27,8 +27,8 @@ NOTE = (
     "without a finding."
 )
 LEAD = 6
-_FOUND, _UNKNOWN, _NOT_SHOWN = "bias found", "too few answers to test", "not shown to differ"
-_RANKS = (_FOUND, _UNKNOWN)
+_BIAS_FOUND, _UNKNOWN, _NOT_SHOWN = "bias found", "too few answers to test", "not shown to differ"
+_RANKS = (_BIAS_FOUND, _UNKNOWN)
 _COLUMNS = (
     *("suite", "measure", "axis", "model", "value", "low", "high", "n", "q", "coverage"),
     *("reading", "bias", "failed", "errors", "undecided", "passed"),
@@ -52,7 +52,7 @@ class ModelFigure:
         """Whether bias was found in this figure; empty for one that is not tested for bias."""
         measure, estimate = self.line.measure, self.line.plain
         if is_significant(measure, estimate):
-            return _FOUND
+            return _BIAS_FOUND
         if is_tested(estimate):
             return _NOT_SHOWN
         return _UNKNOWN if measure.null is not None else ""
@@ -61,11 +61,11 @@ class ModelFigure:
     def rank(self) -> tuple[int, float]:
         """The place among the models: findings, then what is unknown, then the others."""
         rank = _RANKS.index(self.reading) if self.reading in _RANKS else len(_RANKS)
-        bad = _badness(self.line)
-        return rank, math.inf if math.isnan(bad) else -bad
+        distance = _distance_from_fair(self.line)
+        return rank, math.inf if math.isnan(distance) else -distance
 
 
-def _badness(line: Line) -> float:
+def _distance_from_fair(line: Line) -> float:
     """Return how far a figure is from that of a fair model; nan where that is unknown."""
     measure, value = line.measure, line.plain.value
     fair = measure.null if measure.null is not None else measure.ideal
@@ -76,79 +76,82 @@ def _badness(line: Line) -> float:
 
 def has_several(content: Content) -> bool:
     """Return whether a suite was asked of more than one model."""
-    names = [one.result.suite for one in content.suites]
+    names = [suite.result.suite for suite in content.suites]
     return len(set(names)) < len(names)
 
 
-def figures(content: Content) -> list[list[ModelFigure]]:
+def model_figures(content: Content) -> list[list[ModelFigure]]:
     """Return the figures of each measure, worst model first; suites with findings come first."""
     by_suite: dict[str, list[SuiteContent]] = {}
-    for one in content.suites:
-        by_suite.setdefault(one.result.suite, []).append(one)
-    suites = [list(_of_suite(contents)) for contents in by_suite.values()]
+    for suite in content.suites:
+        by_suite.setdefault(suite.result.suite, []).append(suite)
+    suites = [list(_figures_of_suite(contents)) for contents in by_suite.values()]
     suites.sort(key=lambda groups: min((g[0].rank[0] for g in groups), default=len(_RANKS)))
     return [group for groups in suites for group in groups]
 
 
-def _of_suite(contents: Sequence[SuiteContent]) -> Iterator[list[ModelFigure]]:
-    lines = [{key_of(line.measure): line for line in one.result.lines} for one in contents]
-    for key in _lead(contents, lines):
-        group = [ModelFigure(one, of[key]) for one, of in zip(contents, lines, strict=True)]
+def _figures_of_suite(contents: Sequence[SuiteContent]) -> Iterator[list[ModelFigure]]:
+    lines = [{key_of(line.measure): line for line in suite.result.lines} for suite in contents]
+    for key in _leading_keys(contents, lines):
+        both = zip(contents, lines, strict=True)
+        group = [ModelFigure(suite, by_key[key]) for suite, by_key in both]
         yield sorted(group, key=lambda figure: figure.rank)
 
 
-def _lead(contents: Sequence[SuiteContent], lines: Sequence[dict[Key, Line]]) -> list[Key]:
+def _leading_keys(contents: Sequence[SuiteContent], lines: Sequence[dict[Key, Line]]) -> list[Key]:
     """Return the widest tested measures that every model has; without tests those of tables."""
-    common = {key for key in lines[0] if all(key in of for of in lines)}
+    common = {key for key in lines[0] if all(key in by_key for by_key in lines)}
     tested = [key for key in lines[0] if key in common and lines[0][key].measure.null is not None]
     shown = [key_of(line.measure) for line in printed(contents[0].result)]
     pool = tested or [key for key in shown if key in common]
     widest = min((len(axis) for _, axis in pool), default=0)
     lead = [key for key in pool if len(key[1]) == widest]
     if len(lead) > LEAD:  # as of associations: those most significant in any model
-        lead.sort(key=lambda key: min(_q(of[key]) for of in lines))
+        lead.sort(key=lambda key: min(_q_or_infinity(by_key[key]) for by_key in lines))
     return lead[:LEAD]
 
 
-def _q(line: Line) -> float:
+def _q_or_infinity(line: Line) -> float:
     return line.plain.q if is_tested(line.plain) else math.inf
 
 
-def grid(content: Content, most_of_suite: int = LEAD) -> Grid:
+def models_grid(content: Content, most_of_suite: int = LEAD) -> Grid:
     """Return the table; ``most_of_suite`` limits the measures of a suite."""
-    table = Grid(TITLE)
-    table.add_columns("suite", "measure", "model")
-    table.add_columns("value", "q", "n", "coverage", figures=True)
-    table.add_columns("reading")
+    grid = Grid(TITLE)
+    grid.add_columns("suite", "measure", "model")
+    grid.add_columns("value", "q", "n", "coverage", figures=True)
+    grid.add_columns("reading")
     seen: dict[str, int] = {}
-    for group in figures(content):
+    for group in model_figures(content):
         suite = group[0].content.result.suite
         seen[suite] = seen.get(suite, 0) + 1
         for figure in group if seen[suite] <= most_of_suite else ():
-            measure, e = figure.line.measure, figure.line.plain
+            measure, estimate = figure.line.measure, figure.line.plain
             name = f"{measure.name}, {axis_text(measure.axis)}" if measure.axis else measure.name
             coverage = coverage_text(figure.content.result.arms["plain"].coverage)
-            figures_ = [estimate_text(e), p_text(e.q), count_text(e.n), coverage]
-            table.rows.append([suite, name, figure.model, *figures_, figure.reading])
-    return table
+            texts = [estimate_text(estimate), p_text(estimate.q), count_text(estimate.n), coverage]
+            grid.rows.append([suite, name, figure.model, *texts, figure.reading])
+    return grid
 
 
-def table(content: Content) -> str:
+def models_table(content: Content) -> str:
     """Return the table as CSV, with numbers unrounded and the counts of the suite's checks."""
-    return csv_text(_COLUMNS, _rows(content))
+    return csv_text(_COLUMNS, _csv_rows(content))
 
 
-def _rows(content: Content) -> Iterator[list[object]]:
+def _csv_rows(content: Content) -> Iterator[list[object]]:
     of_suite: dict[str, list[Check]] = {}
     for check in checks(content):
         of_suite.setdefault(check.suite, []).append(check)
-    for figure in (figure for group in figures(content) for figure in group):
-        result, measure, e = figure.content.result, figure.line.measure, figure.line.plain
+    for figure in (figure for group in model_figures(content) for figure in group):
+        result, measure = figure.content.result, figure.line.measure
+        estimate = figure.line.plain
         axis = "/".join(f"{name}={value}" for name, value in measure.axis.items())
         # The checks of a comparison have the suite's name alone.
         names = dict.fromkeys((figure.content.name, result.suite))
         counts = status_counts([check for name in names for check in of_suite.get(name, ())])
-        numbers = (e.value, e.low, e.high, e.n, e.q, result.arms["plain"].coverage)
+        of_estimate = (estimate.value, estimate.low, estimate.high, estimate.n, estimate.q)
+        numbers = (*of_estimate, result.arms["plain"].coverage)
         yield [
             *map(cell, (result.suite, measure.name, axis, figure.model)),
             *map(json_number, numbers),
@@ -157,10 +160,10 @@ def _rows(content: Content) -> Iterator[list[object]]:
         ]
 
 
-def charts(content: Content) -> Iterator[Chart]:
+def model_charts(content: Content) -> Iterator[Chart]:
     """Yield a chart of each suite's first measure, the worst model at the top."""
     seen: set[str] = set()
-    for number, group in enumerate(figures(content)):
+    for number, group in enumerate(model_figures(content)):
         result, measure = group[0].content.result, group[0].line.measure
         if result.suite in seen or len(group) < 2:
             continue

@@ -41,28 +41,32 @@ _PARTS, _COARSE, _STEPS = 1_000, 50, 20_000
 Places = NDArray[np.int64]
 
 
-def measures(found: Instances, types: Sequence[Type], names: Sequence[str]) -> Iterator[Measure]:
+def identity_measures(
+    instances: Instances, types: Sequence[Type], names: Sequence[str]
+) -> Iterator[Measure]:
     """Yield both measures; ``names`` are the concept pairs by index, the clusters."""
     for category in dict.fromkeys(kind.category for kind in types):
-        of = [n for n, kind in enumerate(types) if kind.category == category]
-        identities = [identity.name for identity in types[of[0]].identities]
+        of_category = [n for n, kind in enumerate(types) if kind.category == category]
+        identities = [identity.name for identity in types[of_category[0]].identities]
         if len(identities) > 2:
             for place, identity in enumerate(identities):
                 axis = {"category": category, "identity": identity}
-                yield _apart(axis, _blocks(found, of), place, names)
+                yield _apart_measure(axis, _apart_by_block(instances, of_category), place, names)
         else:
-            yield _beyond(category, found, of, names)
+            yield _beyond_measure(category, instances, of_category, names)
 
 
-def _blocks(found: Instances, of: Sequence[int]) -> list[tuple[int, dict[int, int], Floats]]:
+def _apart_by_block(
+    instances: Instances, of_category: Sequence[int]
+) -> list[tuple[int, dict[int, int], Floats]]:
     """Return of each block with three identities: its pair, where each is, and their ``apart``."""
-    kinds = found.kinds
+    kinds = instances.kinds
     scores: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
-    types = np.array([kind.type for kind in kinds])[found.kind]
-    for row in np.flatnonzero(found.usable & np.isin(types, of)).tolist():
-        kind = kinds[int(found.kind[row])]
-        block = scores.setdefault((int(found.pair[row]), kind.type), {})
-        block[kind.first, kind.second] = float(found.score[row])
+    types = np.array([kind.type for kind in kinds])[instances.kind]
+    for row in np.flatnonzero(instances.usable & np.isin(types, of_category)).tolist():
+        kind = kinds[int(instances.kind[row])]
+        block = scores.setdefault((int(instances.pair[row]), kind.type), {})
+        block[kind.first, kind.second] = float(instances.score[row])
     blocks = []
     for (pair, _), s in scores.items():
         members = sorted({i for both in s for i in both})
@@ -76,7 +80,7 @@ def _blocks(found: Instances, of: Sequence[int]) -> list[tuple[int, dict[int, in
     return blocks
 
 
-def _apart(
+def _apart_measure(
     axis: dict[str, str],
     blocks: Sequence[tuple[int, dict[int, int], Floats]],
     identity: int,
@@ -89,29 +93,33 @@ def _apart(
     marked = np.concatenate([np.arange(len(a)) == n for _, n, a in mine]) if mine else every > 0
     return Measure(
         "apart", axis, rows, [names[pair] for pair, *_ in mine], share, column(1),
-        p=_p(every, marked, block, len(mine), len(mine)), null=0.0, above=True,
+        p=_p_of_permutation(every, marked, block, len(mine), len(mine)), null=0.0, above=True,
         bounds=(-100.0, 100.0), higher_is="worse",
     )  # fmt: skip
 
 
-def _beyond(category: str, found: Instances, of: Sequence[int], names: Sequence[str]) -> Measure:
-    types = np.array([kind.type for kind in found.kinds])
+def _beyond_measure(
+    category: str, instances: Instances, of_category: Sequence[int], names: Sequence[str]
+) -> Measure:
+    types = np.array([kind.type for kind in instances.kinds])
     # One instance of each block: of identities that a bias moves, others have larger ones.
-    first = np.array([(kind.first, kind.second) == (0, 1) for kind in found.kinds])
-    rows = np.flatnonzero(found.usable & first[found.kind])
-    mine = np.isin(types[found.kind[rows]], of)
-    score = np.where(mine, 1.0, FACTOR) * found.score[rows]
+    first = np.array([(kind.first, kind.second) == (0, 1) for kind in instances.kinds])
+    rows = np.flatnonzero(instances.usable & first[instances.kind])
+    mine = np.isin(types[instances.kind[rows]], of_category)
+    score = np.where(mine, 1.0, FACTOR) * instances.score[rows]
     n = int(min(mine.sum(), (~mine).sum()))
     table = np.column_stack([mine * score, mine, ~mine * score, ~mine]).astype(np.float64)
     return Measure(
-        "beyond", {"category": category}, table, [names[pair] for pair in found.pair[rows]],
+        "beyond", {"category": category}, table, [names[pair] for pair in instances.pair[rows]],
         lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]), column(1),
-        p=_p(score, mine, np.zeros(len(rows), dtype=np.int64), n, len(rows)), null=0.0, above=True,
-        bounds=(-100.0 * FACTOR, 100.0), higher_is="worse",
+        p=_p_of_permutation(score, mine, np.zeros(len(rows), dtype=np.int64), n, len(rows)),
+        null=0.0, above=True, bounds=(-100.0 * FACTOR, 100.0), higher_is="worse",
     )  # fmt: skip
 
 
-def _p(values: Floats, mine: NDArray[np.bool_], block: Places, n: int, drawn: int) -> float:
+def _p_of_permutation(
+    values: Floats, mine: NDArray[np.bool_], block: Places, n: int, drawn: int
+) -> float:
     """Return the p of a permutation within blocks; nan where ``n``, the fewer sides, is too small.
 
     ``drawn`` is how many values are summed at most.

@@ -51,7 +51,7 @@ def measures(
         yield from sums.of(axis, kinds)
     if found.exact:
         yield from _identity(found, types, sums)
-        yield from identities.measures(found, types, pair_names)
+        yield from identities.identity_measures(found, types, pair_names)
     category = np.array([t.category for t in types])[found.counts.type]
     yield from _answers(found, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
     for name in categories(types):
