@@ -25,6 +25,11 @@ class AskedSuite:
     model: str
     skipped: str = ""
 
+    @property
+    def name(self) -> str:
+        """The suite beside other suites and models."""
+        return f"{self.suite} · {self.model}" if self.model else self.suite
+
 
 def write_asked(folder: Path, asked: Iterable[AskedSuite]) -> None:
     """Write ``asked`` beside the journals in ``folder``; raises UsageError where that fails."""

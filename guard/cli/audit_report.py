@@ -107,7 +107,7 @@ def report(
     for sentence in content.state():
         click.echo(sentence, err=True)
     for left_out in content.skipped:
-        click.echo(f"{left_out.suite} was SKIPPED: {left_out.skipped}.", err=True)
+        click.echo(f"{left_out.name} was SKIPPED: {left_out.skipped}.", err=True)
     if as_json:
         from guard.audit.reports.plain import json_text
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit.baseline import read_side, write
 from guard.audit.gating import CONDITIONS, ConditionResult, ConditionResults
+from guard.audit.reports.plain import SCHEMA
 from guard.cli import main
 from guard.suites import Chat, Item, Outcome, Record
 from guard.suites.registry import make
@@ -320,9 +322,14 @@ def test_a_report_knows_which_suites_the_run_skipped(left_out: Result) -> None:
     assert line in result.stderr
     skipped = [case for case in ElementTree.parse("junit.xml").iter("testcase")
                if case.find("skipped") is not None]  # fmt: skip
-    assert [case.get("classname") for case in skipped] == ["guard.audit.tiny"]
+    assert [case.get("classname") for case in skipped] == ["guard.audit.tiny · openai/x"]
     told = call("report", "out", *own, "--markdown", "-").stdout
     assert "tiny · openai/x was not asked: it needs given" in told
+    found = json.loads(call("report", "out", *own, "--fail-on", "coverage", "--json").stdout)
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(found)
+    assert [one["suite"] for one in found["skipped"]] == ["tiny"]
+    statuses_ = {one["suite"]: one["status"] for one in found["fail_on"]["conditions"]}
+    assert statuses_ == {"gated": "passed", "tiny": "undecided"}
     # The suites that a report knows may all be without a test that a condition needs.
     assert call("report", "out", *own, "--fail-on", "bias").exit_code == 3
 

@@ -97,7 +97,7 @@ def checks(content: Content) -> list[Check]:
         found.append(Check(name, "complete", "complete", "error", text, name))
     for left_out in content.skipped:
         text = f"Not asked: {left_out.skipped}."
-        found.append(Check(left_out.suite, "complete", "complete", "skipped", text))
+        found.append(Check(left_out.name, "complete", "complete", "skipped", text))
     if content.conditions is not None:
         found += [_condition_check(content, one) for one in content.conditions.results]
     return found + list(_comparison_checks(content))
@@ -130,7 +130,7 @@ def _completeness(content: SuiteContent) -> Iterator[Check]:
     status: Status = "error" if state else "passed"
     yield Check(content.name, "complete", "complete", status, text, content.journal)
     for arm, found in content.result.arms.items():
-        read = found.coverage != 0
+        read = found.coverage > 0  # nan, without answers, shows nothing either
         text = f"{coverage_text(found.coverage)} of {found.samples:,} answers could be read."
         name = f"coverage / {arm}"
         yield Check(

@@ -158,8 +158,7 @@ def headlines(content: Content) -> list[str]:
     """Return the main findings, in sentences with their intervals; first those of --fail-on."""
     sentences = [] if content.conditions is None else content.conditions.findings()
     sentences += [
-        f"{left_out.suite} · {left_out.model} was not asked: {left_out.skipped}."
-        for left_out in content.skipped
+        f"{left_out.name} was not asked: {left_out.skipped}." for left_out in content.skipped
     ]
     if content.comparison is not None:
         return [*sentences, _baseline_headline(content.comparison)]

@@ -46,7 +46,9 @@ def as_json(content: Content) -> dict[str, Any]:
         ],
         "counts": status_counts(found),
         "checks": [asdict(check) for check in found],
+        "skipped": [asdict(left_out) for left_out in content.skipped],
         "comparison": None if content.comparison is None else content.comparison.to_dict(),
+        "fail_on": None if content.conditions is None else content.conditions.to_dict(),
     }
 
 
