@@ -14,7 +14,7 @@ from typing import Any
 
 from guard.audit.calls import Call
 from guard.doors.strings import is_name
-from guard.watch.events import normalised
+from guard.texts import normalised
 
 MOST = 10
 """The kinds of errors that a result lists."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import json_option, printable, stdout_kept
+from guard.cli import json_option, stdout_kept
 from guard.cli.audit_options import (
     PATH,
     check_extra,
@@ -20,6 +20,7 @@ from guard.cli.audit_options import (
 )
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
+from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
