@@ -32,7 +32,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_all(texts: Mapping[Path, str]) -> None:
-    """Write each text to its path; if one cannot be written, none is.
+    """Write each text to its path; if one cannot be written, none is. Creates missing folders.
 
     Devices and pipes are written to, not replaced. Raises OSError, whose ``filename`` is the path
     that cannot be written.
@@ -48,6 +48,7 @@ def write_all(texts: Mapping[Path, str]) -> None:
     path = Path()
     try:
         for path in temporary:
+            path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             temporary[path].write_bytes(encoded(texts[path]))

@@ -180,7 +180,6 @@ def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
         raise UsageError(f"{table} exists already and may hold labels; give another --out.")
     rows_ = ((one.id, one.prompt, one.text, "") for one in texts)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_all({page: _page(texts), table: csv_text(_COLUMNS, rows_, lineterminator="\r\n")})
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None

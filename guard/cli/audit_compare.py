@@ -213,7 +213,7 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
 
 
 def show(comparison: Comparison, as_json: bool, most: int | None) -> None:
-    """Print a comparison in at most ``most`` lines, its verdict last; all of it without."""
+    """Print a comparison in at most ``most`` lines, verdict and next steps last, or all of it."""
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
         return
