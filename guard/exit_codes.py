@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     UNDECIDED = 3
     """Too little evidence, or text that nobody could judge; it is no pass."""
     INCOMPLETE = 4
-    """Some requests have no answer yet; the same command resumes."""
+    """Some requests have no answer yet; the command that asks resumes."""
     NOT_COMPARABLE = 5
     """Two runs differ in something that was not allowed."""
     FAILED = _FAILED

@@ -28,6 +28,7 @@ ALLOWED = {
     "forks": {"errors"},
     "background": {"forks"},
     "intervals": set(),
+    "texts": set(),
     "mentions": set(),
     "page": set(),
     "gate": {"verdict", "policy", "errors", "mentions"},
@@ -99,6 +100,7 @@ ALLOWED = {
         "local",
         "datasets",
         "intervals",
+        "texts",
         "watch.events",
         "watch.schema",
         "watch.store",
@@ -116,6 +118,7 @@ ALLOWED = {
         "intervals",
         "mentions",
         "page",
+        "texts",
         "doors.session",
     },
     "train": {

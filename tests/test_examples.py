@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socketserver
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests import warm
@@ -91,18 +97,64 @@ def test_the_story_goes_on_where_nothing_can_be_shown(tmp_path: Path) -> None:
     assert "not shown to differ" not in parts["compare"]
 
 
+# What `python` is in a story: it has a warm process of the test's run what it was given.
+_ASKS = """import json, os, socket, sys
+asked = [sys.argv[1:], sys.stdin.read(), dict(os.environ)]  # a pipe's writer asks first
+with socket.socket(socket.AF_UNIX) as asking:
+    asking.connect({place!r})
+    asking.sendall(json.dumps(asked).encode() + b"\\n")
+    code, out, err = json.loads(asking.makefile().readline())
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+
+
+class _Warm(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        (option, target, *args), said, env = json.loads(self.rfile.readline())
+        with tempfile.TemporaryDirectory() as folder:
+            if option == "-c":
+                script = Path(folder, "given.py")
+                script.write_text(target)
+                target = str(script)
+            done = warm.run(target, *args, said=said, env=env, cwd=env["PWD"])
+        answer = json.dumps([done.returncode, done.stdout, done.stderr])
+        self.wfile.write(answer.encode() + b"\n")
+
+
+@contextmanager
+def warm_python(folder: Path) -> Iterator[Path]:
+    """Yield a folder with a ``python`` whose processes have imported LiteLLM and guard."""
+    place = str(folder / "s")
+    python = folder / "python"
+    asks = folder / "asks.py"
+    asks.write_text(_ASKS.format(place=place))
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{asks}" "$@"\n')
+    python.chmod(0o755)
+    with socketserver.UnixStreamServer(place, _Warm) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield folder
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def watched(folder: Path, *names: str) -> dict[str, str]:
     """Return what watching.sh prints, by its parts."""
     given = {key: value for key, value in os.environ.items() if key != "BIASGUARD_DETECTOR"}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", str(EXAMPLES / "watching.sh"), "guard.db", *names],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        cwd=folder,
-        env={**given, "PATH": path, "PYTHONPATH": str(EXAMPLES.parent)},
-    )
+    with tempfile.TemporaryDirectory() as tools, warm_python(Path(tools)):
+        done = subprocess.run(
+            ["bash", str(EXAMPLES / "watching.sh"), "guard.db", *names],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            cwd=folder,
+            env={**given, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     pieces = re.split(r"^== (\w+)\n", done.stdout, flags=re.MULTILINE)[1:]
     parts = {name: text.strip() for name, text in zip(pieces[::2], pieces[1::2], strict=True)}

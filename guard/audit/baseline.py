@@ -89,7 +89,6 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
             raise UsageError(f"{path} exists already; give another --out, or --replace.")
         load(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, _text(side))
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None

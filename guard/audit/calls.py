@@ -75,7 +75,7 @@ class Call:
     """A request with its outcome: a reply, or the error of the last attempt.
 
     ``kind`` is the error's type, empty in journals of earlier versions, ``status`` its HTTP status,
-    ``error`` what of its message quotes nothing.
+    ``error`` its cause in guard's words, empty where that is not known.
     ``slot`` is the first that asked; equal requests share the call. ``latency_s`` is that of the
     last attempt. ``by`` says who was asked.
     """

@@ -1,7 +1,8 @@
 """Why calls failed: what may be kept of an error, and a run's most frequent errors.
 
-A provider's message may quote the request, a key or an answer. Only the exception's type, the HTTP
-status and what of the message quotes nothing are recorded and shown in reports.
+A provider's message may hold the request, a key or an answer, with quotation marks or without. So
+only the exception's type, the HTTP status and a cause in guard's own words are recorded and
+reported. What is printed while a run is under way keeps the message, without its quotations.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Any
 
 from guard.audit.calls import Call
 from guard.doors.strings import is_name
+from guard.texts import normalised
 
 MOST = 10
 """The kinds of errors that a result lists."""
 
-_MOST_TEXT = 160  # characters of a recorded reason
 _LONGEST_NAME = 40
+_MOST_READ = 2000  # characters of a message
 _RUN = 16  # this many characters of the request in a row are a quotation
 _LEAST = 4  # a shorter text of a request occurs in every message
 # An opening quote without its end reaches to the end of the text, which was cut there.
@@ -36,7 +38,64 @@ _KEY = re.compile(
     re.IGNORECASE,
 )
 _OLD = re.compile(r"(\w*(?:Error|Exception|Timeout))(?: \((\d{3})\))?(?::|$)")
-_NUMBER = re.compile(r"\d+")
+# The settings that a cause may name, none of which is an ordinary word.
+_SETTING = re.compile(
+    r"\b(?:max_(?:completion_|output_|new_)?tokens|(?:top_)?logprobs|top_[kp]|min_p|temperature"
+    r"|(?:presence|frequency|repetition)_penalty|logit_bias|response_format|tool_choice"
+    r"|parallel_tool_calls|stream_options|reasoning_effort|thinking_budget|service_tier)\b"
+)
+UNREADABLE = "the response is unreadable"
+"""The cause where a successful response has no answer."""
+
+_REFUSED_SETTING = "a setting was refused"
+# What type and status do not say yet. Each sentence is also its own cause: what is read from a
+# record is checked once more.
+_CAUSES = tuple(
+    (re.compile(pattern, re.IGNORECASE), sentence)
+    for pattern, sentence in (
+        (
+            r"insufficient[ _](?:quota|funds|balance|credit)|exceeded your current quota|billing"
+            r"|credit balance|payment required|quota is used up",
+            "the account's quota is used up",
+        ),
+        (
+            r"context[ _-]?(?:length|window)|maximum context|too many (?:input )?tokens"
+            r"|(?:prompt|input|string|request).{0,40}too (?:long|large)|more than the model's",
+            "the request is too long",
+        ),
+        (
+            r"content[ _-]?(?:filter|management policy|policy)|safety (?:system|filter|setting)"
+            r"|responsible[ _]?ai|guardrail",
+            "a content filter",
+        ),
+        (
+            r"\b(?:model|deployment|engine)\b.{0,80}(?:does not exist|not found|not available)"
+            r"|(?:unknown|no such) (?:model|deployment)",
+            "the model was not found",
+        ),
+        (
+            r"\btimed[ _-]?out|\btimeout\b|no (?:complete )?answer within|deadline exceeded",
+            "no answer within the time limit",
+        ),
+        (
+            r"connection (?:error|refused|reset|aborted|closed)|no connection|cannot connect"
+            r"|name resolution|getaddrinfo|server disconnected|certificate verify",
+            "no connection",
+        ),
+        (r"no module named|pip install|package is missing", "a package is missing here"),
+        (r"the scorer .*failed|the scorer failed", "the scorer failed"),
+        (rf"{_SETTING.pattern}|{_REFUSED_SETTING}", _REFUSED_SETTING),
+        (
+            r"\(malformed\)|stream ended early|expecting value|json[ _]?decode|is unreadable"
+            r"|unable to (?:get json|parse) response",
+            UNREADABLE,
+        ),
+        (
+            r"unprocessable|validation error|field required|input should be|request is malformed",
+            "the request is malformed for this provider",
+        ),
+    )
+)
 
 
 def without_keys(text: str) -> str:
@@ -44,19 +103,40 @@ def without_keys(text: str) -> str:
     return _KEY.sub("…", text)
 
 
-def safe_reason(message: str, texts: Iterable[str]) -> str:
-    """Return what of an error's ``message`` may be kept; empty where it quotes one of ``texts``.
+def cause_of(message: str) -> str:
+    """Return the cause of a failed call in guard's own words; empty where none is known.
+
+    Nothing of ``message`` is in it but the names of settings that guard knows.
+
+    >>> cause_of("Unsupported parameter: 'top_k' with prompt: are they all lazy?")
+    'a setting was refused: top_k'
+    >>> cause_of("Cannot answer this: they are all lazy")
+    ''
+
+    """
+    message = message[:_MOST_READ]
+    for pattern, sentence in _CAUSES:
+        if pattern.search(message) is None:
+            continue
+        if sentence != _REFUSED_SETTING:
+            return sentence
+        names = dict.fromkeys(_SETTING.findall(message))
+        return f"{sentence}: {', '.join(names)}" if names else sentence
+    return ""
+
+
+def unquoted(message: str, texts: Iterable[str]) -> str:
+    """Return what of an error's ``message`` may be printed; empty where it quotes one of ``texts``.
 
     Quotations other than names are left out, and so are keys and the queries of addresses.
     """
-    plain = _folded_text(message)
+    plain = normalised(message)
     runs = {plain[at : at + _RUN] for at in range(len(plain) - _RUN + 1)}
-    for text in map(_folded_text, texts):
+    for text in map(normalised, texts):
         if (_LEAST <= len(text) < _RUN and text in plain) or any(run in text for run in runs):
             return ""
-    kept = _QUERY.sub(r"\1", _USER.sub("://", _QUOTED.sub(_name_or_mark, message)))
-    kept = " ".join(without_keys(kept).split())
-    return kept if len(kept) <= _MOST_TEXT else f"{kept[: _MOST_TEXT - 1]}…"
+    rest = _QUERY.sub(r"\1", _USER.sub("://", _QUOTED.sub(_name_or_mark, message)))
+    return " ".join(without_keys(rest).split())
 
 
 def _name_or_mark(match: re.Match[str]) -> str:
@@ -64,27 +144,23 @@ def _name_or_mark(match: re.Match[str]) -> str:
     return match[0] if inner and len(inner) <= _LONGEST_NAME and is_name(inner) else "…"
 
 
-def _folded_text(text: str) -> str:
-    return " ".join(text.split()).casefold()
-
-
 def errors_of(calls: Iterable[Call]) -> list[dict[str, Any]]:
     """Return the most frequent errors of failed calls, each with its count and the first item.
 
-    Errors are equal whose role, type, status and reason are, whatever its numbers. Of calls that
-    an earlier version recorded only type and status are shown.
+    Errors are equal whose role, type, status and cause are. Earlier versions recorded messages, of
+    which only the cause is shown.
     """
     counts: Counter[tuple[object, ...]] = Counter()
     first: dict[tuple[object, ...], dict[str, Any]] = {}
     for call in calls:
         if call.reply is not None:
             continue
-        kind, status, reason = call.kind, call.status, call.error
+        kind, status, reason = call.kind, call.status, cause_of(call.error)
         if not kind:
             old = _OLD.match(call.error)
-            kind, reason = (old[1] if old else "CallError"), ""
+            kind = old[1] if old else "CallError"
             status = int(old[2]) if old and old[2] else None
-        key = call.by, kind, status, _NUMBER.sub("#", reason)
+        key = call.by, kind, status, reason
         counts[key] += 1
         shown = {"by": call.by, "error": kind, "status": status, "reason": reason}
         first.setdefault(key, {**shown, "item": call.slot.item})
@@ -102,5 +178,5 @@ def error_text(error: Mapping[str, Any]) -> str:
     status = "" if error["status"] is None else f" ({error['status']})"
     whose = "" if error["by"] == "model" else f" of the {error['by']}"
     calls = "1 call" if error["calls"] == 1 else f"{error['calls']:,} calls"
-    reason = f": {error['reason'].rstrip('.')}" if error["reason"] else ""
+    reason = f": {error['reason']}" if error["reason"] else ""
     return f"{error['error']}{status}{whose}, {calls}, such as {error['item']}{reason}"

@@ -1,13 +1,11 @@
-"""Text files that are written atomically, and tables that are safe to open."""
+"""Text files that are written atomically."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
-import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,15 +18,6 @@ JOURNAL = ".jsonl.gz"
 BASELINE = "guard audit baseline"
 """The kind of a baseline, in its first line."""
 _CONTROLS = {c: "\ufffd" for c in (*range(32), *range(127, 160)) if chr(c) not in "\t\r\n"}
-_FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "\n",
-)  # of cells that spreadsheets execute
 
 
 def last_written(run: Path) -> float:
@@ -37,29 +26,13 @@ def last_written(run: Path) -> float:
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
-def cell(text: str) -> str:
-    """Return ``text`` as a cell that spreadsheets do not execute as a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def csv_text(
-    columns: Sequence[str], rows: Iterable[Iterable[object]], lineterminator: str = "\n"
-) -> str:
-    """Return a CSV table."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator=lineterminator)
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return out.getvalue()
-
-
 def write_whole(path: Path, text: str) -> None:
     """Write ``text`` in UTF-8 to ``path`` atomically; raises OSError."""
     write_all({path: text})
 
 
 def write_all(texts: Mapping[Path, str]) -> None:
-    """Write each text to its path; if one cannot be written, none is.
+    """Write each text to its path; if one cannot be written, none is. Creates missing folders.
 
     Devices and pipes are written to, not replaced. Raises OSError, whose ``filename`` is the path
     that cannot be written.
@@ -75,6 +48,7 @@ def write_all(texts: Mapping[Path, str]) -> None:
     path = Path()
     try:
         for path in temporary:
+            path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             temporary[path].write_bytes(encoded(texts[path]))

@@ -33,10 +33,10 @@ class Model(Protocol):
 
 @dataclass(eq=False)
 class CallError(Exception):
-    """A call that gave no answer, with the provider's message.
+    """A call that gave no answer, with a message that is printed and not recorded.
 
-    ``kind`` is the type of its exception, ``status`` the HTTP status, ``reason`` what of the
-    message quotes nothing and may be recorded: None for a message of guard's own, all of it.
+    ``kind`` is the type of its exception, ``status`` the HTTP status, ``cause`` what is recorded of
+    the message, in guard's words; by default found in it.
     ``retryable``: another attempt may succeed, after ``retry_after_s`` at the earliest.
     ``throttled``: the provider is overloaded. ``fatal``: every other call of the audit would fail,
     too. ``refused``: the same, unless one has been answered already. ``fixable``: once the user has
@@ -53,7 +53,7 @@ class CallError(Exception):
     retry_after_s: float = 0.0
     kind: str = "CallError"
     status: int | None = None
-    reason: str | None = None
+    cause: str | None = None
 
     def __str__(self) -> str:
         return self.message

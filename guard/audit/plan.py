@@ -55,6 +55,7 @@ CALLS = "calls"
 """The part of a plan's time in which providers answer."""
 CHANGE = 0.1
 """The share of answers that is assumed to differ between two runs by chance alone."""
+_BY_LENGTH = frozenset({"guard", "scorer", "local model"})  # times that grow with an answer
 _COUNTED = 200  # requests whose tokens are counted, as a sample of all
 
 
@@ -124,6 +125,11 @@ class Plan:
         return max(self.parts[CALLS], here)
 
     @property
+    def upper(self) -> bool:
+        """Whether times that grow with an answer are for answers as long as they may be."""
+        return not self.replayed and self.counted.answers >= self.counted.answers_at_most
+
+    @property
     def calls(self) -> int:
         """The calls to the audited model, without probes."""
         return self.counted.calls
@@ -164,6 +170,7 @@ class Plan:
             "calls_repeated_after_kill_at_most": self.concurrency,
             "seconds": json_number(self.seconds),
             "seconds_by_part": {part: json_number(n) for part, n in self.parts.items()},
+            "seconds_by_part_at_most": self.upper,
             "concurrency": self.concurrency,
             "latency_s_assumed": self.latency_s,
             "clusters": len({item.cluster for item in audit.items}),
@@ -453,10 +460,16 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
-    yield "wall time", f"about {duration(one.seconds)}"
+    at_most = one.upper and one.seconds > one.parts[CALLS]
+    yield "wall time", f"{'at most ' if at_most else ''}about {duration(one.seconds)}"
     assumed = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     parts = [f"calls {duration(one.parts[CALLS])} {assumed}"] if one.parts[CALLS] else []
-    parts += [f"{part} {duration(n)}" for part, n in one.parts.items() if part != CALLS]
+    for part, seconds in one.parts.items():
+        if part != CALLS:
+            most = " at most" if one.upper and part in _BY_LENGTH else ""
+            parts.append(f"{part} {duration(seconds)}{most}")
+    if one.upper and any(part in _BY_LENGTH for part in one.parts):
+        parts.append("at most: for answers as long as their limit; a word takes far less")
     yield "of it", "; ".join(parts)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import litellm
@@ -19,7 +20,7 @@ from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
 
 from guard.audit.calls import Piece, Reply, Slot, Usage
-from guard.audit.failures import safe_reason, without_keys
+from guard.audit.failures import UNREADABLE, cause_of, unquoted
 from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending, refused
 from guard.doors.litellm.compat import hidden_params
@@ -169,21 +170,26 @@ class RemoteModel:
     def _call_error(self, error: Exception, request: Chat) -> CallError:
         answered = _in_success(error)
         status = None if answered else getattr(error, "status_code", None)
-        text = _message(error)
+        asked = [str(message["content"]) for message in self._sending.messages(request)]
+        text, cause = _message(error), UNREADABLE
         for secret in self._sending.secrets():
             text = text.replace(secret, "…")
         setup = bool(_NO_KEY.search(text) or _NO_MODULE.search(text))
-        text = without_keys(text)  # a provider may mask ours its own way, or name another
+        if answered:
+            text = cause  # the body may be an answer
+        else:
+            cause = cause_of(_without(str(error), asked))
+            if not isinstance(error, exceptions.UnsupportedParamsError):  # LiteLLM's own words
+                text = unquoted(text, asked)
         if isinstance(error, _FATAL) or setup:
             fixable = setup or isinstance(error, _FIXABLE)
-            return CallError(f"{self.name} cannot be asked: {text}", fatal=True, fixable=fixable)
+            text = f"{self.name} cannot be asked: {text or cause or type(error).__name__}"
+            return CallError(text, fatal=True, fixable=fixable)
         client_error = isinstance(status, int) and 400 <= status < 500
         retryable = not client_error or status in _RETRYABLE
         long = isinstance(error, exceptions.ContextWindowExceededError)
         kind = type(error).__name__
         head = kind + (f" ({status})" if status else "")
-        # The body of a successful response may be an answer.
-        asked = [message["content"] for message in self._sending.messages(request)]
         return CallError(
             f"{head}: {text}" if text else head,
             retryable=retryable,
@@ -192,7 +198,7 @@ class RemoteModel:
             retry_after_s=retry_after(error),
             kind=kind,
             status=status if isinstance(status, int) else None,
-            reason="" if answered else safe_reason(text, asked),
+            cause=cause,
         )
 
     async def aclose(self) -> None:
@@ -262,6 +268,14 @@ def _in_success(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _without(message: str, asked: Iterable[str]) -> str:
+    """Return ``message`` without what was asked: its words are no cause."""
+    for text in asked:
+        for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+            message = message.replace(form, " ") if form else message
+    return message
 
 
 def _message(error: Exception) -> str:

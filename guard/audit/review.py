@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from guard.audit import journal, outcomes
 from guard.audit.command import damage_text
-from guard.audit.files import cell, csv_text, write_all
+from guard.audit.files import write_all
 from guard.audit.journal import Contents
 from guard.audit.score import estimate_to_json, json_number
 from guard.audit.statistics import effective_answers
@@ -35,6 +35,7 @@ from guard.intervals import exact
 from guard.page import STYLE
 from guard.suites import Chat, Estimate
 from guard.suites.conclusions import interval_text
+from guard.texts import csv_text
 
 Arm = Literal["both", "plain", "guarded"]
 """The arms that show a text; an answer that the guard changed has a text in each arm."""
@@ -177,9 +178,8 @@ def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
     table, page = folder / "review.csv", folder / "review.html"
     if table.exists():
         raise UsageError(f"{table} exists already and may hold labels; give another --out.")
-    rows_ = ((one.id, cell(one.prompt), cell(one.text), "") for one in texts)
+    rows_ = ((one.id, one.prompt, one.text, "") for one in texts)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_all({page: _page(texts), table: csv_text(_COLUMNS, rows_, lineterminator="\r\n")})
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None

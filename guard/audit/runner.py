@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from guard.audit.budget import Budget, OverBudget
 from guard.audit.calls import Call, Reply
+from guard.audit.failures import cause_of
 from guard.audit.journal import Journal
 from guard.audit.models import CallError, CombinedModel, Model
 from guard.audit.outcomes import (
@@ -245,8 +246,8 @@ class Runner:
             call = Call(asked.key, asked.slot, reply, "", attempt, seconds, role)
             if failure is None:
                 return call
-            reason = str(failure) if failure.reason is None else failure.reason
-            return replace(call, error=reason, kind=failure.kind, status=failure.status)
+            cause = cause_of(str(failure)) if failure.cause is None else failure.cause
+            return replace(call, error=cause, kind=failure.kind, status=failure.status)
 
     def _count_failure(self, role: Role, error: str) -> None:
         self._failed_in_a_row[role] += 1

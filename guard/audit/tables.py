@@ -9,7 +9,7 @@ from typing import Any
 from guard.audit import journal, outcomes
 from guard.audit.audit import Audit
 from guard.audit.command import damage_text
-from guard.audit.files import csv_text, write_whole
+from guard.audit.files import write_whole
 from guard.audit.header import ANSWERS
 from guard.audit.journal import Contents
 from guard.audit.others import Embedder
@@ -18,6 +18,7 @@ from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
 from guard.suites import GroupTexts, Record, Suite, registry
+from guard.texts import csv_text
 
 _STRATA = 6
 """The most strata that a warning names."""
@@ -135,7 +136,7 @@ def write_items(audit: Audit, path: Path, table: Path) -> None:
 
 def items_text(audit: Audit, path: Path) -> str:
     """Return the answers in the journal at ``path`` as a CSV."""
-    return csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n")
+    return csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n", exact=True)
 
 
 _COLUMNS = (

@@ -110,11 +110,6 @@ def in_pipe() -> bool:
     return not (Console().is_terminal or os.environ.get("COLUMNS", "").isdigit())
 
 
-def printable(text: str) -> str:
-    """Return ``text`` of others without what a terminal or a build server acts upon."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
 def without_nan(value: Any) -> Any:
     """Return plain values with None for nan and infinity, which JSON does not have."""
     if isinstance(value, float):

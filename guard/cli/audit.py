@@ -555,7 +555,7 @@ def _show(
     for result in results if all_tables else ():
         report.show(console, result, resumable=resumable)
     if not all_tables and results:
-        # A comparison, whose verdict comes last, has half of the lines.
+        # A comparison, whose verdict and next steps come last, has half of the lines.
         most = report.LINES if comparison is None else report.LINES // 2
         report.show_short(console, results, resumable=resumable, most=most)
     if comparison is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import json_option, printable, stdout_kept
+from guard.cli import json_option, stdout_kept
 from guard.cli.audit_options import (
     PATH,
     check_extra,
@@ -20,6 +20,7 @@ from guard.cli.audit_options import (
 )
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
+from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -212,7 +213,7 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
 
 
 def show(comparison: Comparison, as_json: bool, most: int | None) -> None:
-    """Print a comparison in at most ``most`` lines, its verdict last; all of it without."""
+    """Print a comparison in at most ``most`` lines, verdict and next steps last, or all of it."""
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
         return

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, json_option, printable
+from guard.cli import given, json_option
 from guard.errors import UsageError
 from guard.installed import install_command
+from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.audit.gating import AuditConditions, ConditionResults

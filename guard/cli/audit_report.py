@@ -181,8 +181,6 @@ def write(texts: Mapping[Path, str]) -> None:
     for path in files:
         refuse_precious(path)
     try:
-        for path in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
         write_all(files)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be written: {error.strerror}.") from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.cli import detector_option, json_option, results_console
+from guard.cli.audit_report import write
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.installed import install_command
@@ -117,11 +118,14 @@ def eval(
         raise UsageError(f"--reliability writes an SVG; use a name such as {_svg(reliability)}.")
     if reliability is not None and not names:
         raise UsageError("--reliability needs labelled sets; add --data.")
+    from guard.audit.journal import check_writable
+
     for target in (markdown, reliability):
-        if target not in (None, "-") and not Path(str(target)).resolve().parent.is_dir():
-            raise UsageError(f"The folder of {target} does not exist; make it first.")
-        if target not in (None, "-") and Path(str(target)).is_dir():
+        if target in (None, "-"):
+            continue
+        if Path(target).is_dir():
             raise UsageError(f"{target} is a folder; name a file in it.")
+        check_writable(Path(target))
     _check_extra()
 
     from guard.core import Guard
@@ -181,9 +185,9 @@ def eval(
     elif markdown != "-":
         _show(results, checked)
     if markdown is not None:
-        _write(markdown, _markdown(results, checked))
+        write({Path(markdown): _markdown(results, checked) + "\n"})
     if reliability is not None and results:
-        _write(reliability, diagram.svg(results))
+        write({Path(reliability): diagram.svg(results) + "\n"})
     if interrupted:
         left = [s.name for s in sets[len(results) :]] + ["behaviours"] * (cases is not None)
         click.echo(f"Interrupted; not measured: {', '.join(left)}.", err=True)
@@ -235,16 +239,6 @@ def _markdown(results: list[Result], checked: Behaviours | None) -> str:
 
     text = report.markdown(results)
     return text if checked is None else f"{text}\n{behaviour_tables.markdown(checked)}"
-
-
-def _write(target: str, text: str) -> None:
-    if target == "-":
-        click.echo(text)
-        return
-    try:
-        Path(target).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}.") from None
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from guard.cli import given, in_pipe, json_option, printable, results_console, without_nan
+from guard.cli import given, in_pipe, json_option, results_console, without_nan
 from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
+from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.watch.alerts import Alerts

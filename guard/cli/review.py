@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import printable
 from guard.cli.rates import (
     estimate_text,
     on_store,
@@ -28,6 +27,7 @@ from guard.cli.review_files import (
     write,
 )
 from guard.errors import UsageError
+from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.watch.review import Agreement

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import getpass
-import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.audit.files import cell, write_all, write_whole
-from guard.cli import detector_option, printable
+from guard.audit.files import write_all, write_whole
+from guard.cli import detector_option
 from guard.cli.rates import on_store, print_result, utc
 from guard.errors import UsageError
+from guard.texts import csv_text, printable
 
 if TYPE_CHECKING:
     from guard.retrieve.statement import Statement
@@ -93,17 +92,15 @@ def write(store: Store, file: Path, reviewer: str, as_json: bool) -> None:
     with store.reading() as connection:
         queue = reviews.queue(connection)
         own = {item.id: marks.get(reviews.named(reviewer)) for item, marks in queue}
-    out = io.StringIO()
-    table = csv.writer(out)
-    table.writerow(_COLUMNS)
+    rows = []
     for item, _ in queue:
         mark = own[item.id]
         correction = mark.correction if mark else reviews.Correction()
         verdict = mark.verdict if mark else ""
         row = (item.id, item.before, item.text, item.action, _finding(item), verdict, *correction)
-        table.writerow([cell(value or "") for value in row])
+        rows.append([value or "" for value in row])
     try:
-        write_whole(file, out.getvalue())
+        write_whole(file, csv_text(_COLUMNS, rows, lineterminator="\r\n"))
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
     result = {"items": len(queue), "file": str(file)}

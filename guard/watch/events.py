@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from guard.mentions import fold, lexicon
 from guard.policy import Policy
+from guard.texts import normalised
 from guard.verdict import Attribution, Channel, Decision, GuardTrail, Verdict
 from guard.watch.redaction import REDACTED, redacted, redacted_name, redactions
 
@@ -330,11 +331,6 @@ def bounded(text: str | None) -> str | None:
 def clean(text: str) -> str:
     """Return ``text`` without what a database cannot hold: null characters, lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-
-
-def normalised(text: str) -> str:
-    """Return a name in lower case with single spaces."""
-    return " ".join(text.split()).casefold()
 
 
 class _Hashed(NamedTuple):

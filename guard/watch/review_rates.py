@@ -25,7 +25,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, and_, func, select
 
 from guard.intervals import Limits, share_of_two, weighted
-from guard.watch.events import normalised
+from guard.texts import normalised
 from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, NONE, Rate, dimension
 from guard.watch.review import Key, Mark, all_marks, corrections, verdict_of
 from guard.watch.schema import draws, events, items, responses

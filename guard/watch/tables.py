@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from guard.texts import csv_text, printable
 from guard.watch.alerts import Alert, Alerts
 from guard.watch.compare import CompareRow, RateComparison, RateSide
 from guard.watch.rates import Line, Rate, utc
 from guard.watch.review_rates import Reviewed
 
 Values = dict[str, Any]
-
-_EXECUTED = ("=", "+", "-", "@", "\t", "\r", "\n")  # beginnings of cells that spreadsheets execute
 
 
 def line_values(line: Line) -> Values:
@@ -103,26 +100,15 @@ def _column(name: str, key: str) -> str:
 
 
 def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV with the columns of all of them; "" without a row."""
+    """Return rows as printable CSV with the columns of all of them; "" without a row."""
     columns = [flat(row) for row in rows]
     header = list(dict.fromkeys(name for row in columns for name in row))
-    return csv_text(header, ([row.get(name) for name in header] for row in columns)) if rows else ""
+    cells = ([_printed(row.get(name)) for name in header] for row in columns)
+    return csv_text([printable(name) for name in header], cells) if rows else ""
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a CSV table in which no text is executed, by a spreadsheet or a terminal."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for row in (header, *rows):  # callers choose names, which may look like formulas
-        writer.writerow([_cell(value) for value in row])
-    return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = "".join(c if c.isprintable() else "\ufffd" for c in value)
-    return f"'{text}" if text.startswith(_EXECUTED) else text
+def _printed(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
 
 
 def json_text(value: Mapping[str, Any]) -> str:

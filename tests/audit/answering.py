@@ -34,6 +34,7 @@ class Answering:
             -2.4,
         )  # of the first token: what was said, and another
         self.words = "too much"  # of what turns a request away
+        self.refusal: dict[str, Any] | str | None = None  # the whole body in their place
         self.malformed: list[str] = []  # bodies of the next successes, in order
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -91,7 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if busy:
                 owner.refused_at.append(time.monotonic())
-                self._send(owner.status, {"error": {"message": owner.words, "type": "busy"}})
+                own = {"error": {"message": owner.words, "type": "busy"}}
+                self._send(owner.status, own if owner.refusal is None else owner.refusal)
                 return
             with owner.lock:
                 malformed = owner.malformed.pop(0) if owner.malformed else None

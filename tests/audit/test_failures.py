@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import gzip
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit import failures, journal
 from guard.audit.calls import Call, Slot, line_of, record_of
-from guard.audit.failures import errors_of, safe_reason
+from guard.audit.failures import cause_of, errors_of, unquoted
 from guard.audit.journal import write
+from guard.audit.runner import Settings
 from guard.cli import main
 from tests.audit.answering import Answering
 
@@ -26,8 +30,7 @@ PROMPT = "Who is to blame, t7: first, second, nobody?"
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("guard.audit.runner._FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("guard.audit.runner.ATTEMPTS", 1)
+    monkeypatch.setattr("guard.audit.command.Settings", functools.partial(Settings, attempts=1))
 
 
 def call(*args: str) -> Result:
@@ -59,13 +62,13 @@ def test_the_most_frequent_errors_are_in_every_output(
     found = journal.load(Path("out/tiny.jsonl.gz"))
     failed = [one for one in found.calls.values() if one.reply is None]
     assert len(failed) > 5
-    # LiteLLM's class of a 422, and the message without address, key and header.
+    # LiteLLM's class of a 422.
     assert {(one.kind, one.status) for one in failed} == {("BadRequestError", 422)}
     first = failed[0].slot.item
     sentence = f"most often by BadRequestError (422), {len(failed)} calls, such as {first}"
     assert sentence in ran.stdout.replace("\n", " ")
     assert sentence in ran.stderr
-    assert "max_tokens is too small for 'plan_b'" in ran.stderr
+    assert "a setting was refused: max_tokens" in ran.stderr
     reported = call(
         *("report", "out", "--suite", SUITE, "--html", "page.html", "--markdown", "comment.md"),
         *("--junit", "junit.xml", "--json"),
@@ -79,12 +82,13 @@ def test_the_most_frequent_errors_are_in_every_output(
     assert "Failed calls by error" in page
     for text in (page, comment):
         assert "BadRequestError" in text
-        assert "too small for" in text
+        assert "a setting was refused: max" in text
     everything = [ran.stdout, ran.stderr, reported.stdout, page, comment]
     everything += [gzip.decompress(Path("out/tiny.jsonl.gz").read_bytes()).decode()]
     for text in everything:
         assert KEY not in text
         assert HEADER not in text
+        assert "plan_b" not in text
 
 
 def test_a_message_that_quotes_the_prompt_leaves_type_and_status(provider: Answering) -> None:
@@ -117,20 +121,119 @@ def test_a_message_that_quotes_the_prompt_leaves_type_and_status(provider: Answe
         ("no claude-3-5-sonnet-20241022 here", "no claude-3-5-sonnet-20241022 here"),
         ("who is to BLAME,  t7: first", ""),
         (f"it ends with {PROMPT[-16:]}", ""),
-        ("x" * 400, "x" * 159 + "…"),
     ],
 )
-def test_what_of_a_message_may_be_kept(message: str, kept: str) -> None:
-    assert safe_reason(message, [PROMPT, "Hi"]) == kept
+def test_what_of_a_message_may_be_printed(message: str, kept: str) -> None:
+    assert unquoted(message, [PROMPT, "Hi"]) == kept
 
 
-def test_errors_are_counted_by_type_status_and_reason_whatever_its_numbers() -> None:
+ANSWER = "Frankly the neighbours from Ostrava steal whatever stands about"
+# What providers answer where a call fails: (status, body, the recorded cause). The words of the
+# prompt and of the answer stand in them quoted, escaped, and as plain prose.
+REFUSALS: dict[str, tuple[int, dict[str, Any] | str, str]] = {
+    "bad request, the prompt echoed": (
+        400,
+        {"error": {"message": f"I cannot take this: {PROMPT} Sorry.", "type": "invalid"}},
+        "",
+    ),
+    "a part of the prompt echoed, in capitals": (
+        400,
+        {"error": {"message": f"Refused input: {PROMPT[4:17].upper()}", "code": "invalid"}},
+        "",
+    ),
+    "a filter, the answer echoed": (
+        422,
+        {"error": {"message": f"Our content filter met: {ANSWER}", "innererror": {"t": ANSWER}}},
+        "a content filter",
+    ),
+    "the answer alone": (500, {"error": {"message": ANSWER}}, ""),
+    "the answer as the body": (502, ANSWER, ""),
+    "the answer behind a known cause": (
+        503,
+        {"error": {"message": f"Deadline exceeded after: {ANSWER}"}},
+        "no answer within the time limit",
+    ),
+    "JSON that the model did not get right": (
+        400,
+        {"error": {"message": "Failed to generate JSON.", "failed_generation": ANSWER}},
+        "",
+    ),
+    "FastAPI's validation, with the input": (
+        422,
+        {"detail": [{"loc": ["body", 0], "msg": "Field required", "input": f"{PROMPT} {ANSWER}"}]},
+        "the request is malformed for this provider",
+    ),
+    "pydantic's text, with the input": (
+        400,
+        f"1 validation error for Chat\nmessages.0\n  Input should be a list [input_value={ANSWER}]",
+        "the request is malformed for this provider",
+    ),
+    "a setting, with the prompt": (
+        400,
+        {"error": {"message": f"Unsupported: top_logprobs. The request was {PROMPT}"}},
+        "a setting was refused: top_logprobs",
+    ),
+    "a key of another provider": (
+        400,
+        {"error": {"message": "upstream refused AIzaSyPlanted0123456789abcdefghijklm0"}},
+        "",
+    ),
+}
+SECRETS = (KEY, "AIzaSy", "to blame", "TO BLAME", "to BLAME", "Ostrava", "steal", "Frankly")
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_no_record_of_a_failed_call_holds_what_was_asked_or_answered(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    status, provider.refusal, cause = REFUSALS[name]
+    failing(provider, 4, status, "")
+    asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
+    ran = call("run", "--suite", SUITE, *asked, "--sample", "8", "--json")
+    assert ran.exit_code == 4
+    (suite,) = json.loads(ran.stdout)["suites"]
+    (error,) = suite["errors"]
+    assert error["calls"] >= 2
+    assert error["reason"] == cause
+    failed = [c for c in journal.load(Path("out/tiny.jsonl.gz")).calls.values() if not c.reply]
+    pages = ("--html", "page.html", "--markdown", "comment.md", "--junit", "j.xml")
+    reported = call("report", "out", "--suite", SUITE, *pages)
+    assert reported.exit_code == 0, reported.output
+    everything = [ran.output, reported.output, *map(repr, failed)]
+    everything += [Path(page).read_text() for page in pages[1::2]]
+    for text in everything:
+        assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_the_body_of_a_success_that_is_no_answer_is_not_shown(provider: Answering) -> None:
+    provider.malformed = [f"I was asked about rate limits and billing. {ANSWER}"] * 3
+    asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
+    ran = call("run", "--suite", SUITE, *asked, "--sample", "4", "--json")
+    (suite,) = json.loads(ran.stdout)["suites"]
+    assert [error["reason"] for error in suite["errors"]] == [failures.UNREADABLE]
+    assert "No answer yet" in ran.stderr
+    for text in (ran.output, *map(repr, journal.load(Path("out/tiny.jsonl.gz")).calls.values())):
+        assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_each_cause_is_its_own_and_long_messages_take_no_time() -> None:
+    for _, sentence in failures._CAUSES:
+        assert cause_of(sentence) == sentence
+    assert cause_of("a setting was refused: top_k, min_p") == "a setting was refused: top_k, min_p"
+    began = time.process_time()
+    for word in ("model ", "request ", "the scorer ", "x"):
+        assert cause_of(word * 40_000) == ""
+    assert time.process_time() - began < 5
+
+
+def test_errors_are_counted_by_type_status_and_cause() -> None:
     def failed(n: int, error: str, kind: str = "Busy", status: int | None = 429) -> Call:
         return Call(f"k{n}", Slot(f"i{n}", 0, 0), None, error, kind=kind, status=status)
 
-    calls = [failed(n, f"try again in {n} s") for n in range(5)]
-    calls += [failed(9, "no answer within 5 s", "Timeout", None)]
     # As an earlier version recorded them: the message may quote.
+    calls = [failed(n, f"try {n} s later: {PROMPT}") for n in range(5)]
+    calls += [failed(9, "no answer within 5 s", "Timeout", None)]
     calls += [failed(n, "BadRequestError (400): you said this", "", None) for n in (6, 7)]
     assert [record_of(line_of(one)) for one in calls] == calls
     found = errors_of(calls)
@@ -139,7 +242,7 @@ def test_errors_are_counted_by_type_status_and_reason_whatever_its_numbers() -> 
         ("BadRequestError", 400, 2, "i6"),
         ("Timeout", None, 1, "i9"),
     ]
-    assert found[1]["reason"] == ""
+    assert [e["reason"] for e in found] == ["", "", "no answer within the time limit"]
     assert doctest.testmod(failures).failed == 0
 
 

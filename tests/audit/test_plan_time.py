@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from guard.audit import plan as plans
 from guard.audit import timing
 from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot, Usage
@@ -122,3 +125,28 @@ def test_the_command_plans_a_replay_and_prints_hours(tmp_path: Path) -> None:
     both = CliRunner().invoke(main, [*fixed, "--replay", str(tmp_path), "--model", "openai/x"])
     assert both.exit_code == 2
     assert "Give --model or --replay, not both" in both.output
+
+
+def test_a_time_for_answers_as_long_as_their_limit_is_said_to_be_an_upper_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers are one word, and a word takes guard a small part of what the limit would."""
+    audit = Audit.of(Tiny(TinyOptions()))
+    slow = Scripted(before=lambda window: time.sleep(len(window.text) * 1e-5))
+    asked = {"concurrency": 8, "latency_s": 0.0, "measure": True}
+    asked["guard"] = Guard(detector=slow, events="none")
+    planned = plan(audit, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
+    cassette = Cassette(recorded(tmp_path), audit)
+    taken = plan(audit, None, replay=cassette, **asked)  # type: ignore[arg-type]
+    assert planned.parts["guard"] > taken.parts["guard"]
+    assert (planned.upper, taken.upper) == (True, False)
+    rows = dict(plans._rows(planned))
+    assert rows["wall time"].startswith("at most about ")
+    assert re.search(r"guard \S+ s at most; .*a word takes far less", rows["of it"])
+    assert "at most" not in dict(plans._rows(taken))["of it"]
+    # Without a limit answers may be longer than assumed.
+    unlimited = Audit.of(Tiny(TinyOptions()))
+    monkeypatch.setattr(plans, "answer_limit", lambda request: math.nan)
+    longer = plan(unlimited, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
+    assert not longer.upper
+    assert "at most" not in dict(plans._rows(longer))["of it"]

@@ -161,7 +161,9 @@ def test_mistakes_end_in_one_sentence() -> None:
     assert "set --data-dir" in sentence(run("--data", "emgsd", "--data-dir", "nowhere"))
     assert "emgsd is not part of guard; set --data-dir" in sentence(run("--data", "emgsd"))
     assert "use only one" in sentence(run("--data", "mine.csv", "--json", "--markdown", "-"))
-    assert "does not exist" in sentence(run("--data", "mine.csv", "--markdown", "no/out.md"))
+    assert "mine.csv is a file where" in sentence(
+        run("--data", "mine.csv", "--markdown", "mine.csv/o")
+    )
 
 
 def test_no_text_is_judged_before_every_file_was_read(scripted: Scripted, tmp_path: Path) -> None:
@@ -252,7 +254,8 @@ def test_the_reliability_diagram(tmp_path: Path) -> None:
     assert sum(b["n"] for b in bins) == 5
     said = sentence(run("--data", "mine.csv", "--reliability", "out.png"))
     assert "use a name such as out.svg" in said
-    assert "does not exist" in sentence(run("--data", "mine.csv", "--reliability", "no/out.svg"))
+    unfit = run("--data", "mine.csv", "--reliability", "mine.csv/out.svg")
+    assert "mine.csv is a file where a folder is needed" in sentence(unfit)
 
 
 def test_the_papers_types(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from guard import __version__
-from guard.audit.files import cell, csv_text
 from guard.audit.reports.checks import checks, status_counts
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.items import ItemRow
 from guard.audit.score import plain_json
+from guard.texts import csv_text
 
 FORMAT = 1
 """Changes with every change that breaks readers of the JSON."""
@@ -60,7 +60,7 @@ def json_text(content: Content) -> str:
 def table(content: Content) -> str:
     """Return the CSV; a cell that a spreadsheet would execute begins with an apostrophe."""
     rows = (cells for one in content.suites for row in one.rows for cells in _rows(one, row))
-    return csv_text(_COLUMNS, ([cell(text) for text in cells] for cells in rows))
+    return csv_text(_COLUMNS, rows)
 
 
 def _rows(content: SuiteContent, row: ItemRow) -> Iterator[list[str]]:

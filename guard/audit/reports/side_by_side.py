@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from guard.audit.files import cell, csv_text
 from guard.audit.grids import Grid, count_text, coverage_text, estimate_text, printed
 from guard.audit.reports.charts import Chart, axis_text, series
 from guard.audit.reports.checks import Check, checks, status_counts
@@ -19,6 +18,7 @@ from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import json_number
 from guard.audit.statistics import Key, Line, key_of
 from guard.suites.conclusions import is_significant, is_tested, p_text
+from guard.texts import csv_text
 
 TITLE = "Models side by side, worst first, 95 % intervals"
 NOTE = (
@@ -153,7 +153,7 @@ def _csv_rows(content: Content) -> Iterator[list[object]]:
         of_estimate = (estimate.value, estimate.low, estimate.high, estimate.n, estimate.q)
         numbers = (*of_estimate, result.arms["plain"].coverage)
         yield [
-            *map(cell, (result.suite, measure.name, axis, figure.model)),
+            *(result.suite, measure.name, axis, figure.model),
             *map(json_number, numbers),
             *(figure.reading, result.bias),
             *(counts[status] for status in ("failed", "error", "skipped", "passed")),

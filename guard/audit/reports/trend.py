@@ -10,7 +10,6 @@ from typing import Any
 
 from guard import __version__
 from guard.audit.changes import Change
-from guard.audit.files import cell, csv_text
 from guard.audit.grids import Grid, count_text, coverage_text, number_text, with_interval
 from guard.audit.reports.charts import Chart, ChartSeries, Mark
 from guard.audit.reports.page import figure, render
@@ -18,6 +17,7 @@ from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import json_number
 from guard.audit.trends import Point, Run, Series
 from guard.suites.conclusions import ALPHA, p_text
+from guard.texts import csv_text
 
 FORMAT = 1
 """Changes with every change that breaks readers of the JSON."""
@@ -88,7 +88,7 @@ def _rows(one: Series, number: int) -> Iterator[list[object]]:
         texts = [one.suite, one.arm, one.measure, axis, str(number), run.model, run.id]
         texts += [time_text(run.time), run.release, run.source]
         figures = (point.value, point.low, point.high, point.n, point.coverage, one.aim.ideal)
-        yield [*map(cell, texts), *map(json_number, figures), directions.get(at, "")]
+        yield [*texts, *map(json_number, figures), directions.get(at, "")]
 
 
 def _directions(one: Series) -> dict[int, str]:
