@@ -281,6 +281,10 @@ class Suite(ABC):
         """Return the suite for a model that ``has`` these capabilities; its options say which."""
         return self
 
+    def for_quick_run(self) -> Suite:
+        """Return the suite for a quick run: it may ask more items, each less often."""
+        return self
+
     @abstractmethod
     def items(self) -> Iterable[Item]:
         """Yield every item, in a fixed order."""
