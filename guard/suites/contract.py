@@ -76,7 +76,8 @@ class Compared:
     The comparison is a permutation test: under its null hypothesis the answers of a ``block``'s
     elements are exchangeable. Answers that a fair model may give alike share one ``element``.
     Elements with different numbers of answers are exchangeable only if ``any_size`` is true: if
-    their numbers do not depend on the identity.
+    their numbers do not depend on the identity. A fair model may also give answers alike that share
+    one of the ``crossed`` elements, in place of ``element``: p is the largest of these exchanges.
     """
 
     axis: Mapping[str, str]
@@ -84,6 +85,7 @@ class Compared:
     block: str
     element: str
     any_size: bool = False
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,7 @@ def as_many_answers(found: Instances, types: Sequence[Type]) -> Instances:
     """
     counts = found.counts
     _, block = np.unique(counts.pair * len(types) + counts.type, return_inverse=True)
-    block = block.reshape(-1)
-    answered = counts.valid.any(axis=1)
+    block, answered = block.reshape(-1), counts.valid.sum(axis=1) > 0
     least = np.full((int(block.max(initial=-1)) + 1, counts.valid.shape[1]), np.iinfo(np.int64).max)
     np.minimum.at(least, block[answered], counts.valid[answered])
     valid = np.where(answered[:, None], least[block], 0)
