@@ -13,7 +13,7 @@ from typing import Any
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, outcome_counts, scores_both_arms
 from guard.audit.sending import PATTERNS
-from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
+from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, Effect, Line, estimate
 from guard.intervals import LEVEL
 from guard.suites import Estimate, Measure, Published, Suite
 from guard.suites.conclusions import BiasShown, bias_of
@@ -114,7 +114,9 @@ class SuiteResult:
         ]
         intervals = {
             "level": LEVEL,
-            "method": "cluster jackknife, t (multiway where a suite gives words); "
+            "method": "cluster jackknife, t (multiway where a suite gives words); of tested figures"
+            f" with fewer than {FEW_CLUSTERS} effective clusters what either t or sign flips allow; "
+            "that of the suite's own test where they disagree; "
             "Jeffreys' for untested figures between bounds; "
             "Clopper and Pearson's for shares of open text",
             "least": LEAST_CLUSTERS,

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.audit.statistics import Line, cluster_sums, positions
+from guard.intervals import p_text
 from guard.suites import Item, Measure, Record, Suite
-from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Compared, Floats
 from guard.suites.permutation import permutation_p
 from guard.suites.reading import share

@@ -131,23 +131,26 @@ class Measure:
     ``clusters`` (r,) are their clusters. ``value`` and ``n``, the denominator, map totals
     (..., k) to (...); ``value`` is nan where a denominator is 0.
 
-    *Interval.* By the jackknife over clusters; with ``words``, by multiway clustering over them
-    too: ``words[i]`` (r,) is the i-th word of each row's item. Words widen the interval and the
-    test of one arm only: ``two_shares``, changes between arms and comparisons of runs use
-    ``clusters``. The ``level`` is above 0.95 where only selected results are shown. There is no
-    interval if ``interval`` is False. ``bounds`` are the smallest and largest possible value: with
-    a lower bound of 0 or more and a finite upper one the value is treated as a mean of numbers
-    between them, such as a share, or as a count out of a fixed number. ``exact``: the value is a
-    share of ``n`` answers and gets the interval of Clopper and Pearson for the effective number of
-    independent answers. ``two_shares``: it is the difference of two shares, with totals (above,
-    below, above, below). ``smooth`` is for a value with a kink, such as a root.
+    *Interval.* By the jackknife over clusters and Student's t; of a tested value with fewer than 30
+    effective clusters it holds what either t or flipping the clusters' signs allows. With
+    ``words``, by multiway clustering over them too: ``words[i]`` (r,) is the i-th word of each
+    row's item. Words widen the interval and the test of one arm only: ``two_shares``, changes
+    between arms and comparisons of runs use ``clusters``. The ``level`` is above 0.95 where only
+    selected results are shown. There is no interval if ``interval`` is False. ``bounds`` are the
+    smallest and largest possible value: with a lower bound of 0 or more and a finite upper one the
+    value is treated as a mean of numbers between them, such as a share, or as a count out of a
+    fixed number. ``exact``: the value is a share of ``n`` answers and gets the interval of Clopper
+    and Pearson for the effective number of independent answers. ``two_shares``: it is the
+    difference of two shares, with totals (above, below, above, below). ``smooth`` is for a value
+    with a kink, such as a root.
 
     *Test.* ``null`` is the value without an effect; with it the measure gets a p-value, one-sided
-    if ``above``. A suite with an exact test of its own gives ``p`` instead. One whose few answers
-    allow only some p-values gives the least of them as ``least_p``. Where such a p and the interval
-    disagree about the null value, the interval is the test's. The audit corrects all p-values of
-    one suite and arm together, except where the suite gives ``q``, corrected over tests
-    that are no measures. ``higher_is`` is the direction of a change.
+    if ``above``: that of Student's t, with few clusters the larger of it and of the sign flips. A
+    suite with an exact test of its own gives ``p`` instead. One whose few answers allow only some
+    p-values gives the least of them as ``least_p``. Where such a p and the interval disagree about
+    the null value, the interval is the test's. The audit corrects all p-values of one suite and arm
+    together, except where the suite gives ``q``, corrected over tests that are no measures.
+    ``higher_is`` is the direction of a change.
 
     *Comparing runs.* ``ideal`` is the value of a fair model: the test is whether the measure moved
     away from it (upwards only, if ``above``). Measures without one are not compared. Such a value

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
-from guard.intervals import false_discovery
-from guard.watch.compare import LEVEL, compare, difference, p_value, points, sides
+from guard.intervals import ALPHA, false_discovery
+from guard.watch.compare import compare, difference, p_value, points, sides
 from guard.watch.rates import Rate, ShareSums
 from guard.watch.store import Store
 from tests.rows import rows
@@ -62,7 +62,7 @@ def table(rng: Rng, sizes: tuple[int, int], shares: Any, alike: float, times: fl
 
 
 def called(pairs: Any) -> list[bool]:
-    return [q < LEVEL for q in false_discovery([p_value(a, b) for a, b in pairs])]
+    return [q < ALPHA for q in false_discovery([p_value(a, b) for a, b in pairs])]
 
 
 # Some of nine types common, some rare, some that never occur; rare ones alone; two types.

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from guard.intervals import p_text
 from guard.suites.conclusions import (
     ALPHA,
     FOUND,
     NOT_FOUND,
     UNKNOWN,
     interval_text,
-    p_text,
     significant_text,
 )
 from guard.suites.contract import Estimate, Measure
