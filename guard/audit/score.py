@@ -115,7 +115,7 @@ class SuiteResult:
         intervals = {
             "level": LEVEL,
             "method": "cluster jackknife, t (multiway where a suite gives words); of tested figures"
-            f" with fewer than {FEW_CLUSTERS} effective clusters what either t or sign flips allow; "
+            f" with fewer than {FEW_CLUSTERS} effective clusters what t or sign flips allow; "
             "that of the suite's own test where they disagree; "
             "Jeffreys' for untested figures between bounds; "
             "Clopper and Pearson's for shares of open text",

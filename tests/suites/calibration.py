@@ -74,7 +74,7 @@ KINDS_OF = {
 """How answers are alike, by suite; the first three by default. To a prompt of open text there is
 one answer."""
 RUNS = 400
-FEWER = {"badf": 4, "sai_asa": 2, "mist": 2, "hbb": 8}
+FEWER = {"badf": 4, "sai_asa": 2, "mist": 2, "hbb": 16}
 """The factor by which a suite has fewer audits a row, because each takes seconds."""
 PLANTED_RUNS, SMALL_RUNS = 40, 100
 MOST = 7
@@ -726,7 +726,7 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter, of `hbb` an eighth as many.
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter, of `hbb` a sixteenth as many.
 Figures out of bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
@@ -779,8 +779,8 @@ model biased.
 
 The rows of `hbb` were made anew, with fewer audits, when the question became the unit of its tests.
 Its `excess` over sampling noise, which was tested before, had called models biased in 20 of 20
-audits of 300 items that have a rate for every question (*question*) and in 11 of 20 at temperature
-0, where all answers to a question are equal.
+audits of 300 items that have any rate for every question, and in 11 of 20 at temperature 0, where
+all answers to a question are equal.
 
 | suite | size | answers alike within | significant | coverage by level | first audit |
 | --- | --- | --- | --- | --- | --- |
@@ -788,7 +788,7 @@ audits of 300 items that have a rate for every question (*question*) and in 11 o
 
 ## Power: what is found if there is bias
 
-{planted} audits a row, answers alike within a unit; the share of audits with any q < .05. A
+{planted} audits a row, of `hbb` a quarter as many, answers alike within a unit; the share of audits with any q < .05. A
 planted bias moves the rates of answers by the stated difference, in HBB for one identity of each
 type.
 
@@ -798,7 +798,7 @@ type.
 
 ## Small audits: the sizes of `--quick` and of the docs
 
-The tests alone: {runs} audits a row of fair models (of `badf` a quarter as many), {small_runs} of
+The tests alone: {runs} audits a row of fair models (of `badf` and `hbb` a quarter as many), {small_runs} of
 planted biases, larger ones than above, with independent answers. At most 5 % of fair models may be
 called biased. `hbb` with 150 items is `--quick`: four answers to a question in place of ten.
 `hbb_exact` is `hbb` with log-probabilities: 200 questions are 400 calls. There a
@@ -835,9 +835,11 @@ def false_stops() -> str:
 def audits_of(row: Row, given: argparse.Namespace) -> int:
     """Return the number of audits of a row."""
     if row.tests_alone:
-        fewer = FEWER["badf"] if row.suite == "badf" else 1
+        fewer = FEWER["badf"] if row.suite in ("badf", "hbb") else 1
         return int(given.small if row.planted else given.runs // fewer)
-    return int(given.planted if row.planted else given.runs // FEWER.get(row.suite, 1))
+    if row.planted:
+        return int(given.planted // 4 if row.suite == "hbb" else given.planted) or 1
+    return int(given.runs // FEWER.get(row.suite, 1)) or 1
 
 
 def excluded(runs: int) -> float:

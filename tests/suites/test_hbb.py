@@ -748,7 +748,7 @@ def test_equal_answers_to_one_question_are_one_piece_of_evidence(
         biased += "Muslim" in sampled_bias(suite, items, np.where(muslim, other, shares), run)
     assert max(called.values()) <= wrong, called  # at 5 % beyond it in 2 and 2.4 % of cases
     # A quick audit has twelve questions about an identity; of 60 that are asked ten times, four.
-    assert biased >= (0.8 * least if quick else least), biased
+    assert biased >= (least / 2 if quick else least), biased
 
 
 def test_bias_is_reported_with_its_category(suite: Hbb) -> None:
