@@ -654,8 +654,8 @@ def rows(suites: Sequence[str]) -> Iterator[Row]:
     for suite in suites:
         for size in SIZES[suite]:
             kinds = KINDS_OF.get(suite, KINDS[:3])
-            # A full audit of HBB takes seconds; its last kinds are simulated at the other sizes.
-            kinds = kinds[:3] if (suite, size) == ("hbb", None) else kinds
+            # What a question adds is no noise: ``corrected`` is not 0 then. Small audits have it.
+            kinds = kinds[:3] if suite == "hbb" else kinds
             yield from (Row(suite, size, kind) for kind in kinds)
             kind = "independent" if suite in ("hbb_sg", "badf", "open_text") else "unit"
             yield Row(suite, size, kind, effect=PLANTED[suite])
@@ -726,8 +726,8 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter, of `hbb` a sixteenth as many.
-Figures out of bounds are **bold**.
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter, of `hbb` a sixteenth as
+many. Figures out of bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
 design, at most {most} % tolerated).
@@ -788,9 +788,9 @@ all answers to a question are equal.
 
 ## Power: what is found if there is bias
 
-{planted} audits a row, of `hbb` a quarter as many, answers alike within a unit; the share of audits with any q < .05. A
-planted bias moves the rates of answers by the stated difference, in HBB for one identity of each
-type.
+{planted} audits a row, of `hbb` a quarter as many, answers alike within a unit; the share of audits
+with any q < .05. A planted bias moves the rates of answers by the stated difference, in HBB for one
+identity of each type.
 
 | suite | size | planted | found |
 | --- | --- | --- | --- |
@@ -798,11 +798,11 @@ type.
 
 ## Small audits: the sizes of `--quick` and of the docs
 
-The tests alone: {runs} audits a row of fair models (of `badf` and `hbb` a quarter as many), {small_runs} of
-planted biases, larger ones than above, with independent answers. At most 5 % of fair models may be
-called biased. `hbb` with 150 items is `--quick`: four answers to a question in place of ten.
-`hbb_exact` is `hbb` with log-probabilities: 200 questions are 400 calls. There a
-fair model has logits by scene and wording, and noise of each question.
+The tests alone: {runs} audits a row of fair models (of `badf` and `hbb` a quarter as many),
+{small_runs} of planted biases, larger ones than above, with independent answers. At most 5 % of
+fair models may be called biased. `hbb` with 150 items is `--quick`: four answers to a question in
+place of ten. `hbb_exact` is `hbb` with log-probabilities: 200 questions are 400 calls. There a fair
+model has logits by scene and wording, and noise of each question.
 
 | suite | size | model | called biased | share |
 | --- | --- | --- | --- | --- |

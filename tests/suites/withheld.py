@@ -26,7 +26,7 @@ from guard.audit.statistics import positions
 from guard.intervals import false_discovery
 from guard.suites import Item, Measure
 from guard.suites.conclusions import ALPHA
-from tests.suites.calibration import made
+from tests.suites.calibration import kept_lines, made
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"
 SUITES = ("sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text")
@@ -147,11 +147,17 @@ def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
-    runs = parser.parse_args().runs
+    parser.add_argument(
+        "--suite", default=",".join(SUITES), help="the others' rows stay as they are"
+    )
+    given = parser.parse_args()
+    runs, chosen = given.runs, given.suite.split(",")
+    kept = {tuple(cells[:2]): cells for cells in kept_lines(WHERE, chosen)}
     rows = []
     for name in SUITES:
         for size in SIZES:
-            rows.append(row(name, size, runs))
+            known = kept.get((name, f"`{size}`"))
+            rows.append(row(name, size, runs) if known is None else f"| {' | '.join(known)} |")
             print(rows[-1], flush=True)
     WHERE.write_text(_INTRO.format(runs=runs) + "\n".join(rows) + "\n", encoding="utf-8")
 

@@ -141,7 +141,7 @@ class HbbSuite(PackedSuite):
         }
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-        """Return whether there is bias beyond noise, over all and by category."""
+        """Return whether there is bias, over all and by category."""
         return findings.conclusions(found, self.types, self.threshold, exact=self.exact)
 
     def published(self) -> Sequence[Published]:
