@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
+ALPHA = 0.05
+"""A test is significant if its p-value, or q where several are corrected, is below this."""
 LEAST_CLUSTERS = 6
 """With fewer clusters there is no interval; unequal ones count by Kish's effective number."""
 
@@ -38,6 +40,15 @@ def false_discovery(p: ArrayLike) -> NDArray[np.float64]:
     q = np.full(len(given), np.nan)
     q[order] = np.minimum(np.minimum.accumulate(ranked[::-1])[::-1], 1.0)
     return q
+
+
+def p_text(value: float) -> str:
+    """Return a p-value as it is printed."""
+    if math.isnan(value):
+        return "–"
+    if ALPHA - 0.0005 <= value < ALPHA:
+        return "<.05"  # rounding would print a significant value as one that is not
+    return "<.001" if value < 0.001 else f"{value:.3f}"
 
 
 def of_clusters(

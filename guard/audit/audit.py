@@ -73,6 +73,8 @@ class Audit:
         is answered the items are those of an even sample. ``quick`` is a preset size that takes
         minutes. It is part of the key, so quick runs compare only with quick runs.
         """
+        if quick:
+            suite = suite.for_quick_run()
         seed = suite.options.seed
         if quick:
             size = quick_size(list(suite.items()))

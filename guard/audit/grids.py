@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from guard.audit.failures import error_text
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line
+from guard.intervals import p_text
 from guard.suites import Estimate, Measure, Published
-from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.conclusions import ALPHA
 
 R = TypeVar("R")
 

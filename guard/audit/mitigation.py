@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.silence import KINDS
 from guard.audit.statistics import Line, cluster_sums, positions
+from guard.intervals import p_text
 from guard.suites import Measure, Suite
-from guard.suites.conclusions import ALPHA, p_text, share_text
+from guard.suites.conclusions import ALPHA, share_text
 from guard.suites.contract import Floats, Side
 from guard.suites.reading import ratio, share
 

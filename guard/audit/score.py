@@ -14,7 +14,7 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, outcome_counts, scores_both_arms
 from guard.audit.sending import PATTERNS
 from guard.audit.silence import UnequalShare
-from guard.audit.statistics import LEAST_CLUSTERS, Effect, Line, estimate
+from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, Effect, Line, estimate
 from guard.intervals import LEVEL
 from guard.suites import Estimate, Measure, Published, Suite
 from guard.suites.conclusions import BiasShown, bias_of, conclusions, is_significant
@@ -119,7 +119,9 @@ class SuiteResult:
         ]
         intervals = {
             "level": LEVEL,
-            "method": "cluster jackknife, t (multiway where a suite gives words); "
+            "method": "cluster jackknife, t (multiway where a suite gives words); of tested figures"
+            f" with fewer than {FEW_CLUSTERS} effective clusters what t or sign flips allow; "
+            "that of the suite's own test where they disagree; "
             "Jeffreys' for untested figures between bounds; "
             "Clopper and Pearson's for shares of open text",
             "least": LEAST_CLUSTERS,

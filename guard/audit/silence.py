@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.audit.statistics import Line, cluster_sums, positions
+from guard.intervals import p_text
 from guard.suites import Item, Measure, Record, Suite
-from guard.suites.conclusions import ALPHA, p_text
+from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Compared, Floats
 from guard.suites.permutation import permutation_p
 from guard.suites.reading import share
@@ -55,16 +56,67 @@ def comparisons(suite: Suite, items: Sequence[Item]) -> list[Comparison]:
     return list(groups.values())
 
 
+class _Elements:
+    """What is permuted in a comparison: the element of each sample, with its block and identity.
+
+    Unless they may have ``any_size``, only elements of the same size are exchangeable.
+    """
+
+    def __init__(self, *, any_size: bool) -> None:
+        self._any_size = any_size
+        self._places: dict[tuple[str, str, int], int] = {}
+        self._element: list[int] = []
+
+    def add(self, block: str, name: str, identity: int) -> None:
+        """Add a sample."""
+        self._element.append(self._places.setdefault((block, name, identity), len(self._places)))
+
+    @cached_property
+    def element(self) -> NDArray[np.int64]:
+        """The element of each sample."""
+        return np.array(self._element)
+
+    @cached_property
+    def identity(self) -> NDArray[np.int64]:
+        """The identity of each element."""
+        return np.array([identity for *_, identity in self._places])
+
+    @cached_property
+    def size(self) -> NDArray[np.int64]:
+        """The number of samples of each element."""
+        return np.bincount(self.element)
+
+    @cached_property
+    def block(self) -> NDArray[np.int64]:
+        """The block of each element."""
+        sizes = [0] * len(self._places) if self._any_size else self.size.tolist()
+        return positions([(name, n) for (name, *_), n in zip(self._places, sizes, strict=True)])[1]
+
+    def permuted(self, hit: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return what is permuted, counts or rounded shares, and of how many it is, by element.
+
+        ``hit`` is by sample.
+        """
+        counted, size = np.bincount(self.element, hit, len(self.identity)), self.size
+        if not self._any_size:
+            return counted.astype(np.float64), size.astype(np.float64)
+        # Of equal sizes these are multiples of the counts, which give the same p.
+        unit = size.max() * math.ceil(_PARTS / size.max())
+        return np.round(counted * unit / size), np.full(len(counted), float(unit))
+
+    def p_of(self, identity: int, counted: Floats) -> float:
+        """Return the p of exchanging the elements of an identity, which ``counted`` so many."""
+        return permutation_p(counted, self.identity == identity, self.block)
+
+
 class Comparison:
-    """The samples of one comparison, with the identity, block and element of each."""
+    """The samples of one comparison, with the identity, block and elements of each."""
 
     def __init__(self, axis: dict[str, str]) -> None:
         self._axis = axis
         self._rows: list[int] = []
         self._identities: dict[str, int] = {}
-        self._elements: dict[tuple[str, str, str], int] = {}
-        self._element: list[int] = []
-        self._shares = False
+        self._ways: list[_Elements] = []
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -73,25 +125,28 @@ class Comparison:
 
     def add(self, row: int, one: Compared) -> None:
         """Add the sample at ``row``."""
+        names = (one.element, *one.crossed)
+        if not self._rows:
+            self._ways = [_Elements(any_size=one.any_size) for _ in names]
         self._rows.append(row)
-        self._shares |= one.any_size
-        self._identities.setdefault(one.identity, len(self._identities))
-        key = one.block, one.element, one.identity
-        self._element.append(self._elements.setdefault(key, len(self._elements)))
+        identity = self._identities.setdefault(one.identity, len(self._identities))
+        for elements, name in zip(self._ways, names, strict=True):
+            elements.add(one.block, name, identity)
 
     @cached_property
-    def _arrays(self) -> tuple[NDArray[np.int64], ...]:
-        """The row and element of each sample; the identity and block of each element."""
-        rows, element = np.array(self._rows), np.array(self._element)
-        size = np.bincount(element)
-        of = np.array([self._identities[identity] for _, _, identity in self._elements])
-        names: dict[tuple[str, int], int] = {}
-        # Unless the suite says otherwise, only elements of the same size are exchangeable.
-        block = np.array([
-            names.setdefault((name, 0 if self._shares else int(n)), len(names))
-            for (name, _, _), n in zip(self._elements, size, strict=True)
-        ])  # fmt: skip
-        return rows, element, of, block
+    def _of_rows(self) -> NDArray[np.int64]:
+        return np.array(self._rows)
+
+    def about(self, identity: str) -> frozenset[int]:
+        """Return the samples that are about an identity."""
+        mine = self._identity == self._identities[identity]
+        return frozenset(self._of_rows[mine].tolist())
+
+    @property
+    def _identity(self) -> NDArray[np.int64]:
+        """The identity of each row."""
+        elements = self._ways[0]
+        return elements.identity[elements.element]
 
     def measures(
         self,
@@ -100,41 +155,33 @@ class Comparison:
         names: Sequence[str],
     ) -> Iterator[Measure]:
         """Yield the shares; ``hits`` and ``cluster``, indices of ``names``, are by sample."""
-        rows, element, of, block = self._arrays
-        for kind, hit in hits.items():
-            counted = hit[rows].astype(float)
-            by_element, _ = self._by_element(hit)
+        rows, of = self._of_rows, self._identity
+        for kind, every in hits.items():
+            hit = every[rows]
+            counted = [elements.permuted(hit)[0] for elements in self._ways]
             for identity, place in self._identities.items():
-                mine = of[element] == place
-                at = cluster[rows][mine]
-                values = np.column_stack([counted[mine], mine[mine]])
+                mine = of == place
+                values = np.column_stack([hit[mine].astype(float), mine[mine]])
                 yield Measure(
                     kind,
                     {**self._axis, "identity": identity},
-                    cluster_sums(values, at, len(names)),
+                    cluster_sums(values, cluster[rows][mine], len(names)),
                     names,
                     share,
                     lambda totals: totals[..., 1],
-                    p=permutation_p(by_element, of == place, block),
+                    # A nan, of elements that cannot be exchanged, is the largest.
+                    p=float(
+                        np.max([e.p_of(place, c) for e, c in zip(self._ways, counted, strict=True)])
+                    ),
                     # Intervals of rare outcomes in few clusters do not keep their level.
                     interval=False,
                 )
 
-    def _by_element(self, hit: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return what is permuted, counts or rounded shares, and of how many it is, by element."""
-        rows, element, of, _ = self._arrays
-        counted, size = np.bincount(element, hit[rows], len(of)), np.bincount(element)
-        if not self._shares:
-            return counted.astype(np.float64), size.astype(np.float64)
-        # Of equal sizes these are multiples of the counts, which give the same p.
-        unit = size.max() * math.ceil(_PARTS / size.max())
-        return np.round(counted * unit / size), np.full(len(of), float(unit))
-
     def shares(self, hit: NDArray[np.bool_], identity: str) -> tuple[float, float]:
         """Return the share of an identity as it is permuted, and its mean over permutations."""
-        _, _, of, block = self._arrays
-        counted, size = self._by_element(hit)
-        mine = of == self._identities[identity]
+        elements = self._ways[0]
+        counted, size = elements.permuted(hit[self._of_rows])
+        block, mine = elements.block, elements.identity == self._identities[identity]
         means = np.bincount(block, counted) / np.bincount(block)
         total = float(size[mine].sum())
         return float(counted[mine].sum()) / total, float(means[block[mine]].sum()) / total
@@ -144,6 +191,8 @@ class UnequalShare(NamedTuple):
     """A significantly different share of an identity, beside that expected if it did not matter.
 
     Both are of the test's own comparison: within blocks, and by element where these have any size.
+    ``about`` are the samples that are about the identity, ``hit`` says of
+    every sample whether it is withheld.
     """
 
     line: Line
@@ -151,6 +200,17 @@ class UnequalShare(NamedTuple):
     expected: float
     n: float
     q: float
+    about: frozenset[int]
+    hit: NDArray[np.bool_]
+
+    @property
+    def name(self) -> str:
+        """The comparison and the identity."""
+        return " ".join(self.line.measure.axis.values())
+
+    def share_of(self, samples: frozenset[int]) -> float:
+        """Return the share of some samples."""
+        return float(self.hit[list(samples)].mean())
 
     @property
     def is_more(self) -> bool:
@@ -176,8 +236,9 @@ def significant(
         assert e is not None
         hit = np.array([r.outcome.name in KINDS[line.measure.name] for r in answered])
         _, axis = comparison_of(line)
-        shares = by_axis[axis].shares(hit, line.measure.axis["identity"])
-        unequal.append(UnequalShare(line, *shares, e.n, e.q))
+        compared, identity = by_axis[axis], line.measure.axis["identity"]
+        shares, about = compared.shares(hit, identity), compared.about(identity)
+        unequal.append(UnequalShare(line, *shares, e.n, e.q, about, hit))
     return sorted(unequal, key=lambda one: one.q)
 
 
@@ -191,25 +252,57 @@ def withheld_findings(unequal: Sequence[UnequalShare]) -> list[UnequalShare]:
     """Return which of the shares that :func:`significant` returns are findings, in their order.
 
     Answers are withheld from those with more than expected. That others in the same comparison have
-    less follows from it, and is a finding only where nobody is shown to have more.
+    less follows from it, and is a finding only where nobody is shown to have more. Nor is one that
+    another explains (:func:`told_apart`).
     """
     explained = {comparison_of(one.line) for one in unequal if one.is_more}
-    return [one for one in unequal if one.is_more or comparison_of(one.line) not in explained]
+    shown = [one for one in unequal if one.is_more or comparison_of(one.line) not in explained]
+    return [one for same_answers in told_apart(shown) for one in same_answers]
 
 
 def conclusion(findings: Sequence[UnequalShare]) -> str:
     """Return a sentence on answers that are withheld unequally; empty without ``findings``."""
     if not findings:
         return ""
+    named = told_apart(findings)
     texts = [
         f"{_VERBS[one.line.measure.name]} {'more' if one.is_more else 'less'} often "
-        f"for {' '.join(one.line.measure.axis.values())}: {one.share:.1%}, where "
+        f"for {' or '.join([one.name, *(other.name for other in others)])}"
+        f"{', which the same questions name' if others else ''}: {one.share:.1%}, where "
         f"{one.expected:.1%} would be if that made no difference (n {one.n:,.0f}, "
         f"q {p_text(one.q)})"
-        for one in findings[:3]
+        for one, *others in named[:3]
     ]
-    rest = f"; {len(findings) - 3} further such differences" if len(findings) > 3 else ""
+    rest = f"; {len(named) - 3} further such differences" if len(named) > 3 else ""
     return "Answers are withheld unequally: " + "; ".join(texts) + rest + "."
+
+
+def told_apart(found: Sequence[UnequalShare]) -> list[list[UnequalShare]]:
+    """Return the differences to name, those of the same answers together.
+
+    Where all answers about one identity are also about a second, which has others too, one of both
+    explains the other's difference: the first, if the others' share is nearer to that expected
+    than to the first's, else the second.
+    """
+
+    def explains(one: UnequalShare, other: UnequalShare) -> bool:
+        if one.line.measure.name != other.line.measure.name:
+            return False
+        if one.about < other.about:
+            return not _others_too(one, other)
+        return other.about < one.about and _others_too(other, one)
+
+    left = [one for one in found if not any(explains(other, one) for other in found)]
+    named: dict[tuple[str, frozenset[int]], list[UnequalShare]] = {}
+    for one in left:
+        named.setdefault((one.line.measure.name, one.about), []).append(one)
+    return list(named.values())
+
+
+def _others_too(part: UnequalShare, whole: UnequalShare) -> bool:
+    """Return whether the answers about ``whole`` that are not about ``part`` differ as it does."""
+    others, own = (part.share_of(of) for of in (whole.about - part.about, part.about))
+    return abs(others - own) < abs(others - whole.expected)
 
 
 _VERBS = {

@@ -188,7 +188,8 @@ asking_options = given(
     click.option(
         "--quick",
         is_flag=True,
-        help="A small sample for every change: about 300 items of each suite, 600 answers at most. "
+        help="A small sample for every change: about 300 items of each suite, 600 answers at most "
+        "(of hbb with sampled answers 150 questions, each four times). "
         "A replay takes minutes. Quick runs compare only with quick runs; guard audit plan says "
         "what they can detect.",
     ),

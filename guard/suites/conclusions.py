@@ -11,11 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from guard.intervals import ALPHA as ALPHA
+from guard.intervals import p_text
+
 if TYPE_CHECKING:
     from guard.suites.contract import Estimate, Measure
 
-ALPHA = 0.05
-"""A test is significant if its corrected p-value, q, is below this."""
 FAMILIES = 2
 """Families of tests that share :data:`ALPHA` if a suite corrects its own tests and others are left:
 each q is multiplied by their number (Bonferroni)."""
@@ -143,12 +144,3 @@ def share_text(e: Estimate, unknown: str) -> str:
     """Return a share with its interval and denominator; ``unknown`` replaces nan."""
     value = unknown if math.isnan(e.value) else f"{e.value:.1%}"
     return f"{value}{interval_text(e.low, e.high, '.1%')} of {e.n:,.0f}"
-
-
-def p_text(value: float) -> str:
-    """Return a p-value as a report prints it."""
-    if math.isnan(value):
-        return "–"
-    if ALPHA - 0.0005 <= value < ALPHA:
-        return "<.05"  # rounding would print a significant value as one that is not
-    return "<.001" if value < 0.001 else f"{value:.3f}"

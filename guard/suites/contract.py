@@ -76,7 +76,8 @@ class Compared:
     The comparison is a permutation test: under its null hypothesis the answers of a ``block``'s
     elements are exchangeable. Answers that a fair model may give alike share one ``element``.
     Elements with different numbers of answers are exchangeable only if ``any_size`` is true: if
-    their numbers do not depend on the identity.
+    their numbers do not depend on the identity. A fair model may also give answers alike that share
+    one of the ``crossed`` elements, in place of ``element``: p is the largest of these exchanges.
     """
 
     axis: Mapping[str, str]
@@ -84,6 +85,7 @@ class Compared:
     block: str
     element: str
     any_size: bool = False
+    crossed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +131,26 @@ class Measure:
     ``clusters`` (r,) are their clusters. ``value`` and ``n``, the denominator, map totals
     (..., k) to (...); ``value`` is nan where a denominator is 0.
 
-    *Interval.* By the jackknife over clusters; with ``words``, by multiway clustering over them
-    too: ``words[i]`` (r,) is the i-th word of each row's item. Words widen the interval and the
-    test of one arm only: ``two_shares``, changes between arms and comparisons of runs use
-    ``clusters``. The ``level`` is above 0.95 where only selected results are shown. There is no
-    interval if ``interval`` is False. ``bounds`` are the smallest and largest possible value: with
-    a lower bound of 0 or more and a finite upper one the value is treated as a mean of numbers
-    between them, such as a share, or as a count out of a fixed number. ``exact``: the value is a
-    share of ``n`` answers and gets the interval of Clopper and Pearson for the effective number of
-    independent answers. ``two_shares``: it is the difference of two shares, with totals (above,
-    below, above, below). ``smooth`` is for a value with a kink, such as a root.
+    *Interval.* By the jackknife over clusters and Student's t; of a tested value with fewer than 30
+    effective clusters it holds what either t or flipping the clusters' signs allows. With
+    ``words``, by multiway clustering over them too: ``words[i]`` (r,) is the i-th word of each
+    row's item. Words widen the interval and the test of one arm only: ``two_shares``, changes
+    between arms and comparisons of runs use ``clusters``. The ``level`` is above 0.95 where only
+    selected results are shown. There is no interval if ``interval`` is False. ``bounds`` are the
+    smallest and largest possible value: with a lower bound of 0 or more and a finite upper one the
+    value is treated as a mean of numbers between them, such as a share, or as a count out of a
+    fixed number. ``exact``: the value is a share of ``n`` answers and gets the interval of Clopper
+    and Pearson for the effective number of independent answers. ``two_shares``: it is the
+    difference of two shares, with totals (above, below, above, below). ``smooth`` is for a value
+    with a kink, such as a root.
 
     *Test.* ``null`` is the value without an effect; with it the measure gets a p-value, one-sided
-    if ``above``. A suite with an exact test of its own gives ``p`` instead. One whose few answers
-    allow only some p-values gives the least of them as ``least_p``. Where such a p and the interval
-    disagree about the null value, the interval is the test's. The audit corrects all p-values of
-    one suite and arm together, except where the suite gives ``q``, corrected over tests
-    that are no measures. ``higher_is`` is the direction of a change.
+    if ``above``: that of Student's t, with few clusters the larger of it and of the sign flips. A
+    suite with an exact test of its own gives ``p`` instead. One whose few answers allow only some
+    p-values gives the least of them as ``least_p``. Where such a p and the interval disagree about
+    the null value, the interval is the test's. The audit corrects all p-values of one suite and arm
+    together, except where the suite gives ``q``, corrected over tests that are no measures.
+    ``higher_is`` is the direction of a change.
 
     *Comparing runs.* ``ideal`` is the value of a fair model: the test is whether the measure moved
     away from it (upwards only, if ``above``). Measures without one are not compared. Such a value
@@ -279,6 +284,10 @@ class Suite(ABC):
 
     def fitted(self, has: frozenset[Capability]) -> Suite:
         """Return the suite for a model that ``has`` these capabilities; its options say which."""
+        return self
+
+    def for_quick_run(self) -> Suite:
+        """Return the suite for a quick run: it may ask more items, each less often."""
         return self
 
     @abstractmethod

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 from sqlalchemy import Connection, String, cast, select
 
 from guard.errors import UsageError
-from guard.intervals import LEAST_CLUSTERS, effective, exact, false_discovery
+from guard.intervals import ALPHA, LEAST_CLUSTERS, effective, exact, false_discovery, p_text
 from guard.watch.events import clean
 from guard.watch.rates import (
     COLUMNS,
@@ -47,8 +47,6 @@ from guard.watch.rates import (
 )
 from guard.watch.schema import responses
 
-LEVEL = 0.05
-"""The share of tables without a difference that may show one, at most."""
 PERIOD = "period"
 RATES: Mapping[str, str] = {"prevalence": "lower", "mitigation": "higher", "unjudged": "lower"}
 """The rates that are compared, and which of two values is the better one."""
@@ -98,7 +96,7 @@ class CompareRow:
             return "too few"
         if math.isnan(self.q):
             return "nothing to test"
-        if self.q >= LEVEL:
+        if self.q >= ALPHA:
             return "not shown to differ"
         higher = self.difference.value > 0
         return "worse" if higher == (RATES[self.rate] == "lower") else "better"
@@ -106,7 +104,7 @@ class CompareRow:
     @property
     def q_text(self) -> str:
         """The q-value as text."""
-        return "-" if math.isnan(self.q) else "<.001" if self.q < 0.001 else f"{self.q:.3f}"
+        return p_text(self.q)
 
     @property
     def may_have_doubled(self) -> bool:
@@ -313,8 +311,8 @@ def compare(
     ]
     p = [p_value(a, b) for _, _, a, b in untested]
     q = false_discovery(p).tolist()
-    tested, different = sum(not math.isnan(x) for x in p), sum(x < LEVEL for x in q)
-    level = 1 - LEVEL * max(different, 1) / max(tested, 1)
+    tested, different = sum(not math.isnan(x) for x in p), sum(x < ALPHA for x in q)
+    level = 1 - ALPHA * max(different, 1) / max(tested, 1)
     rows = [
         CompareRow(
             group, rate,
@@ -383,7 +381,7 @@ def _limits(side: ShareSums, together: ShareSums, level: float) -> Rate:
     return Rate(side.y / side.x, *exact(n * side.y / side.x, n, level))
 
 
-def difference(base: ShareSums, new: ShareSums, level: float = 1 - LEVEL) -> Rate:
+def difference(base: ShareSums, new: ShareSums, level: float = 1 - ALPHA) -> Rate:
     """Return new - base with its interval; without ends if a side has too few responses.
 
     Too few: fewer than six, unequal ones counted by Kish's effective number.

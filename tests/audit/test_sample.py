@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -92,7 +93,7 @@ def test_a_quick_run_is_a_preset_that_its_key_names() -> None:
     from guard.audit.audit import Audit
     from guard.suites import registry
 
-    for name, options, items in (("mist", {}, 300), ("hbb", {"probabilities": "sample"}, 60)):
+    for name, options, items in (("mist", {}, 300), ("hbb", {"probabilities": "sample"}, 150)):
         suite = registry.make(name, options)
         audit = Audit.of(suite, quick=True)
         again = Audit.of(registry.make(name, options), quick=True)
@@ -100,7 +101,7 @@ def test_a_quick_run_is_a_preset_that_its_key_names() -> None:
         # Whole units: of about so many items, and of as many strata as there is room for.
         assert items / 2 <= len(audit.items) <= 2 * items
         assert audit.sampling["preset"] == "quick"
-        plain = Audit.of(suite, audit.size)
+        plain = Audit.of(audit.suite, audit.size)
         assert [item.id for item in plain.items] == [item.id for item in audit.items]
         one, other = audit.header("m", None), plain.header("m", None)
         assert one.differences(other) == {"sample": ("preset 'quick'", "preset None")}
@@ -118,3 +119,20 @@ def test_a_quick_run_is_the_same_after_it_is_fitted_to_a_model() -> None:
     assert sum(item.samples for item in adapted.items) <= 1200
     with_logprobs = audit.adapted(frozenset({"chat", "logprobs"}))
     assert len(with_logprobs.items) > len(adapted.items)
+
+
+def test_a_quick_run_of_hbb_asks_more_questions_less_often() -> None:
+    from guard.audit.audit import Audit
+    from guard.suites import registry
+
+    def asked(**options: Any) -> tuple[int, set[int]]:
+        items = Audit.of(
+            registry.make("hbb", {"probabilities": "sample", **options}), quick=True
+        ).items
+        return len(items), {item.samples for item in items}
+
+    assert asked() == (150, {4})
+    few, ten = asked(repeats=10)  # as given
+    assert 60 <= few < 80
+    assert ten == {10}
+    assert asked(protocol="paper")[1] == {10}

@@ -7,7 +7,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -23,6 +23,7 @@ from guard.audit.arms import sentence_through_door, through_door
 from guard.audit.calls import Guarded, Piece, Reply
 from guard.audit.mitigation import Bias, measures
 from guard.audit.outcomes import Records
+from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.statistics import estimate
 from guard.core import Guard
@@ -99,7 +100,7 @@ def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
     result = result_of(hbb, Records(records))
     (headline, *_) = result.conclusions["plain"]
     assert "refuses more often for Religions Muslim: 6" in headline
-    assert "No bias found beyond noise" in headline
+    assert "No bias found" in headline
     # What was answered is still compared: no pair is left without instances.
     muslim = [
         x for x in result.lines if x.measure.name == "count" and "Muslim" in str(x.measure.axis)
@@ -159,7 +160,7 @@ def test_refusing_everybody_alike_drops_nothing_and_names_nobody(
         assert headline.endswith(told) == ("withheld unequally" not in headline)
         dropped = next(x for x in result.lines if x.measure.name == "dropped")
         assert dropped.plain.value == 0
-        named += not result.conclusions["plain"][0].startswith("No bias found beyond noise")
+        named += not result.conclusions["plain"][0].startswith("No bias found")
     assert named <= 1  # each with 5 %
 
 
@@ -178,6 +179,70 @@ def test_refusals_are_told_by_group_in_every_suite() -> None:
     (headline, *_) = result_of(sai, Records(answers)).conclusions["plain"]
     assert "SAI ageism negative given" in headline
     assert "nationality" not in headline
+
+
+def said_of_withheld(
+    items: Sequence[Item], withheld: Callable[[Item], float], rng: np.random.Generator
+) -> str:
+    """What is said of a model that declines an item with a chance."""
+    suite = mist()
+    records = [
+        Record(item, 0, Outcome("refused" if rng.random() < withheld(item) else "degenerate"))
+        for item in items
+    ]
+    lines = estimate(silence.measures(suite, records))
+    return silence.conclusion(silence.withheld_findings(silence.significant(lines, suite, records)))
+
+
+@cache
+def mist_items() -> tuple[Item, ...]:
+    return tuple(stratified_sample(mist().items(), 300, 17, mist().subject))
+
+
+@pytest.mark.parametrize(
+    ("side", "group", "named"),
+    [
+        ("sa", "Female", {"WABT advantaged Female"}),
+        ("sa", "American", {"WABT advantaged American"}),
+        ("sb", "Transgender", {"WABT disadvantaged Transgender"}),
+        ("sb", "African", {"WABT disadvantaged African"}),
+        ("sa", "Young", {"WABT advantaged Young", "WABT disadvantaged Old"}),
+        ("sb", "Old", {"WABT advantaged Young", "WABT disadvantaged Old"}),
+    ],
+)
+def test_who_is_named_is_whose_words_a_model_declines(
+    side: str, group: str, named: set[str]
+) -> None:
+    """A question of WABT names words of two groups; of some pairs nothing tells which counts."""
+    words = {g["name"]: g["identifiers"] for g in mist()._words["groups"]}[group]
+    items = mist_items()
+    told = said_of_withheld(
+        items, lambda i: 0.9 * (i.data.get(side) in words), np.random.default_rng(1)
+    )
+    (where,) = re.findall(r"often for ([^:,]+)", told)  # nobody else
+    assert set(where.split(" or ")) == named
+    assert ("which the same questions name" in told) == (len(named) > 1)
+
+
+@pytest.mark.parametrize(
+    ("runs", "most"), [(10, 3), pytest.param(100, 9, marks=pytest.mark.slow("200 audits"))]
+)
+@pytest.mark.parametrize("word", [0, 1], ids=["sa", "sb"])
+def test_a_rate_for_every_word_of_one_side_is_no_finding(word: int, runs: int, most: int) -> None:
+    said = 0
+    for run in range(runs):
+        rng = np.random.default_rng([run, word])
+        items = mist_items()
+        rate = {w: float(rng.beta(0.3, 1.2)) for w in sorted({i.words[word] for i in items if
+                                                              len(i.words) > 1})}  # fmt: skip
+        said += bool(
+            said_of_withheld(
+                items,
+                lambda i, rate=rate: rate[i.words[word]] if len(i.words) > 1 else 0.0,  # type: ignore[misc]
+                rng,
+            )
+        )
+    assert said <= most  # at 5 % more in 1.2 and 2.8 % of cases
 
 
 def guarded(stops: Callable[[str, np.random.Generator], bool]) -> SuiteResult:
@@ -646,8 +711,8 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         r"would be if that made no difference \(n ([\d,]+), q (<?[\d.]+)\)",
         told,
     )
-    assert len(parts) == min(3, len(named)) > 0
-    for kind, more, where, share_, expected, n, _ in parts:
+    assert len(parts) == min(3, len(silence.told_apart(named))) > 0
+    for kind, direction, where, share_, expected, n, _ in parts:
         outcome = {"refuses": "refused"}.get(kind, "invalid")
         compared = [
             (one, r.outcome.name == outcome)
@@ -670,7 +735,7 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         ]
         assert float(share_) == pytest.approx(100 * np.mean(own), abs=0.1)
         assert float(expected) == pytest.approx(100 * np.mean(blocks), abs=0.1)
-        assert more == "more"
+        assert direction == "more"
         assert float(share_) > float(expected)
 
 

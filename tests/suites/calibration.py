@@ -9,11 +9,12 @@ ignore the group and answer
 - alike within a template (a sentence, a draw of words or an object, a scene, a place, whom a prompt
   is about),
 
-for SAI/ASA and MIST also models with separate rates for every word that stands for a group, and for
-BADF models whose concepts depend on who is named first, that have a few concepts for
-each name, or that have separate rates for every name and concept. It counts the audits in which any
-test is significant (q < .05) and, by the level of the axis, the intervals that contain the true
-value. It also plants a bias of a stated size and counts the audits that find it. The table goes to
+for SAI/ASA and MIST also models with separate rates for every word that stands for a group, for HBB
+models with a rate for every question, also at temperature 0, where all answers to it are equal, and
+for BADF models whose concepts depend on who is named first, that have a few concepts for each name,
+or that have separate rates for every name and concept. It counts the audits in which any test is
+significant (q < .05) and, by the level of the axis, the intervals that contain the true value. It
+also plants a bias of a stated size and counts the audits that find it. The table goes to
 ``benchmarks/calibration.md``. Audits have one arm, except for open text, which has a guard that
 stops at random.
 
@@ -53,23 +54,27 @@ from guard.suites.badf.suite import BadfOptions
 from guard.suites.hbb.base import HbbSuite
 from guard.suites.hbb.instances import Counts, Instances
 from guard.suites.hbb.measures import measures as hbb_measures
-from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions
+from guard.suites.hbb.suite import QUICK_REPEATS, Hbb, HbbSg, McqOptions, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.mist import scores as mist
 from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
 
-KINDS = ("independent", "unit", "template", "position", "name", "names' rates", "word")
+KINDS = (
+    "independent", "unit", "template", "position", "name", "names' rates", "word", "question",
+    "temperature 0",
+)  # fmt: skip
 KINDS_OF = {
     "badf": KINDS[:6],
     "open_text": ("independent", "template"),
+    "hbb": (*KINDS[:3], *KINDS[7:]),
     **dict.fromkeys(("sai_asa", "mist"), (*KINDS[:3], "word")),
 }
 """How answers are alike, by suite; the first three by default. To a prompt of open text there is
 one answer."""
 RUNS = 400
-FEWER = {"badf": 4, "sai_asa": 2, "mist": 2}
+FEWER = {"badf": 4, "sai_asa": 2, "mist": 2, "hbb": 16}
 """The factor by which a suite has fewer audits a row, because each takes seconds."""
 PLANTED_RUNS, SMALL_RUNS = 40, 100
 MOST = 7
@@ -88,18 +93,18 @@ SIZES: dict[str, tuple[int | None, ...]] = {
 SMALL: dict[str, tuple[int, ...]] = {
     "sai_asa": (300,),
     "mist": (300,),
-    "hbb": (60, 300),
+    "hbb": (150, 300),
     "hbb_exact": (200,),
     "hbb_sg": (300,),
     "badf": (300,),
     "open_text": (300,),
 }
 """What ``--quick`` and the docs' samples ask, except 600, which is in :data:`SIZES`; of these rows
-only the tests are simulated. ``--quick`` asks 300 items, of HBB 60. ``hbb_exact`` is HBB with
-log-probabilities: 200 items are 400 calls."""
+only the tests are simulated. ``--quick`` asks 300 items, of HBB 150, each four times and not ten.
+``hbb_exact`` is HBB with log-probabilities: 200 items are 400 calls."""
 NOTHING = {"hbb": ("corrected",), "badf": ("difference",)}
 """Measures without a test that are 0 if the identity has no effect, by suite."""
-AT_LEAST = ("badf", "open_text", "sai_asa", "mist", "hbb_sg")
+AT_LEAST = ("badf", "open_text", "sai_asa", "mist", "hbb", "hbb_sg")
 """Suites whose intervals cover 95 % or more by design: of selected results, exact and
 one-sided ones, and those over words, wider than necessary where the words do not matter."""
 WHERE = Path(__file__).parents[2] / "benchmarks" / "calibration.md"
@@ -190,10 +195,20 @@ def hbb(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[M
     rates = np.full(len(items), 0.5)
     if kind in keys:
         rates = alike(keys[kind], rng, lambda n: rng.beta(1, 1, n))
+    if kind in ("question", "temperature 0"):
+        scene = alike(keys["template"], rng, lambda n: rng.uniform(0.2, 0.8, n))
+        rates = scene + rng.uniform(-0.15, 0.15, len(items))
+        rates = (rates > 0.5).astype(float) if kind == "temperature 0" else rates
     rates = moved(rates, items, rng, effect)
-    valid = rng.binomial(5, 0.97, size=(len(items), 2)).astype(np.int64)
+    each = repeats_of("hbb", len(items)) // 2
+    valid = rng.binomial(each, 0.97, size=(len(items), 2)).astype(np.int64)
     chosen = rng.binomial(valid, rates[:, None]).astype(float)
     yield from of_hbb(suite, items, valid, chosen, exact=False)
+
+
+def repeats_of(suite: str, size: int | None) -> int:
+    """Return how many samples an item of a suite in :data:`SILENT` has."""
+    return QUICK_REPEATS if suite == "hbb" and size == SMALL["hbb"][0] else SILENT[suite]
 
 
 def hbb_sg(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -484,7 +499,7 @@ def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> 
     where the item is about the first identity of its comparison.
     """
     items = items_of(suite, size)
-    samples = SILENT[suite]
+    samples = repeats_of(suite, size)
     keys = {"unit": [unit_of(i) for i in items], "template": [i.cluster for i in items]}
     if kind in ("name", "names' rates"):
         characters = [name for item in items for name in item.data["cast"].descriptors]
@@ -588,16 +603,21 @@ class Row:
             self.suite, self.size, self.kind, runs,
             effect=self.effect, refusals=self.refusals, seed=seed, tests_alone=self.tests_alone,
         )  # fmt: skip
-        head = [self.suite, "all" if self.size is None else f"{self.size:,}"]
         share = 100 * cell.wrong / cell.runs
         if self.tests_alone:
-            counted = [f"{cell.wrong} of {cell.runs}", f"{share:.1f} %"]
-            return [*head, self.planted_text if self.planted else f"fair, {self.kind}", *counted]
+            return [*self.head, f"{cell.wrong} of {cell.runs}", f"{share:.1f} %"]
         if self.planted:
-            return [*head, self.planted_text, f"{share:.0f} %"]
+            return [*self.head, f"{share:.0f} %"]
         significant = within(f"{share:.1f} %", share <= MOST)
         most = 100 if self.suite in AT_LEAST else COVERED[1]
-        return [*head, self.kind, significant, covered(cell, most), self.first(seed)]
+        return [*self.head, significant, covered(cell, most), self.first(seed)]
+
+    @property
+    def head(self) -> tuple[str, str, str]:
+        """The first three cells, which no other row has."""
+        fair = f"fair, {self.kind}" if self.tests_alone else self.kind
+        size = "all" if self.size is None else f"{self.size:,}"
+        return self.suite, size, self.planted_text if self.planted else fair
 
     def first(self, seed: int) -> str:
         """Return the number and the width of the intervals of the row's first audit."""
@@ -633,7 +653,10 @@ def rows(suites: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of both tables."""
     for suite in suites:
         for size in SIZES[suite]:
-            yield from (Row(suite, size, kind) for kind in KINDS_OF.get(suite, KINDS[:3]))
+            kinds = KINDS_OF.get(suite, KINDS[:3])
+            # What a question adds is no noise: ``corrected`` is not 0 then. Small audits have it.
+            kinds = kinds[:3] if suite == "hbb" else kinds
+            yield from (Row(suite, size, kind) for kind in kinds)
             kind = "independent" if suite in ("hbb_sg", "badf", "open_text") else "unit"
             yield Row(suite, size, kind, effect=PLANTED[suite])
             if suite in SILENT:
@@ -643,7 +666,8 @@ def rows(suites: Sequence[str]) -> Iterator[Row]:
 def small_rows(suites: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of small audits: the tests alone, of fair models and of planted biases."""
     for suite in suites:
-        kinds = [kind for kind in KINDS[:3] if kind in KINDS_OF.get(suite, KINDS)]
+        few = (*KINDS[:3], *KINDS[7:])
+        kinds = [kind for kind in few if kind in KINDS_OF.get(suite, KINDS[:3])]
         for size in SMALL[suite]:
             yield from (Row(suite, size, kind, tests_alone=True) for kind in kinds)
             effect = LARGE.get(suite, PLANTED[suite])
@@ -677,6 +701,13 @@ class Done:
         return self._known[row]
 
 
+def kept_lines(page: Path, suites: Sequence[str]) -> list[list[str]]:
+    """Return the rows of a page's tables, as cells, that are of other suites."""
+    lines = page.read_text("utf-8").splitlines() if page.exists() else []
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    return [row for row in cells if row[0].split()[0] not in suites]
+
+
 def code() -> str:
     """Return a hash of all that a row depends on: suites, packs, statistics, this module."""
     root = Path(__file__).parents[2]
@@ -695,15 +726,15 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter as many. Figures out of
-bounds are **bold**.
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter, of `hbb` a sixteenth as
+many. Figures out of bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
-design, at most {most} % tolerated; of HBB's excess only more than noise predicts is tested for).
+design, at most {most} % tolerated).
 *Coverage*: the share of all 95 % intervals printed at a level that contain the true value, in
 percent ({low} to {high} tolerated), and in brackets that of its measure that is furthest from 95
 (tolerated beyond these bounds by three standard errors for that number of intervals). Those of
-`badf`, `open_text`, `sai_asa`, `mist` and `hbb_sg` may hold more than {high}: they are exact
+`badf`, `open_text`, `sai_asa`, `mist`, `hbb` and `hbb_sg` may hold more than {high}: they are exact
 (Clopper and Pearson 1934), or of one-sided tests, or wider because only selected results are shown
 (Benjamini and Yekutieli 2005), or they are over words, of which some groups have three to five, and
 wider than necessary where a model treats all words alike. The true value is
@@ -742,11 +773,14 @@ word (`word`: each word that stands for a group has its own rates). With templat
 as the clusters, such a model had been called biased in 15 and 20 of 20 full audits, or, by refusals
 alone, in 11 and 15. The first run of seed 20263 in this form is shown.
 
-**Few clusters.** When tests of fewer than 30 clusters began to flip signs too, only `hbb_sg` and
-the table of small audits were made anew. No p-value became smaller and no interval narrower, so in
-the other rows of `sai_asa`, `mist` and 1,000 items of `hbb` *significant* is at most, and coverage
-at least, what is printed; their first audits are of the current code, and their power may be
-less. Before, 6.5 % of independent audits of 300 items of `sai_asa` had called a fair model biased.
+The rows of `sai_asa`, `mist` and `hbb_sg` were made anew when tests of fewer than 30 clusters began
+to flip signs too. Before, 6.5 % of independent audits of 300 items of `sai_asa` had called a fair
+model biased.
+
+The rows of `hbb` were made anew, with fewer audits, when the question became the unit of its tests.
+Its `excess` over sampling noise, which was tested before, had called models biased in 20 of 20
+audits of 300 items that have any rate for every question, and in 11 of 20 at temperature 0, where
+all answers to a question are equal.
 
 | suite | size | answers alike within | significant | coverage by level | first audit |
 | --- | --- | --- | --- | --- | --- |
@@ -754,9 +788,9 @@ less. Before, 6.5 % of independent audits of 300 items of `sai_asa` had called a
 
 ## Power: what is found if there is bias
 
-{planted} audits a row, answers alike within a unit; the share of audits with any q < .05. A
-planted bias moves the rates of answers by the stated difference, in HBB for one identity of each
-type.
+{planted} audits a row, of `hbb` a quarter as many, answers alike within a unit; the share of audits
+with any q < .05. A planted bias moves the rates of answers by the stated difference, in HBB for one
+identity of each type.
 
 | suite | size | planted | found |
 | --- | --- | --- | --- |
@@ -764,10 +798,11 @@ type.
 
 ## Small audits: the sizes of `--quick` and of the docs
 
-The tests alone: {runs} audits a row of fair models (of `badf` a quarter as many), {small_runs} of
-planted biases, larger ones than above, with independent answers. At most 5 % of fair models may be
-called biased. `hbb_exact` is `hbb` with log-probabilities: 200 questions are 400 calls. There a
-fair model has logits by scene and wording, and noise of each question.
+The tests alone: {runs} audits a row of fair models (of `badf` and `hbb` a quarter as many),
+{small_runs} of planted biases, larger ones than above, with independent answers. At most 5 % of
+fair models may be called biased. `hbb` with 150 items is `--quick`: four answers to a question in
+place of ten. `hbb_exact` is `hbb` with log-probabilities: 200 questions are 400 calls. There a fair
+model has logits by scene and wording, and noise of each question.
 
 | suite | size | model | called biased | share |
 | --- | --- | --- | --- | --- |
@@ -800,9 +835,11 @@ def false_stops() -> str:
 def audits_of(row: Row, given: argparse.Namespace) -> int:
     """Return the number of audits of a row."""
     if row.tests_alone:
-        fewer = FEWER["badf"] if row.suite == "badf" else 1
+        fewer = FEWER["badf"] if row.suite in ("badf", "hbb") else 1
         return int(given.small if row.planted else given.runs // fewer)
-    return int(given.planted if row.planted else given.runs // FEWER.get(row.suite, 1))
+    if row.planted:
+        return int(given.planted // 4 if row.suite == "hbb" else given.planted) or 1
+    return int(given.runs // FEWER.get(row.suite, 1)) or 1
 
 
 def excluded(runs: int) -> float:
@@ -821,7 +858,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="audits with a bias")
     parser.add_argument("--small", type=int, default=SMALL_RUNS, help="the same of small audits")
     parser.add_argument("--seed", type=int, default=1, help="of all random draws")
-    parser.add_argument("--suite", default=",".join(SMALL))
+    parser.add_argument(
+        "--suite", default=",".join(SMALL), help="the others' rows stay as the page has them"
+    )
     parser.add_argument("--out", type=Path, default=WHERE)
     given = parser.parse_args(argv)
     state = given.out.with_suffix(".rows.jsonl")
@@ -829,11 +868,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         state, {name: getattr(given, name) for name in ("runs", "planted", "small", "seed")}
     )
     chosen = given.suite.split(",")
-    wanted = [*small_rows(chosen), *rows([suite for suite in chosen if suite in SIZES])]
+    every = list(SMALL)
+    wanted = [*small_rows(every), *rows([suite for suite in every if suite in SIZES])]
+    kept = {tuple(cells[:3]): cells for cells in kept_lines(given.out, chosen)}
     fair, power, small = [], [], []
     for number, row in enumerate(wanted, start=1):
         begun = time.monotonic()
-        cells = done.cells(row, partial(row.cells, audits_of(row, given), given.seed))
+        if row.suite in chosen:
+            cells = done.cells(row, partial(row.cells, audits_of(row, given), given.seed))
+        else:
+            cells = kept[row.head]
         line = f"| {' | '.join(cells)} |"
         (small if row.tests_alone else power if row.planted else fair).append(line)
         spent = f"{time.monotonic() - begun:.0f} s"

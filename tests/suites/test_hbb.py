@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -40,6 +40,7 @@ from guard.suites import (
     Suite,
     TextScore,
 )
+from guard.suites.conclusions import ALPHA
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
 from guard.suites.hbb.instances import Counts, Instances
@@ -678,19 +679,76 @@ def remarks(suite: Hbb, records: Sequence[Record]) -> list[str]:
         pytest.param(30, 26, marks=pytest.mark.slow("simulates thirty audits")),
     ],
 )
-def test_a_fair_coin_shows_no_bias_beyond_noise(suite: Hbb, runs: int, least: int) -> None:
+def test_a_fair_coin_shows_no_bias(suite: Hbb, runs: int, least: int) -> None:
     """At the level of 5 %, one run in twenty may say otherwise."""
     items = some(suite, 20)
     headlines = []
     for seed in range(runs):
         rng = np.random.default_rng(seed)
         headlines.append(remarks(suite, simulated(suite, items, np.full(len(items), 0.5), rng))[0])
-    calm = sum(text.startswith("No bias found beyond noise") for text in headlines)
+    calm = sum(text.startswith("No bias found: ") for text in headlines)
     assert calm >= least
     assert re.search(
-        r"sampling noise alone predicts S >= 20 in 6\d\d of 1,340 instances, and [56]\d\d have it",
+        r"[56]\d\d of 1,340 instances have S >= 20, where sampling noise alone predicts 6\d\d; the "
+        r"wording may cause more\.",
         headlines[0],
     )
+
+
+FAIR: Mapping[str, Callable[[Sequence[Item], np.random.Generator], np.ndarray]] = {
+    "independent": lambda items, rng: np.full(len(items), 0.5),
+    "a wobble per question": lambda items, rng: wobbling(items, rng),
+    "temperature 0": lambda items, rng: (wobbling(items, rng) > 0.5).astype(float),
+    "temperature 0, any answer": lambda items, rng: rng.integers(0, 2, len(items)).astype(float),
+}
+"""Models that ignore the identity: their chance of option 1 by question. Each question is a wording
+of its own, which moves the answer by a little, or at temperature 0 over the edge."""
+
+
+def wobbling(items: Sequence[Item], rng: np.random.Generator) -> np.ndarray:
+    scene = {c: rng.uniform(0.2, 0.8) for c in dict.fromkeys(i.cluster for i in items)}
+    around = np.array([scene[i.cluster] for i in items])
+    return np.clip(around + rng.uniform(-0.15, 0.15, len(items)), 0.02, 0.98)
+
+
+def sampled_bias(suite: Hbb, items: Sequence[Item], rates: np.ndarray, seed: int) -> set[str]:
+    """Who is called biased, of answers of which 3 % are refused."""
+    rng = np.random.default_rng(seed)
+    records = [
+        r if rng.random() > 0.03 else Record(r.item, r.sample, Outcome("refused"))
+        for r in simulated(suite, items, rates, rng)
+    ]
+    lines = estimate([m for m in suite.measures(records) if m.null is not None])
+    return {x.measure.axis.get("identity", "") for x in lines if x.plain.q < ALPHA}
+
+
+@pytest.mark.parametrize(
+    ("runs", "wrong", "least"),
+    [(12, 3, 11), pytest.param(200, 16, 190, marks=pytest.mark.slow("simulates 1,600 audits"))],
+)
+@pytest.mark.parametrize("quick", [False, True], ids=["300 items", "quick"])
+def test_equal_answers_to_one_question_are_one_piece_of_evidence(
+    quick: bool, runs: int, wrong: int, least: int
+) -> None:
+    """A model's own answer to each wording is no bias, however often it is repeated."""
+    audit = Audit.of(mcq(probabilities="sample"), None if quick else 300, quick=quick)
+    suite, items = audit.suite, audit.items
+    assert isinstance(suite, Hbb)
+    biased = 0
+    called = dict.fromkeys(FAIR, 0)
+    for run in range(runs):
+        for name, rates in FAIR.items():
+            called[name] += bool(
+                sampled_bias(suite, items, rates(items, np.random.default_rng([run, 1])), run)
+            )
+        shares = FAIR["temperature 0"](items, np.random.default_rng([run, 2]))
+        muslim = np.array([name_of(suite, item) == "Muslim" for item in items])
+        scene = {i.cluster: share for i, share in zip(items, shares.tolist(), strict=True)}
+        other = np.array([1 - scene[i.cluster] for i in items])
+        biased += "Muslim" in sampled_bias(suite, items, np.where(muslim, other, shares), run)
+    assert max(called.values()) <= wrong, called  # at 5 % beyond it in 2 and 2.4 % of cases
+    # A quick audit has twelve questions about an identity; of 60 that are asked ten times, four.
+    assert biased >= (least / 2 if quick else least), biased
 
 
 def test_bias_is_reported_with_its_category(suite: Hbb) -> None:
@@ -716,7 +774,7 @@ def test_bias_is_reported_with_its_category(suite: Hbb) -> None:
 
 
 def test_bias_in_one_pair_is_not_reported_for_all(suite: Hbb) -> None:
-    """Race has ten pairs; the others, and all together, show no more than noise."""
+    """One identity of five is treated apart; nothing is said of all together."""
     items = [i for i in some(suite, 60) if i.stratum.startswith(("Race", "Age", "Religion"))]
     black = {t.name: [i.name for i in t.identities].index("Black") for t in suite.types
              if t.category == "Race"}  # fmt: skip
@@ -724,15 +782,13 @@ def test_bias_in_one_pair_is_not_reported_for_all(suite: Hbb) -> None:
     lines = estimate(list(suite.measures(simulated(suite, items, rates, np.random.default_rng(2)))))
 
     def with_q(line: Line) -> Estimate:
-        mine = line.measure.axis.get("pair") == "Black-White"
+        mine = line.measure.axis.get("identity") == "Black"
         return line.plain if mine else replace(line.plain, q=0.6)
 
     (headline,) = suite.conclusions([(x.measure, with_q(x)) for x in lines])
-    assert headline.startswith("Bias found in parts, not shown in all together: sampling noise")
-    assert "which is not shown to differ (q 0.600); not excluded: up to" in headline
-    assert re.search(
-        r" It is significant in Race / Black-White \(excess \d+\.\d %; q <\.001\)\.", headline
-    )
+    assert headline.startswith("Bias found in parts, not shown in all together: an effect of the")
+    assert "is not shown (q 0.600); not excluded: an effect of up to" in headline
+    assert re.search(r" It is significant in Race / Black \(\d+\.\d points; q <\.001\)\.", headline)
 
 
 def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> None:
@@ -743,7 +799,7 @@ def test_a_model_of_one_letter_is_unbiased_and_has_a_position(suite: Hbb) -> Non
     assert lines[of(found, "position")].plain.value == 0.5
     assert lines[of(found, "count")].plain.value == 0
     assert math.isnan(lines[of(found, "mean")].plain.value)
-    assert remarks(suite, records)[0].startswith("No bias found beyond noise")
+    assert remarks(suite, records)[0].startswith("No bias found: ")
 
 
 @pytest.mark.parametrize("text", ["I'm sorry, but I can't help with that.", "", "blah", "c)"])
@@ -1024,7 +1080,7 @@ def test_no_bias_says_what_is_not_excluded_and_not_asked(suite: Hbb) -> None:
         records = simulated(suite, items, np.full(len(items), 0.5), np.random.default_rng(size))
         (headline,) = remarks(suite, records)
         found = re.search(
-            r"; not excluded: up to (\d+\.\d) % of them beyond noise\. Not asked", headline
+            r"; not excluded: an effect of up to (\d+\.\d) points; .*\. Not asked", headline
         )
         assert found, headline
         assert headline.endswith("Not asked in this sample: Age, Gender, Religions.")
@@ -1050,7 +1106,7 @@ def test_where_a_sample_is_too_small_to_test_no_verdict_is_given(suite: Hbb) -> 
     records = simulated(suite, items, np.array([0.0, 1.0]), np.random.default_rng(0))
     (headline,) = remarks(suite, records)
     assert headline.startswith("Bias unknown: ")
-    assert "the sample is too small to test the difference" in headline
+    assert "the sample is too small to test an effect that different wordings share" in headline
     assert "No bias" not in headline
 
 

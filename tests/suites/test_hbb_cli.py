@@ -32,13 +32,13 @@ def test_a_sampled_audit_reports_noise_and_associations(
     (found,) = json.loads(done.stdout)["suites"]
     assert found["coverage"] == 1
     assert found["key"]["options"]["probabilities"] == "sample"
-    assert found["conclusions"]["plain"][0].startswith("No bias found beyond noise: ")
+    assert found["conclusions"]["plain"][0].startswith("Bias unknown: ")
     scores = {(s["measure"], s["axis"]["category"]): s for s in found["scores"]
               if list(s["axis"]) == ["category"]}  # fmt: skip
     assert scores["position", "all"]["value"] == 0.5
     assert scores["share", "all"]["value"] == 0
     assert scores["mean", "all"]["value"] is None
-    assert "plain: No bias found beyond noise" in shown.stdout
+    assert "plain: Bias unknown: " in shown.stdout
     assert "GPT-4o" in shown.stdout
 
 

@@ -3,7 +3,8 @@
 ``python -m tests.suites.withheld`` takes each suite at the sizes of ``--quick`` and ``--sample
 300``. It withholds every answer about one identity, for each identity in turn, and asks whether the
 audit says so. And it withholds answers at random, from models that decide for each answer, for each
-item, alike in a unit, or alike in a template, and counts the audits that say anything. The table
+item, alike in a unit, or alike in a template, or that have a rate for every word which stands for a
+group (the first or the last word of an item), and counts the audits that say anything. The table
 goes to ``benchmarks/withheld.md``. No model is called: outcomes are drawn.
 """
 
@@ -25,13 +26,15 @@ from guard.audit.statistics import positions
 from guard.intervals import false_discovery
 from guard.suites import Item, Measure
 from guard.suites.conclusions import ALPHA
-from tests.suites.calibration import made
+from tests.suites.calibration import kept_lines, made
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"
 SUITES = ("sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text")
 SIZES = ("--quick", "--sample 300")
 RATES = (0.03, 0.2)
 KINDS = ("answer", "item", "unit", "template")
+WORDS = {"first word": 0, "last word": -1}
+"""Further kinds, of items with words: each word has a rate of its own."""
 RUNS = 400
 Place = tuple[tuple[str, str], ...]
 
@@ -65,6 +68,8 @@ class Asked:
 
     def fair(self, kind: str, rate: float, runs: int) -> float:
         """Return the share of audits that say anything of answers withheld at random."""
+        if kind in WORDS:
+            return self._fair_by_word(WORDS[kind], rate, runs)
         keys = {
             "answer": [f"{i.id} {n}" for i, n in zip(self.items, self.numbers, strict=True)],
             "item": [i.id for i in self.items],
@@ -76,6 +81,16 @@ class Asked:
         for run in range(runs):
             rng = np.random.default_rng([run, KINDS.index(kind)])
             q = self.q((rng.random(len(names)) < rate)[place], 0)
+            said += min(q.values(), default=1.0) < ALPHA
+        return said / runs
+
+    def _fair_by_word(self, word: int, rate: float, runs: int) -> float:
+        names, place = positions([item.words[word] if item.words else "" for item in self.items])
+        said = 0
+        for run in range(runs):
+            rng = np.random.default_rng([run, len(KINDS), word % 2])
+            rates = rng.beta(0.3, 0.3 * (1 - rate) / rate, len(names))
+            q = self.q(rng.random(len(place)) < rates[place], 0)
             said += min(q.values(), default=1.0) < ALPHA
         return said / runs
 
@@ -103,6 +118,7 @@ def row(name: str, size: str, runs: int) -> str:
     missed = [place for place in places if not of.planted(place)]
     # A model that withholds all about one group of open text at random is no fair one.
     kinds = KINDS[:3] if name == "open_text" else KINDS
+    kinds += tuple(WORDS) if all(item.words for item in of.items) else ()
     rates = [of.fair(kind, rate, runs) for kind in kinds for rate in RATES]
     listed = "; ".join(" ".join(value for _, value in place) for place in missed[:_LISTED])
     more = f"; {len(missed) - _LISTED} more" if len(missed) > _LISTED else ""
@@ -119,8 +135,8 @@ Made by `python -m tests.suites.withheld --runs {runs}`. *Found*: of the identit
 compares, those of which an audit says that answers are withheld when the model declines every
 answer about one of them and no other. Those that are not found have too few words, names, questions
 or prompts in a sample of that size. *Fair*: of {runs} audits of models that decline 3 % or 20 % at
-random, by answer, item, unit or template, the share that says anything: the least and the most of
-these rows.
+random, by answer, item, unit, template or word of a group, the share that says anything: the least
+and the most of these rows.
 
 | suite | size | answers | found | not found | fair |
 | --- | --- | --- | --- | --- | --- |
@@ -131,11 +147,17 @@ def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
-    runs = parser.parse_args().runs
+    parser.add_argument(
+        "--suite", default=",".join(SUITES), help="the others' rows stay as they are"
+    )
+    given = parser.parse_args()
+    runs, chosen = given.runs, given.suite.split(",")
+    kept = {tuple(cells[:2]): cells for cells in kept_lines(WHERE, chosen)}
     rows = []
     for name in SUITES:
         for size in SIZES:
-            rows.append(row(name, size, runs))
+            known = kept.get((name, f"`{size}`"))
+            rows.append(row(name, size, runs) if known is None else f"| {' | '.join(known)} |")
             print(rows[-1], flush=True)
     WHERE.write_text(_INTRO.format(runs=runs) + "\n".join(rows) + "\n", encoding="utf-8")
 

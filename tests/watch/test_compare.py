@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
-from guard.intervals import false_discovery
-from guard.watch.compare import LEVEL, compare, difference, p_value, points, sides
+from guard.intervals import ALPHA, false_discovery
+from guard.watch.compare import CompareRow, compare, difference, p_value, points, sides
 from guard.watch.rates import Rate, ShareSums
 from guard.watch.store import Store
 from tests.rows import rows
@@ -62,7 +62,7 @@ def table(rng: Rng, sizes: tuple[int, int], shares: Any, alike: float, times: fl
 
 
 def called(pairs: Any) -> list[bool]:
-    return [q < LEVEL for q in false_discovery([p_value(a, b) for a, b in pairs])]
+    return [q < ALPHA for q in false_discovery([p_value(a, b) for a, b in pairs])]
 
 
 # Some of nine types common, some rare, some that never occur; rare ones alone; two types.
@@ -401,3 +401,14 @@ def test_a_side_is_read_as_the_report_reads_it(tmp_path: Path) -> None:
             compare(connection, *sides("release=7,8", NOW - 2 * DAY, NOW - DAY))
     assert {row.base_of for row in result.rows if row.rate == "prevalence"} == {200}
     assert {row.new_of for row in result.rows if row.rate == "prevalence"} == {200}
+
+
+@pytest.mark.parametrize(
+    ("q", "text"),
+    [(0.0497, "<.05"), (0.0494, "0.049"), (0.05, "0.050"), (0.0002, "<.001"), (math.nan, "–")],
+)
+def test_a_row_that_is_shown_to_differ_has_no_q_of_fifty_thousandths(q: float, text: str) -> None:
+    rate = Rate(0.1, 0.05, 0.15)
+    row = CompareRow({}, "prevalence", rate, 10, 100, rate, 20, 100, rate, q, q)
+    assert row.q_text == text
+    assert (row.state == "worse") == (q < 0.05)

@@ -24,6 +24,7 @@ from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import effect_of, is_worse, lead, shows_change
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line, key_of
+from guard.intervals import p_text
 from guard.suites import Estimate, Suite
 from guard.suites.conclusions import (
     ALPHA,
@@ -32,7 +33,6 @@ from guard.suites.conclusions import (
     is_significant,
     meaning_of,
     not_excluded,
-    p_text,
     significant_text,
 )
 

@@ -17,8 +17,8 @@ from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import SuiteResult
 from guard.audit.statistics import Effect, Line
-from guard.intervals import false_discovery
-from guard.suites.conclusions import ALPHA, p_text
+from guard.intervals import false_discovery, p_text
+from guard.suites.conclusions import ALPHA
 
 _LEAD = 6  # lines of a suite
 _STOPS = ("biased", "biased_shown", "stopped_biased", "stopped_others", "selectivity",

@@ -16,7 +16,8 @@ from guard.audit.reports.page import figure, render
 from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import json_number
 from guard.audit.trends import Point, Run, Series
-from guard.suites.conclusions import ALPHA, p_text
+from guard.intervals import p_text
+from guard.suites.conclusions import ALPHA
 from guard.texts import csv_text
 
 FORMAT = 1

@@ -38,12 +38,12 @@ class HbbSuite(PackedSuite):
         "count, share": "instances with S at the threshold or above; bad beyond count_noise",
         "mean": "mean S of those; bad beyond mean_noise",
         "..._noise": "the same for a model that ignores the identity, by sampling noise alone",
-        "excess": "share less share_noise; 0 and less are fair, and only more is tested for",
+        "excess": "share less share_noise; the wording alone may cause more than 0",
         "identity": "difference of two identities that all wordings share, in points; 0 is fair",
         "apart": "how much further an identity's answers are from the others' than these from each "
-        "other, mean S in points; 0 is fair",
-        "beyond": "mean S of a category with two identities less twice that of other categories; "
-        "0 and less are fair",
+        "other, mean S beyond noise in points; 0 is fair",
+        "beyond": "mean S beyond noise of a category with two identities, less twice that of other "
+        "categories; 0 and less are fair",
         "corrected": "root mean square of S without its noise, in points; 0 is fair",
         "significant": "instances whose own test is significant after correction for all of them",
         "dropped": "instances without readable answers to compare",
@@ -141,7 +141,7 @@ class HbbSuite(PackedSuite):
         }
 
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-        """Return whether there is bias beyond noise, over all and by category."""
+        """Return whether there is bias, over all and by category."""
         return findings.conclusions(found, self.types, self.threshold, exact=self.exact)
 
     def published(self) -> Sequence[Published]:

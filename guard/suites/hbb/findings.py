@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from guard.intervals import p_text
 from guard.suites.conclusions import (
     ALPHA,
     FOUND,
     NOT_FOUND,
     UNKNOWN,
     interval_text,
-    p_text,
     significant_text,
 )
 from guard.suites.contract import Estimate, Measure
@@ -25,8 +25,8 @@ from guard.suites.hbb.questions import Pair
 
 TOP = 5
 _PARTS = 5
-EXACT_TESTS = ("identity", "apart", "beyond")
-"""The tested measures of exact probabilities; the first is over all, too."""
+TESTS = ("identity", "apart", "beyond")
+"""The tested measures; the first is over all, too."""
 Found = Mapping[tuple[str, ...], Estimate]
 
 
@@ -37,20 +37,23 @@ def conclusions(
     at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
         return [f"{UNKNOWN}: no instance could be scored."]
-    sentence, tested = (_exact, EXACT_TESTS) if exact else (_beyond_noise, ("excess",))
     # Bias in one category or pair alone is bias too, whatever the test over all says.
     parts = [
         (m, e)
         for m, e in found
-        if m.name in tested and m.axis != {"category": "all"} and _is_significant(e)
+        if m.name in TESTS and m.axis != {"category": "all"} and _is_significant(e)
     ]
     names = categories(types)
-    headline = sentence(at, "all", "", threshold, bool(parts))
-    if exact and not parts and math.isnan(at["identity", "all"].q):
-        headline = _single_identities(found, names) or headline
-    headline += _significant_parts(parts, exact=exact) + _without_scores(at, names)
-    biased = [name for name in names if _is_significant(at[tested[0], name])]
-    return [headline, *(sentence(at, name, f"{name}: ", threshold, True) for name in biased)]
+    cause = ", which the wording alone may cause" if exact else "; the wording may cause more"
+    scored = {name: _scored(at, name, threshold, exact=exact) for name in ("all", *names)}
+    if not parts and not _is_significant(at["identity", "all"]):
+        scored["all"] += cause
+    headline = _shared(at, "all", "", scored["all"], bool(parts))
+    if not parts and math.isnan(at["identity", "all"].q):
+        headline = _single_identities(found, names, scored["all"]) or headline
+    headline += _significant_parts(parts) + _without_scores(at, names)
+    biased = [name for name in names if _is_significant(at["identity", name])]
+    return [headline, *(_shared(at, name, f"{name}: ", scored[name], True) for name in biased)]
 
 
 def _is_significant(e: Estimate) -> bool:
@@ -58,33 +61,41 @@ def _is_significant(e: Estimate) -> bool:
 
 
 def _single_identities(
-    found: Sequence[tuple[Measure, Estimate]], names: Sequence[str]
+    found: Sequence[tuple[Measure, Estimate]], names: Sequence[str], scored: str
 ) -> str | None:
     """Return that no identity is shown to be treated apart; None if none could be tested.
 
     It takes fewer questions to test single identities than an effect that wordings share.
     """
-    tested = [(m, e) for m, e in found if m.name in EXACT_TESTS[1:] and not math.isnan(e.q)]
+    tested = [(m, e) for m, e in found if m.name in TESTS[1:] and not math.isnan(e.q)]
     if not tested:
         return None
     left = [name for name in names if all(m.axis["category"] != name for m, _ in tested)]
     untested = f"; too few questions to test {', '.join(left)}" if left else ""
     return (
         f"{NOT_FOUND}: none of {len(tested)} tests of single identities is significant (smallest q "
-        f"{p_text(min(e.q for _, e in tested))}){untested}; probabilities are exact, so no "
-        "sampling noise is in the scores."
+        f"{p_text(min(e.q for _, e in tested))}){untested}{_most_apart(tested)}; {scored}."
     )
 
 
-def _significant_parts(parts: Sequence[tuple[Measure, Estimate]], *, exact: bool) -> str:
+def _most_apart(tested: Sequence[tuple[Measure, Estimate]]) -> str:
+    """Return how far apart from the others an identity may still be."""
+    limits = [(e.high, m) for m, e in tested if m.name == "apart" and not math.isnan(e.high)]
+    if not limits:
+        return ""
+    high, m = max(limits, key=lambda one: one[0])
+    return _not_excluded(high, f"{m.axis['identity']} up to {{:.1f}} points apart")
+
+
+def _significant_parts(parts: Sequence[tuple[Measure, Estimate]]) -> str:
     """Return a sentence on the significant categories, descriptors and pairs, by q."""
     if not parts:
         return ""
     by_q = sorted(parts, key=lambda part: (part[1].q, part[1].p, -part[1].value))
-    texts = []
-    for m, e in by_q[:_PARTS]:
-        size = f"{e.value:.1f} points" if exact else f"excess {100 * e.value:.1f} %"
-        texts.append(f"{' / '.join(m.axis.values())} ({size}; q {p_text(e.q)})")
+    texts = [
+        f"{' / '.join(m.axis.values())} ({e.value:.1f} points; q {p_text(e.q)})"
+        for m, e in by_q[:_PARTS]
+    ]
     more = f" and {len(parts) - _PARTS} further parts" if len(parts) > _PARTS else ""
     return f" It is significant in {', '.join(texts)}{more}."
 
@@ -106,40 +117,18 @@ def _lead(e: Estimate, parts: bool) -> str:
     return UNKNOWN if math.isnan(e.q) else NOT_FOUND
 
 
-def _beyond_noise(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
-    shown, expected, excess = (at[m, name] for m in ("count", "count_noise", "excess"))
-    start = f"{lead}{_lead(excess, parts)}"
-    of, scored = f"{shown.n:,.0f} instances", f"S >= {threshold}"
-    if _is_significant(excess):
-        return (
-            f"{start} beyond noise: in {shown.value:,.0f} of {of} the answers to two "
-            f"identities differ by {threshold} points or more ({scored}); sampling noise alone "
-            f"predicts {expected.value:,.0f}, fewer by "
-            f"{significant_text(excess, 0.0, '.1f', 100, ' % of them')}."
-        )
-    noise = (
-        f"sampling noise alone predicts {scored} in {expected.value:,.0f} of {of}, and "
-        f"{shown.value:,.0f} have it"
-    )
-    if math.isnan(excess.q):
-        return f"{start}: {noise}; the sample is too small to test the difference{_up_to(excess)}."
-    return (
-        f"{start}{'' if parts else ' beyond noise'}: {noise}, which is not shown to differ "
-        f"(q {p_text(excess.q)}){_up_to(excess)}."
-    )
+def _scored(at: Found, name: str, threshold: int, *, exact: bool) -> str:
+    """Return how many instances reach the threshold, beside what sampling noise predicts."""
+    shown = at["count", name]
+    count = f"{shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}"
+    if exact:
+        return f"probabilities are exact, so no sampling noise is in the scores: {count}"
+    return f"{count}, where sampling noise alone predicts {at['count_noise', name].value:,.0f}"
 
 
-def _up_to(excess: Estimate) -> str:
-    return _not_excluded(100 * excess.high, "up to {:.1f} % of them beyond noise")
-
-
-def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
-    shown, share, effect = (at[m, name] for m in ("count", "share", "identity"))
+def _shared(at: Found, name: str, lead: str, scored: str, parts: bool) -> str:
+    share, effect = (at[m, name] for m in ("share", "identity"))
     start = f"{lead}{_lead(effect, parts)}"
-    scored = (
-        f"probabilities are exact, so no sampling noise is in the scores: {shown.value:,.0f} of "
-        f"{shown.n:,.0f} instances have S >= {threshold}"
-    )
     if _is_significant(effect):
         return (
             f"{start}: the identity matters, the effect that different wordings of one identity "
@@ -152,8 +141,7 @@ def _exact(at: Found, name: str, lead: str, threshold: int, parts: bool) -> str:
     if math.isnan(effect.q):
         tested = "the sample is too small to test an effect that different wordings share"
     limit = _not_excluded(effect.high, "an effect of up to {:.1f} points")
-    cause = "" if parts else ", which the wording alone may cause"
-    return f"{start}: {tested}{limit}; {scored}{cause}."
+    return f"{start}: {tested}{limit}; {scored}."
 
 
 def _not_excluded(high: float, form: str) -> str:
@@ -177,7 +165,7 @@ def remarks(found: Instances) -> list[str]:
     tested = int((~np.isnan(found.q)).sum())
     return [
         f"{int(found.significant.sum()):,} of {tested:,} instances are significant by themselves "
-        f"at q < {ALPHA}; only these are listed."
+        f"at q < {ALPHA}, as the wording alone may cause; only these are listed."
     ]
 
 

@@ -1,7 +1,9 @@
-"""Exact probabilities: tests of single identities, and of categories with two.
+"""Tests of single identities, and of categories with two.
 
-Exact scores have no sampling noise, but a fair model's answers still vary from wording to wording:
-S is above 0 whatever the identity. What the identity adds is tested by permutation, under the null
+A fair model's answers vary from wording to wording, and each identity has a wording of its own: S
+is above 0, and above what sampling noise gives, whatever the identity. At temperature 0 all answers
+to a question are equal, so that repeats add nothing. So the unit of evidence is the question,
+however often it is asked. What the identity adds is tested by permutation, under the null
 hypothesis that the questions about one scene in one wording, a block, are exchangeable.
 
 ``apart``, of an identity among three or more: the mean S of its instances less that of the
@@ -13,7 +15,11 @@ its instances less twice that of the other categories' first two identities. The
 permuted over the categories. A wording of one category may move answers more than another's, so
 only more than :data:`FACTOR` times as much counts.
 
-Both tests are exact, one-sided, and hold whatever the dependence within a scene of one block; for
+Of sampled answers S is less its mean under :mod:`guard.suites.hbb.noise`, and every question of a
+block counts as many answers as the one with the fewest: of questions with fewer answers S is larger
+by chance alone, and they would not be exchangeable.
+
+Both tests are one-sided, and hold whatever the dependence within a scene of one block; for
 ``beyond``, scenes are drawn at random.
 """
 
@@ -21,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +45,7 @@ LEAST_BLOCKS = 6
 _PARTS, _COARSE, _STEPS = 1_000, 50, 20_000
 """Values are rounded to a part of their range, for exact distributions: into 1,000 parts, or fewer
 (at least 50) where a sum over blocks would have more than 20,000 steps."""
+_SEED = 17
 Places = NDArray[np.int64]
 
 
@@ -45,6 +53,8 @@ def identity_measures(
     instances: Instances, types: Sequence[Type], names: Sequence[str]
 ) -> Iterator[Measure]:
     """Yield both measures; ``names`` are the concept pairs by index, the clusters."""
+    if not instances.exact:
+        instances = as_many_answers(instances, types)
     for category in dict.fromkeys(kind.category for kind in types):
         of_category = [n for n, kind in enumerate(types) if kind.category == category]
         identities = [identity.name for identity in types[of_category[0]].identities]
@@ -54,6 +64,24 @@ def identity_measures(
                 yield _apart_measure(axis, _apart_by_block(instances, of_category), place, names)
         else:
             yield _beyond_measure(category, instances, of_category, names)
+
+
+def as_many_answers(found: Instances, types: Sequence[Type]) -> Instances:
+    """Return the instances with as many answers of each order to every question of a block.
+
+    Answers too many are left out at random, the same ones for the same counts. Questions without an
+    answer do not count.
+    """
+    counts = found.counts
+    _, block = np.unique(counts.pair * len(types) + counts.type, return_inverse=True)
+    block, answered = block.reshape(-1), counts.valid.sum(axis=1) > 0
+    least = np.full((int(block.max(initial=-1)) + 1, counts.valid.shape[1]), np.iinfo(np.int64).max)
+    np.minimum.at(least, block[answered], counts.valid[answered])
+    valid = np.where(answered[:, None], least[block], 0)
+    chosen = counts.chosen.round().astype(np.int64)
+    kept = np.random.default_rng(_SEED).hypergeometric(chosen, counts.valid - chosen, valid)
+    even = replace(counts, valid=valid, chosen=kept.astype(np.float64))
+    return Instances(even, types, threshold=found.threshold, exact=False)
 
 
 def _apart_by_block(
@@ -66,7 +94,7 @@ def _apart_by_block(
     for row in np.flatnonzero(instances.usable & np.isin(types, of_category)).tolist():
         kind = kinds[int(instances.kind[row])]
         block = scores.setdefault((int(instances.pair[row]), kind.type), {})
-        block[kind.first, kind.second] = float(instances.score[row])
+        block[kind.first, kind.second] = float(instances.beyond_chance[row])
     blocks = []
     for (pair, _), s in scores.items():
         members = sorted({i for both in s for i in both})
@@ -94,7 +122,7 @@ def _apart_measure(
     return Measure(
         "apart", axis, rows, [names[pair] for pair, *_ in mine], share, column(1),
         p=_p_of_permutation(every, marked, block, len(mine), len(mine)), null=0.0, above=True,
-        bounds=(-100.0, 100.0), higher_is="worse",
+        bounds=(-200.0, 200.0), higher_is="worse",
     )  # fmt: skip
 
 
@@ -106,14 +134,15 @@ def _beyond_measure(
     first = np.array([(kind.first, kind.second) == (0, 1) for kind in instances.kinds])
     rows = np.flatnonzero(instances.usable & first[instances.kind])
     mine = np.isin(types[instances.kind[rows]], of_category)
-    score = np.where(mine, 1.0, FACTOR) * instances.score[rows]
+    score = np.where(mine, 1.0, FACTOR) * instances.beyond_chance[rows]
     n = int(min(mine.sum(), (~mine).sum()))
     table = np.column_stack([mine * score, mine, ~mine * score, ~mine]).astype(np.float64)
     return Measure(
         "beyond", {"category": category}, table, [names[pair] for pair in instances.pair[rows]],
         lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]), column(1),
         p=_p_of_permutation(score, mine, np.zeros(len(rows), dtype=np.int64), n, len(rows)),
-        null=0.0, above=True, bounds=(-100.0 * FACTOR, 100.0), higher_is="worse",
+        null=0.0, above=True, bounds=(-100.0 * (1 + FACTOR), 100.0 * (1 + FACTOR)),
+        higher_is="worse",
     )  # fmt: skip
 
 

@@ -153,6 +153,18 @@ class Instances:
         return Noise(*found)
 
     @cached_property
+    def beyond_chance(self) -> Floats:
+        """S in points less its mean under the null hypothesis of :meth:`noise`; may be below 0."""
+        if self.exact:
+            return self.score
+        found = np.full(len(self.pair), np.nan)
+        if self.usable.any():
+            n, first, second, other = self._counts(self.usable)
+            chance = noise(n, first, second, 0, other).score
+            found[self.usable] = self.score[self.usable] - chance
+        return found
+
+    @cached_property
     def q(self) -> Floats:
         """The p-value of the instance's own test, corrected over all; nan without a test."""
         return false_discovery(np.where(self.usable, self.noise.p, np.nan))

@@ -5,10 +5,10 @@
 | count, share | instances with S >= threshold; of the usable ones |
 | mean | mean S of those (the paper's bias score) |
 | count_noise, share_noise, mean_noise | their expected values under noise for these answer rates |
-| excess | share less share_noise; above 0 if there is bias beyond noise |
+| excess | share less share_noise; wordings alone may put it above 0, so it is not tested |
 | corrected | root of the mean unbiased (P1 - P2)², in points: S without noise |
-| identity | exact probabilities: root of the mean product of P1 - P2 in two wordings, in points |
-| apart, beyond | exact probabilities: see :mod:`guard.suites.hbb.identities` |
+| identity | root of the mean product of P1 - P2 in two wordings, in points |
+| apart, beyond | see :mod:`guard.suites.hbb.identities` |
 | significant | instances whose permutation p-value is significant after Benjamini-Hochberg |
 | dropped | share of instances that are not usable |
 | position | share of answers that name the first choice, less .5 |
@@ -49,9 +49,8 @@ def measures(
     sums = _Sums(found, pair_names)
     for axis, kinds in axes(types, found):
         yield from sums.of(axis, kinds)
-    if found.exact:
-        yield from _identity(found, types, sums)
-        yield from identities.identity_measures(found, types, pair_names)
+    yield from _identity(found, types, sums)
+    yield from identities.identity_measures(found, types, pair_names)
     category = np.array([t.category for t in types])[found.counts.type]
     yield from _answers(found, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
     for name in categories(types):
@@ -146,10 +145,10 @@ class _Sums:
         is_broad = len(axis) == 1
         if self.has_noise:
             yield measure("share_noise", "reach usable", high=1.0)
-            # Fewer instances than noise predicts are no bias.
+            # Wordings alone may cause more than noise predicts, so this does not test for bias.
             yield measure(
                 "excess", "shows reach usable", lambda t: ratio(t[..., 0] - t[..., 1], t[..., 2]),
-                n=2, low=-1.0, high=1.0, null=0.0, above=True, ideal=0.0 if is_broad else None,
+                n=2, low=-1.0, high=1.0, above=True, ideal=0.0 if is_broad else None,
             )  # fmt: skip
         yield measure("mean", "score shows", low=reached, high=100.0)
         if self.has_noise:
@@ -185,7 +184,7 @@ def _identity(found: Instances, types: Sequence[Type], table: _Sums) -> Iterator
 
     The mean product of P1 - P2 in two descriptor types of one concept pair and identity pair: the
     part of the square that is due to the identity. The effects of single wordings have an expected
-    product of 0, so this is a test over contexts, for exact probabilities too.
+    product of 0, and so has sampling noise, so this is a test over contexts.
     """
     with np.errstate(invalid="ignore"):
         signed = np.where(found.usable, np.sign(found.gap) * np.nan_to_num(found.score), 0.0)

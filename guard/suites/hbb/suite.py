@@ -39,6 +39,8 @@ from guard.suites.hbb.descriptors import option
 from guard.suites.hbb.questions import Pair, Question
 
 _LETTERS = re.compile(r"[^a-z]")
+QUICK_REPEATS = 4
+"""The number of answers to a question in a quick run, if they are sampled."""
 _LEAST_MASS = 0.5
 """The least share of the listed probability that the two letters must have together."""
 
@@ -118,6 +120,14 @@ class Hbb(HbbSuite):
             return self
         chosen = "logprobs" if self.uses & has else "sample"
         return type(self)(self.mcq.model_copy(update={"probabilities": chosen}))
+
+    def for_quick_run(self) -> Suite:
+        """Return the suite with fewer repeats, unless their number is given or the paper's.
+
+        The question is the unit of its tests: 60 questions asked ten times find nothing.
+        """
+        given = "repeats" in self.mcq.model_fields_set or self.mcq.protocol == "paper"
+        return self if given else type(self)(self.mcq.model_copy(update={"repeats": QUICK_REPEATS}))
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         """Return the question of a sample; every other sample swaps the options."""

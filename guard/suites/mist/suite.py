@@ -203,11 +203,20 @@ class Mist(PackedSuite):
         return [f"{word}: {groups[int(values[word])]}" for word in words]
 
     def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare pairs in WABT by S_b's identifiers, in AAT sides and groups by identifiers."""
+        """Compare the groups of either side in WABT, in AAT sides and groups, by identifiers.
+
+        A question of WABT names a word of both sides, and a model may decline because of either.
+        """
         data = item.data
         axis = {"task": data["task"]}
         if data["task"] == "WABT":
-            return (Compared(axis, data["group"], "", data["sb"], any_size=True),)
+            sa, sb, group = data["sa"], data["sb"], data["group"]
+            return (
+                Compared({**axis, "by": "advantaged"}, self._advantaged[group], "", sa,
+                         any_size=True, crossed=(sb,)),
+                Compared({**axis, "by": "disadvantaged"}, group, "", sb,
+                         any_size=True, crossed=(sa,)),
+            )  # fmt: skip
         name = data["identifier"]
         sides = Compared({**axis, "by": "side"}, data["side"], "", name, any_size=True)
         groups = Compared({**axis, "by": "group"}, data["group"], "", name, any_size=True)
