@@ -6,7 +6,8 @@ Medicine 17, 1998, method 10; Zou and Donner, Statistics in Medicine 27, 2008). 
 and Pearson's for the effective number of segments (Korn and Graubard, Survey Methodology 24, 1998):
 they hold for rare findings, where Jeffreys' are too narrow. The effective number is the smaller one
 of the side's own and the one that both sides' responses together imply. A side with three findings
-does not show how alike the segments of a response are.
+does not show how alike the segments of a response are, and one with none or all has the second
+number alone: else a cleaner base would make the same release pass.
 
 The p-value of a row is one minus the greatest level whose interval leaves out 0. All rows are
 corrected together by Benjamini and Hochberg (1995), except rows in which nothing happened on either
@@ -377,7 +378,9 @@ def _of_kind(lines: Mapping[Group, Sums], kind: Group) -> Sums:
 def _limits(side: ShareSums, together: ShareSums, level: float) -> Rate:
     """Return the share of a side with limits for a difference; the module says which."""
     segments = together.x / effective(*together, level)  # that count as one
-    n = min(effective(*side, level), side.x / segments)
+    n = side.x / segments
+    if 0 < side.y < side.x:
+        n = min(n, effective(*side, level))
     return Rate(side.y / side.x, *exact(n * side.y / side.x, n, level))
 
 

@@ -175,14 +175,11 @@ class Dashboard:
         if form := _form(query):
             rows = [alert_values(alert) for alert in result.results]
             return _export(form, "alerts", rows, alerts_values(result))
-        shown = [alert for alert in result.results if alert.happened or not alert.tested]
+        shown = [alert for alert in result.results if alert.shown]
         shown.sort(key=lambda alert: not alert.alarm)
         values = {"result": result, "alerts": shown[:_MAX_LINES], "points": points, "each": each}
         choices = [name for name in DIMENSIONS if name != "group"]
-        further = {
-            "further": len(shown[_MAX_LINES:]),
-            "silent": len(result.results) - len(shown),
-        }
+        further = {"further": len(shown[_MAX_LINES:])}
         about_weeks = {"weeks": weeks, "all_weeks": _WEEKS, "dimensions": choices}
         return HTMLResponse(
             page("alerts.html", **values, **further, **about_weeks, **about("alerts"))
