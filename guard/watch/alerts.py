@@ -18,10 +18,10 @@ Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
 The level is divided before the week begins. A share that the baseline has in no response gets a
 small part of it, so that what never happens costs the others little. With ``release`` in the
 breakdown, a part is kept for releases that have no whole week of baseline: each is compared with
-the responses of an earlier release, until it began. That is the last one that has
-:data:`ENOUGH` of them, for a release that was taken back after minutes is no baseline; if none has,
-the one with the most. The choice sees no finding, so it leaves the level as it is. The k-th of them has 1 / (k (k + 1)) of that
-part, for their number is not known before.
+the responses of an earlier release, until it began. That is the last one that has :data:`ENOUGH` of
+them, for a release that was taken back after minutes is no baseline; if none has, the one with the
+most. The choice sees no finding, so it leaves the level as it is. The k-th of the new releases has
+1 / (k (k + 1)) of that part, for their number is not known before.
 
 *Interval of the difference.* The test inverted gives a limit of the week's rate that holds at all
 times, below and, by the complement, above. With the baseline's limits these bound the difference:
@@ -88,8 +88,8 @@ class Alert:
     would detect it within ``sees_double_after`` responses with a probability of 0.9; nan if that
     takes more than ten million. ``difference`` is this week's rate less the baseline's, with its
     interval. ``against`` is the release whose responses are the baseline of a new release, else
-    empty. A baseline of fewer than :data:`ENOUGH` responses is ``small``: an alarm against it holds,
-    but without one there was no test.
+    empty. A baseline of fewer than :data:`ENOUGH` responses is ``small``: an alarm against it
+    holds, but without one there was no test.
     """
 
     share: Share
@@ -191,9 +191,7 @@ class Alerts:
                 "Nothing could be tested: no response of the baseline's groups ended this week."
             )
         if silent := sum(not alert.shown for alert in self.results):
-            notes.append(
-                f"{silent:,} more shares have no response, this week and in the baseline."
-            )
+            notes.append(f"{silent:,} more shares have no response, this week and in the baseline.")
         return notes + [f"No baseline yet: {new}." for new in self.new if new and self.results]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
+from sqlalchemy import Connection
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -132,7 +133,7 @@ class Dashboard:
             if name != PERIOD:
                 (name,) = dimensions(name) or ("release",)
                 if not any(values) and name not in FINDINGS:
-                    values = list(last_two(connection, name, selected.since, selected.until) or ())
+                    values = list(_last_two(connection, name, selected))
             try:
                 if name == PERIOD:
                     base, new = _this_and_before(selected)
@@ -228,6 +229,12 @@ class Dashboard:
         return HTMLResponse(
             page(name, **common, **values, **about(name.removesuffix(".html"))), status
         )
+
+
+def _last_two(connection: Connection, name: str, selected: View) -> tuple[str, ...]:
+    """Return the two values of a dimension that a comparison of the view begins with, or none."""
+    only = {key: value for key, value in selected.only.items() if key not in FINDINGS}
+    return last_two(connection, name, selected.since, selected.until, only=only) or ()
 
 
 def _this_and_before(selected: View) -> tuple[RateSide, RateSide]:
