@@ -335,8 +335,8 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
     columns = [*names, "share", "state", "this week", "baseline"]
     columns += ["difference", "evidence", "sees double after"]
     notes = [
-        "If no rate has risen and responses are independent, the probability of an alarm is at most "
-        "5 % a week, over all runs. "
+        "If no rate has risen and responses are independent, the probability of an alarm is at "
+        "most 5 % a week, over all runs. "
         "“Not shown to differ” is no proof that a rate is the same: the difference may be anything "
         "in the brackets, each end of which holds with 95 %, over all runs and rows."
     ]
