@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unjudged, Verdict
 
@@ -17,7 +17,20 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 # With any bound pydantic refuses lone surrogates, which no provider's or store's text can hold.
 Text = Annotated[str, Field(min_length=0)]
 LabelName = Annotated[str, Field(min_length=1, max_length=64)]
-LabelText = Annotated[str, Field(max_length=256)]
+NO_LABEL = "(none)"
+"""What reports call a missing label, so that no label may have it as its text."""
+
+
+def _told_from_none(text: str) -> str:
+    if not text.strip() or text.strip() == NO_LABEL:
+        raise ValueError(
+            f"a label takes a text that is not empty and not {NO_LABEL!r}, as reports call a "
+            "missing one; leave the label out"
+        )
+    return text
+
+
+LabelText = Annotated[str, Field(max_length=256), AfterValidator(_told_from_none)]
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
 # The keys of ``actions``.

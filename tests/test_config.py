@@ -359,7 +359,10 @@ def test_labels_of_every_source_stand_beside_each_other(
     for wrong, says in (
         ({"labels": {"a": "x" * 257}}, "labels.a: string should have at most 256 characters"),
         ({"labels": {"": "x"}}, "labels.*: string should have at least 1 character"),
-        ({"labels": {str(n): "" for n in range(33)}}, "labels: dictionary should have at most 32"),
+        ({"labels": {"a": ""}}, "labels.a: a label takes a text that is not empty"),
+        ({"labels": {"a": " "}}, "labels.a: a label takes a text that is not empty"),
+        ({"labels": {"a": "(none)"}}, r"not '\(none\)', as reports call a missing one; leave"),
+        ({"labels": {str(n): "x" for n in range(33)}}, "labels: dictionary should have at most 32"),
         ({"labels": ["a"]}, "labels: input should be a valid"),
     ):
         with pytest.raises(ConfigError, match=says):

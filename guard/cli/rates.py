@@ -330,25 +330,18 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
             "-" if math.isnan(alert.sees_double_after) else f"{alert.sees_double_after:,.0f}",
         ]
         for alert in week.results
-        if alert.happened or not alert.tested
+        if alert.shown
     ]
     names = list(week.results[0].by) if week.results else []
     columns = [*names, "share", "state", "this week", "baseline"]
     columns += ["difference", "evidence", "sees double after"]
     notes = [
-        "If no rate has risen, the probability of an alarm is at most 5 % a week, over all runs. "
+        "If no rate has risen and responses are independent, the probability of an alarm is at "
+        "most 5 % a week, over all runs. "
         "“Not shown to differ” is no proof that a rate is the same: the difference may be anything "
         "in the brackets, each end of which holds with 95 %, over all runs and rows."
     ]
-    if not week.results:
-        notes = ["No response ended in the weeks before: there is no baseline."]
-    elif not week.tested:
-        notes.append(
-            "Nothing could be tested: no response of the baseline's groups ended this week."
-        )
-    if silent := sum(alert.tested and not alert.happened for alert in week.results):
-        notes.append(f"{silent:,} more shares have no response, this week and in the baseline.")
-    notes += [f"No baseline yet: {new}." for new in week.new if new and week.results]
+    notes = [*notes, *week.notes] if week.results else week.notes
     title = f"week of {utc(week.since)}, baseline since {utc(week.baseline_since)}"
     _print_table(title, columns, cells, notes, form)
 

@@ -18,8 +18,10 @@ Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
 The level is divided before the week begins. A share that the baseline has in no response gets a
 small part of it, so that what never happens costs the others little. With ``release`` in the
 breakdown, a part is kept for releases that have no whole week of baseline: each is compared with
-the responses of the release before it, until it began. The k-th of them has 1 / (k (k + 1)) of that
-part, for their number is not known before.
+the responses of an earlier release, until it began. That is the last one that has :data:`ENOUGH` of
+them, for a release that was taken back after minutes is no baseline; if none has, the one with the
+most. The choice sees no finding, so it leaves the level as it is. The k-th of the new releases has
+1 / (k (k + 1)) of that part, for their number is not known before.
 
 *Interval of the difference.* The test inverted gives a limit of the week's rate that holds at all
 times, below and, by the complement, above. With the baseline's limits these bound the difference:
@@ -60,6 +62,11 @@ NEVER_BEFORE = 0.2
 TIMES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 DAY_S = 86_400.0
 DAYS = 7
+ENOUGH = 500
+"""The responses of a baseline below which a group without an alarm counts as not tested.
+
+With fewer the upper limit of a rate of 2 % is more than twice as high.
+"""
 _MAX_RESPONSES = 10_000_000  # up to which sees_double_after searches
 _POWER = 0.9
 
@@ -81,7 +88,8 @@ class Alert:
     would detect it within ``sees_double_after`` responses with a probability of 0.9; nan if that
     takes more than ten million. ``difference`` is this week's rate less the baseline's, with its
     interval. ``against`` is the release whose responses are the baseline of a new release, else
-    empty.
+    empty. A baseline of fewer than :data:`ENOUGH` responses is ``small``: an alarm against it
+    holds, but without one there was no test.
     """
 
     share: Share
@@ -104,13 +112,25 @@ class Alert:
 
     @property
     def tested(self) -> bool:
-        """Whether there is a response to test, and a limit that a rate can be above."""
-        return self.responses > 0 and self.limit < 1
+        """Whether there is a response to test, and a baseline that can show a difference."""
+        if not self.responses or self.limit >= 1:
+            return False
+        return self.alarm or self.difference.high < 0 or not self.small
+
+    @property
+    def small(self) -> bool:
+        """Whether the baseline has too few responses for a test."""
+        return self.baseline_responses < ENOUGH
 
     @property
     def happened(self) -> bool:
         """Whether any response of either period is in the share."""
         return self.count > 0 or self.baseline_count > 0
+
+    @property
+    def shown(self) -> bool:
+        """Whether a table has a line for it: it happened, or the group has none this week."""
+        return self.happened or not self.responses
 
     @property
     def state(self) -> AlertState:
@@ -141,6 +161,42 @@ class Alerts:
     def tested(self) -> bool:
         """Whether anything was tested."""
         return any(alert.tested for alert in self.results)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know of releases' baselines, and why a group was not tested."""
+        notes = []
+        taken = dict.fromkeys(
+            f"{_named(alert)} with {alert.against}" for alert in self.results if alert.against
+        )
+        if taken:
+            notes.append(
+                f"Of the releases before a new one, the last with at least {ENOUGH} responses is "
+                f"taken, else the one with the most: {'; '.join(taken)}."
+            )
+        few = dict.fromkeys(
+            f"{_named(alert) or 'all responses'} ({alert.baseline_responses:,})"
+            for alert in self.results
+            if alert.responses and not alert.tested
+        )
+        if few:
+            notes.append(
+                "Not tested where there is no alarm, because the baseline has fewer than "
+                f"{ENOUGH} responses: {'; '.join(few)}."
+            )
+        if not self.results:
+            notes.append("No response ended in the weeks before: there is no baseline.")
+        elif not any(alert.responses for alert in self.results):
+            notes.append(
+                "Nothing could be tested: no response of the baseline's groups ended this week."
+            )
+        if silent := sum(not alert.shown for alert in self.results):
+            notes.append(f"{silent:,} more shares have no response, this week and in the baseline.")
+        return notes + [f"No baseline yet: {new}." for new in self.new if new and self.results]
+
+
+def _named(alert: Alert) -> str:
+    return ", ".join(value for name, value in alert.by.items() if name != "bias_type")
 
 
 def week_of(now: float) -> float:
@@ -198,30 +254,31 @@ def _new_releases(
 ) -> dict[Group, tuple[str, float]]:
     """Return the groups whose release has no whole week of baseline, in the order of their start.
 
-    Each has the release before it, the one of the same other values that began last before it, and
-    when the new one began, seconds since 1970. A release that none precedes is not new.
+    Each has the earlier release of the same other values that is its baseline, and when the new one
+    began, seconds since 1970. A release that none precedes is not new.
     """
     names = _of_responses(by)
     place = next((n for n, name in enumerate(names) if name in RELEASES), None)
     if place is None:
         return {}
     began = beginnings(connection, baseline_since, now, names)
-    found: dict[Group, tuple[str, float]] = {}
+    new: dict[Group, tuple[str, float]] = {}
     for group, start in sorted(began.items(), key=lambda item: (item[1].first, item[0])):
         if start.first < since - DAYS * DAY_S or group[place] == NONE:
             continue
-        earlier = [
-            (other.first, key[place])
-            for key, other in began.items()
-            if other.first < start.first and _without(key, place) == _without(group, place)
-        ]
+        others = dict(zip(_without(names, place), _without(group, place), strict=True))
+        earlier = beginnings(connection, baseline_since, start.first, names, only=others)
         if earlier:
-            found[group] = (max(earlier)[1], start.first)
-    return found
+            taken = max(
+                earlier,
+                key=lambda key: (min(earlier[key].responses, ENOUGH), earlier[key].first, key),
+            )
+            new[group] = (taken[place], start.first)
+    return new
 
 
-def _without(group: Group, place: int) -> Group:
-    return group[:place] + group[place + 1 :]
+def _without(group: Sequence[str], place: int) -> Group:
+    return (*group[:place], *group[place + 1 :])
 
 
 def _tests(

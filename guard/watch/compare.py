@@ -6,7 +6,8 @@ Medicine 17, 1998, method 10; Zou and Donner, Statistics in Medicine 27, 2008). 
 and Pearson's for the effective number of segments (Korn and Graubard, Survey Methodology 24, 1998):
 they hold for rare findings, where Jeffreys' are too narrow. The effective number is the smaller one
 of the side's own and the one that both sides' responses together imply. A side with three findings
-does not show how alike the segments of a response are.
+does not show how alike the segments of a response are, and one with none or all has the second
+number alone: else a cleaner base would make the same release pass.
 
 The p-value of a row is one minus the greatest level whose interval leaves out 0. All rows are
 corrected together by Benjamini and Hochberg (1995), except rows in which nothing happened on either
@@ -112,6 +113,12 @@ class CompareRow:
         undecided = self.state == "not shown to differ" and RATES[self.rate] == "lower"
         return undecided and 0 < self.base.value <= self.difference.high
 
+    @property
+    def may_be_new(self) -> bool:
+        """Whether what is better rare happened on the new side alone, and may be chance."""
+        undecided = self.state == "not shown to differ" and RATES[self.rate] == "lower"
+        return undecided and not self.base_events and self.new_events > 0
+
 
 @dataclass(frozen=True, slots=True)
 class RateComparison:
@@ -163,13 +170,21 @@ def compare_notes(comparison: RateComparison) -> list[str]:
     notes = []
     if comparison.rows:
         notes.append(
-            "If no rate differs, at most 5 % of such tables show a difference; the differences' "
-            f"brackets hold {100 * comparison.level:.4g} %, so that they allow for all rows. "
-            "“Nothing to test”: none or all on both sides."
+            "If no rate differs and responses are independent, at most 5 % of such tables show a "
+            "difference; if they are not, as the turns of one conversation, more do. The "
+            f"differences' brackets hold {100 * comparison.level:.4g} %, so that they allow for "
+            "all rows. “Nothing to test”: none or all on both sides."
         )
     if doubled := [row for row in comparison.rows if row.may_have_doubled]:
         named = ", ".join(" ".join((*row.by.values(), row.rate)) for row in doubled)
         notes.append(f"More responses are needed to exclude that it has doubled: {named}.")
+    if fresh := [row for row in comparison.rows if row.may_be_new]:
+        named = ", ".join(
+            f"{' '.join((*row.by.values(), row.rate))} (0 to {row.new.brief})" for row in fresh
+        )
+        notes.append(
+            f"On the new side alone, which may be chance or the beginning of a new bias: {named}."
+        )
     if comparison.one_sided:
         notes.append(f"Responses on one side only: {'; '.join(comparison.one_sided)}.")
     return notes
@@ -246,12 +261,25 @@ def label_sides(
 
 
 def last_two(
-    connection: Connection, name: str, since: float, until: float
+    connection: Connection,
+    name: str,
+    since: float,
+    until: float,
+    *,
+    only: Mapping[str, str] | None = None,
 ) -> tuple[str, str] | None:
-    """Return the values of a dimension that began last in a time, the last but one first."""
-    began = beginnings(connection, since, until, [name])
+    """Return the values of a dimension that began last in a time, the last but one first.
+
+    ``only`` filters by the values of dimensions of responses. Of values with too few responses to
+    be compared none is taken if two others have enough.
+    """
+    began = beginnings(connection, since, until, [name], only=only)
+    lines = sums(connection, since, until, [name], only=only)
+    enough = {line.by[name] for line in lines if _enough(shares_of(line).prevalence)}
     values = [key[0] for key in sorted(began, key=lambda key: began[key].first) if key[0] != NONE]
-    return (values[-2], values[-1]) if len(values) > 1 else None
+    comparable = [value for value in values if value in enough]
+    last = comparable if len(comparable) > 1 else values
+    return (last[-2], last[-1]) if len(last) > 1 else None
 
 
 def _period(text: str, now: float) -> RateSide:
@@ -377,8 +405,15 @@ def _of_kind(lines: Mapping[Group, Sums], kind: Group) -> Sums:
 def _limits(side: ShareSums, together: ShareSums, level: float) -> Rate:
     """Return the share of a side with limits for a difference; the module says which."""
     segments = together.x / effective(*together, level)  # that count as one
-    n = min(effective(*side, level), side.x / segments)
+    n = side.x / segments
+    if 0 < side.y < side.x:
+        n = min(n, effective(*side, level))
     return Rate(side.y / side.x, *exact(n * side.y / side.x, n, level))
+
+
+def _enough(side: ShareSums) -> bool:
+    """Whether a side has enough responses for an interval, by Kish's effective number."""
+    return bool(side.x) and side.x**2 / side.xx >= LEAST_CLUSTERS - 1e-9
 
 
 def difference(base: ShareSums, new: ShareSums, level: float = 1 - ALPHA) -> Rate:
@@ -389,7 +424,7 @@ def difference(base: ShareSums, new: ShareSums, level: float = 1 - ALPHA) -> Rat
     if not (base.x and new.x):
         return Rate(math.nan, math.nan, math.nan)
     change = new.y / new.x - base.y / base.x
-    if any(side.x**2 / side.xx < LEAST_CLUSTERS - 1e-9 for side in (base, new)):
+    if not (_enough(base) and _enough(new)):
         return Rate(change, math.nan, math.nan)
     old, now = (_limits(side, base + new, level) for side in (base, new))
     below = math.hypot(now.value - now.low, old.high - old.value)

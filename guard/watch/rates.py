@@ -19,6 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from guard.errors import UsageError
 from guard.intervals import of_clusters
+from guard.policy import NO_LABEL
 from guard.watch.events import clean
 from guard.watch.schema import drops, events, responses
 
@@ -30,7 +31,7 @@ FINDINGS = {"bias_type": events.c.bias_type, "group": events.c.group_name}
 LABELS = ("release", "tenant")
 #: Doors whose texts are no answers to users; reports that are not by door leave them out.
 NON_ANSWER_DOORS = ("check", "error")
-NONE = "(none)"
+NONE = NO_LABEL
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 

@@ -21,6 +21,7 @@ from guard.intervals import exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.alerts import (
     BASE,
+    ENOUGH,
     LEVEL,
     alerts,
     evidence,
@@ -168,7 +169,11 @@ def test_the_command_says_by_its_exit_code_that_nothing_could_be_tested(
             {"model": "m", "judged": 1, "time": before},
             {"model": "n", "judged": 1, "time": this_week},
         ],
-        "both": [{"model": "m", "judged": 1, "time": at} for at in (before, this_week)],
+        "few before": [{"model": "m", "judged": 1, "time": at} for at in (before, this_week)],
+        "both": [
+            *[{"model": "m", "judged": 1, "time": before}] * ENOUGH,
+            {"model": "m", "judged": 1, "time": this_week},
+        ],
     }
     runs = {}
     for name, made in sides.items():
@@ -182,6 +187,7 @@ def test_the_command_says_by_its_exit_code_that_nothing_could_be_tested(
     assert "No baseline yet: n." in runs["others this week"].output
     assert "not tested" in runs["others this week"].output
     assert "steady" not in runs["others this week"].output
+    assert f"baseline has fewer than {ENOUGH} responses: m (1)." in runs["few before"].output
 
 
 def test_a_group_without_a_baseline_is_named_and_not_tested(tmp_path: Path) -> None:
@@ -336,6 +342,56 @@ def test_a_new_release_is_compared_within_its_model_and_by_type(tmp_path: Path) 
     alarms = [(tuple(a.by.values()), a.share, a.against) for a in result.results if a.alarm]
     assert alarms == [(("b", "age", "8"), "biased", "7")]
     assert result.new == ("c, 8",)  # which has no release before it
+
+
+CANARIES = {
+    # 8 was taken back after two minutes; 8.1 has three times the bias of 7.
+    "taken back": [(("7", -28, 1, 0.02), 6), (("8", 0.998, 0.9994, 0.0), 150)],
+    # 8.0 and 8.1 began in the same minute.
+    "side by side": [(("7", -28, 1, 0.02), 6), (("8.0", 0.9999, 4, 0.02), 9)],
+    # 6 was taken back as well, 8 had no response before 8.1 but one.
+    "twice": [(("6", -28, 0.5, 0.02), 6), (("7", 0.5, 0.51, 0.0), 30), (("8", 0.98, 1.01, 0), 1)],
+}
+
+
+@pytest.mark.parametrize("case", CANARIES)
+def test_a_release_of_a_few_responses_hides_no_rise_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: MONDAY + 4 * DAY)
+    url = str(tmp_path / "guard.db")
+    made = [one for span, an_hour in CANARIES[case] for one in releases(span, an_hour=an_hour)]
+    stored(url, [*made, *releases(("8.1", 1, 4, 0.06), an_hour=14)])
+    whole = CANARIES[case][0][0][0]
+    run = CliRunner().invoke(main, ["rates", url, "--alert", "--by", "release", "--json"])
+    (biased,) = (
+        a
+        for a in json.loads(run.output)["alerts"]
+        if (a["release"], a["share"]) == ("8.1", "biased")
+    )
+    assert (run.exit_code, biased["state"], biased["against"]) == (1, "ALARM", whole)
+    assert biased["baseline_responses"] > 3_000
+    text = CliRunner().invoke(main, ["rates", url, "--alert", "--by", "release"]).output
+    assert f"of release {whole}" in text
+    assert f"8.1 with {whole}" in text
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.1, 3), (0.9, 1)])
+def test_a_small_baseline_is_no_test_unless_it_alarms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, code: int
+) -> None:
+    """Of two earlier releases with few responses the larger one is taken, and it is said."""
+    monkeypatch.setattr(time, "time", lambda: MONDAY + 4 * DAY)
+    url = str(tmp_path / "guard.db")
+    before = [*releases(("6", 0, 0.5, 0.05), an_hour=10), *releases(("7", 0.5, 1, 0.0), an_hour=5)]
+    stored(url, [*before, *releases(("8", 1, 4, share), an_hour=10)])
+    run = CliRunner().invoke(main, ["rates", url, "--alert", "--by", "release"])
+    assert run.exit_code == code
+    (line,) = (x for x in run.output.splitlines() if x.startswith("8\tbiased"))
+    assert "of 120 (5.00 %) of release 6" in line
+    assert line.split("\t")[2] == {3: "not tested", 1: "ALARM"}[code]
+    assert f"no alarm, because the baseline has fewer than {ENOUGH} responses: " in run.output
+    assert "not shown to differ" not in run.output.split("If no rate")[0]
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(400, marks=pytest.mark.slow("400 stores"))])

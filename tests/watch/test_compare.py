@@ -165,6 +165,72 @@ def test_few_findings_are_compared_as_exactly_as_fishers_test() -> None:
         assert least < p_value(none, share_sums(x, y)) < most
 
 
+@pytest.mark.parametrize(("responses", "new"), [((300, 300), 15), ((1_000, 1_000), 18)])
+def test_a_cleaner_base_is_no_weaker_evidence(responses: tuple[int, int], new: int) -> None:
+    """Of 4 segments a response; p is about Fisher's over responses, and falls with the base."""
+    fisher = pytest.importorskip("scipy.stats").fisher_exact
+
+    def sums_of(count: int, n: int) -> ShareSums:
+        return share_sums(np.full(n, 4), (np.arange(n) < count).astype(int))
+
+    p = []
+    for base in range(4):
+        p.append(p_value(sums_of(base, responses[0]), sums_of(new, responses[1])))
+        table_of = [[k, n - k] for k, n in zip((base, new), responses, strict=True)]
+        assert p[-1] == pytest.approx(fisher(table_of).pvalue, rel=1.5)
+    assert p == sorted(p)
+    # And of the other end: all findings stopped on one side.
+    kept = [4 * n - k for n, k in zip(responses, (0, new), strict=True)]
+    stopped = [
+        share_sums(np.full(n, 4), 4 - (np.arange(n) < 4 * n - k).astype(int))
+        for n, k in zip(responses, kept, strict=True)
+    ]
+    assert p_value(*stopped) == pytest.approx(p[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("share", "alike", "sizes"),
+    [(0.003, 0.3, (150, 600)), (0.004, 0.5, (100, 600)), (0.002, 0.9, (1_000, 100))],
+)
+def test_fair_pairs_of_which_a_side_often_has_none_are_let_be(
+    share: float, alike: float, sizes: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(3)
+    calls, none, runs = 0, 0, 300
+    for _ in range(runs):
+        x = [rng.integers(1, 20, n) for n in sizes]
+        pair = [share_sums(n, biased(rng, n, share, alike)) for n in x]
+        none += not all(side.y for side in pair)
+        calls += p_value(*pair) < ALPHA
+    assert none > 0.12 * runs
+    assert calls <= 0.05 * runs
+
+
+def test_equal_conversations_differ_more_often_than_independent_responses() -> None:
+    """Of 30 conversations with 20 responses a side: the promise has a condition, and it is told."""
+    rng = np.random.default_rng(6)
+    calls, runs = 0, 100
+    for _ in range(runs):
+        pair = []
+        for _ in range(2):
+            x = rng.integers(1, 10, 600)
+            of_conversation = rng.beta(0.05 * 9, 0.95 * 9, 30)
+            pair.append(share_sums(x, rng.binomial(x, np.repeat(of_conversation, 20))))
+        calls += p_value(*pair) < ALPHA
+    assert calls > 0.15 * runs
+
+
+@pytest.mark.parametrize(("alike", "least"), [(0.0, 57), (0.3, 54)])
+def test_a_new_bias_from_nothing_is_found(alike: float, least: int) -> None:
+    """Of 300 responses a side, 0 and 2 %: at least as often as from a base that has some."""
+    rng = np.random.default_rng(4)
+    seen = 0
+    for _ in range(60):
+        x = np.full(300, 4)
+        seen += p_value(share_sums(x, 0 * x), share_sums(x, biased(rng, x, 0.02, alike))) < ALPHA
+    assert seen >= least
+
+
 @rows(
     "share, says",
     (
@@ -275,6 +341,26 @@ def test_a_doubling_of_few_responses_is_not_excluded(tmp_path: Path) -> None:
     assert line.endswith("not shown to differ")
     assert "needed to exclude that it has doubled: prevalence" in run.output
     assert "release 8 against release 7: not shown to differ." in run.output
+
+
+@pytest.mark.usefixtures("at_now")
+def test_what_happened_on_the_new_side_alone_is_named(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    found = [("age", None, "redact")]
+    stored(
+        url,
+        [
+            {"labels": {"release": release}, "judged": 4, "findings": found * (number < count)}
+            for release, count in (("7", 0), ("8", 3))
+            for number in range(200)
+        ],
+    )
+    run = command(url, "--compare", "release=7,8", "--by", "bias_type")
+    assert run.exit_code == 0
+    assert "the beginning of a new bias: age prevalence (0 to 0.375 %)." in run.output
+    assert "If no rate differs and responses are independent, at most 5 %" in run.output
+    back = command(url, "--compare", "release=8,7", "--by", "bias_type")
+    assert "new bias" not in back.output
 
 
 @pytest.mark.usefixtures("at_now")

@@ -300,6 +300,31 @@ def test_two_releases_are_compared_on_a_page(url: str) -> None:
     assert "this time against the time before: shown to be worse" in plain(period)
 
 
+def test_the_two_last_values_with_enough_responses_are_compared_by_default(tmp_path: Path) -> None:
+    url = str(tmp_path / "guard.db")
+    sides_store(url, 2)
+    now = time.time()
+    tiny = [
+        # Four responses; and eight, of which one has almost all segments.
+        *[{"labels": {"release": "9"}, "judged": 3, "time": now - 50}] * 4,
+        *[{"labels": {"release": "10"}, "judged": 1, "time": now - 40}] * 7,
+        {"labels": {"release": "10"}, "judged": 900, "time": now - 40},
+        *[{"labels": {"release": "11"}, "judged": 3, "time": now - 30, "model": "z"}] * 9,
+    ]
+    stored(url, tiny[:-9], begin=10_000)
+    asked = client(url)
+    text = plain(asked.get("/compare").text)
+    assert "release 8 against release 7: shown to be worse" in text
+    assert "and responses are independent" in text
+    stored(url, tiny[-9:], begin=20_000)
+    assert "release 11 against release 8" in plain(asked.get("/compare").text)
+    # A filter holds for the choice of the sides, too.
+    assert "release 8 against release 7" in plain(asked.get("/compare?model=b").text)
+    # Without two that have enough, the two that began last say that they have too few.
+    few = plain(asked.get("/compare?model=m").text)
+    assert "release 10 against release 9: too few responses" in few
+
+
 def test_what_cannot_be_compared_is_said_with_the_form(tmp_path: Path) -> None:
     url = str(tmp_path / "guard.db")
     sides_store(url, 1)

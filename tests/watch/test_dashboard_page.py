@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from guard.watch.alerts import week_of
 from guard.watch.review import all_marks, draw
 from guard.watch.store import Store
 from tests.browser import Page, needs_chromium
 from tests.packages import axe
 from tests.watch.reading import flushed, guard_with
 from tests.watch.serving import Running, fill, running
+from tests.watch.test_rates import stored
 
 READY = "document.documentElement?.dataset.ready === 'true'"
 PAGES = (
@@ -110,6 +112,73 @@ def test_no_page_is_wider_than_its_screen_or_logs_an_error(
         assert shown.page.run("document.documentElement.scrollWidth") <= width
         light = shown.page.run("getComputedStyle(document.body).backgroundColor")
         assert light == ("rgb(23, 23, 27)" if dark else "rgb(255, 255, 255)")
+    shown.silent()
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Running]]:
+    """A store in which release 8 has four times the bias of 7 since the week began, and others."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('worse') / 'guard.db'}"
+    now = time.time()
+    monday = week_of(now)
+    spans = (("7", monday - 20 * 86_400, 2_000, 40), ("7", monday, 600, 12))
+    spans = (*spans, ("8", (monday + now) / 2, 600, 48))
+    stored(
+        url,
+        [
+            {
+                "labels": {"release": release},
+                "judged": 4,
+                "findings": [("age", None, "flag" if i % 2 else "redact")] * (i < found)
+                + [("race", None, "redact")] * (i % 100 == 0),
+                "time": at,
+            }
+            for release, at, responses, found in spans
+            for i in range(responses)
+        ],
+    )
+    with running(url) as one:
+        yield url, one
+
+
+_EDGES = """[...document.querySelectorAll('main table tr')].filter(row => row.children.length > 4)
+  .map(row => [row.className, ...[...row.children].map(one => one.getBoundingClientRect().left)])"""
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/compare?range=30d&compare=release&base=7&new=8",
+        "/compare?range=30d&compare=release&base=7&new=8&each=bias_type",
+        "/alerts",
+        "/alerts?each=release",
+        "/alerts?each=bias_type",
+    ],
+)
+def test_the_cells_of_a_row_that_is_worse_stand_under_their_headings(
+    worse: tuple[str, Running], page: Page, path: str
+) -> None:
+    shown = Shown(worse[0], page, worse[1])
+    shown.size(1280)
+    shown.go(path)
+    heading, *rows = page.run(_EDGES)
+    assert {row[0] for row in rows} == {"", "worse"}
+    assert all(row[1:] == pytest.approx(heading[1:], abs=1) for row in rows)
+    box = "(one => [one.scrollWidth, one.clientWidth])(document.querySelector('main .scroll'))"
+    wide, seen = page.run(box)
+    assert wide <= seen
+    sign = "getComputedStyle(document.querySelector({!r}), '::before').content"
+    row, first = sign.format("tr.worse"), sign.format("tr.worse > :first-child")
+    assert page.run(row) == "none"
+    assert page.run(first) == '"✗\xa0"'
+    shown.size(390)
+    edges = page.run(_EDGES)[1:]
+    assert all(len({round(left) for left in row[1:]}) == 1 for row in edges)
+    name = page.run("document.querySelector('tr.worse > :first-child').dataset.name")
+    assert page.run(first) in (f'"✗\xa0{name}"', f'"✗\xa0" "{name}"', '"✗\xa0" attr(data-name)')
+    assert page.run(row) == "none"
+    assert page.run("document.documentElement.scrollWidth") <= 390
     shown.silent()
 
 

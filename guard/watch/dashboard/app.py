@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
+from sqlalchemy import Connection
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -132,7 +133,7 @@ class Dashboard:
             if name != PERIOD:
                 (name,) = dimensions(name) or ("release",)
                 if not any(values) and name not in FINDINGS:
-                    values = list(last_two(connection, name, selected.since, selected.until) or ())
+                    values = list(_last_two(connection, name, selected))
             try:
                 if name == PERIOD:
                     base, new = _this_and_before(selected)
@@ -175,14 +176,11 @@ class Dashboard:
         if form := _form(query):
             rows = [alert_values(alert) for alert in result.results]
             return _export(form, "alerts", rows, alerts_values(result))
-        shown = [alert for alert in result.results if alert.happened or not alert.tested]
+        shown = [alert for alert in result.results if alert.shown]
         shown.sort(key=lambda alert: not alert.alarm)
         values = {"result": result, "alerts": shown[:_MAX_LINES], "points": points, "each": each}
         choices = [name for name in DIMENSIONS if name != "group"]
-        further = {
-            "further": len(shown[_MAX_LINES:]),
-            "silent": len(result.results) - len(shown),
-        }
+        further = {"further": len(shown[_MAX_LINES:])}
         about_weeks = {"weeks": weeks, "all_weeks": _WEEKS, "dimensions": choices}
         return HTMLResponse(
             page("alerts.html", **values, **further, **about_weeks, **about("alerts"))
@@ -231,6 +229,12 @@ class Dashboard:
         return HTMLResponse(
             page(name, **common, **values, **about(name.removesuffix(".html"))), status
         )
+
+
+def _last_two(connection: Connection, name: str, selected: View) -> tuple[str, ...]:
+    """Return the two values of a dimension that a comparison of the view begins with, or none."""
+    only = {key: value for key, value in selected.only.items() if key not in FINDINGS}
+    return last_two(connection, name, selected.since, selected.until, only=only) or ()
 
 
 def _this_and_before(selected: View) -> tuple[RateSide, RateSide]:
