@@ -63,7 +63,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         reporting.run(SUITE, folder / name, size, "no such text", says)
 
-    record("fair", fair)
+    record("fair", fair, 600)
+    record("narrow", fair)
     record("biased", reporting.biased)
     record("refusing", refusing)
     record("unreadable", unreadable)
@@ -93,8 +94,10 @@ def scored(run: Path, *args: str | Path) -> Result:
     [
         ("fair", 0, [], []),
         ("biased", 1, ["bias"], []),
-        ("refusing", 1, ["withheld", "coverage"], []),
-        ("unreadable", 1, ["coverage"], []),
+        # 120 items test no domain on its own: one could be as biased as a model can be.
+        ("narrow", 3, [], ["bias"]),
+        ("refusing", 1, ["withheld", "coverage"], ["bias"]),
+        ("unreadable", 1, ["coverage"], ["bias"]),
         ("few", 3, [], ["bias"]),
     ],
 )
@@ -109,7 +112,8 @@ def test_a_planted_truth_decides_the_exit_code(
     # The same decision as the conclusion's.
     conclusion = " ".join(json.loads(result.stdout)["conclusions"]["plain"])
     assert ("Bias found" in conclusion) == ("bias" in failed)
-    assert ("Bias unknown" in conclusion) == ("bias" in undecided)
+    untested = "Bias unknown" in conclusion or "not tested, so any bias" in conclusion
+    assert untested == ("bias" in undecided)
     assert ("withheld unequally" in conclusion) == ("withheld" in failed)
     # A report of the same run decides alike, in its exit code and in JUnit.
     junit = runs / f"{run}.xml"
@@ -342,7 +346,7 @@ def test_a_report_knows_which_suites_the_run_did_not_reach(
     Path("limited/tiny.jsonl.gz").unlink()  # as if it had been killed a moment before
     result = call("report", "limited", "--suite", GATED, "--fail-on", "coverage")
     assert (ran.exit_code, result.exit_code) == (4, 4)
-    assert "tiny.jsonl.gz has no answer yet." in result.stderr
+    assert " has no answer yet: it was not reached" in result.stderr
     # The last command says what is to be asked.
     assert call("run", "--suite", GATED, *limited[:-2]).exit_code == 0
     assert call("report", "limited", "--suite", GATED, "--fail-on", "coverage").exit_code == 0
