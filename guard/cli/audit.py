@@ -228,7 +228,7 @@ class _Prepared(NamedTuple):
 def _prepared(given: dict[str, Any]) -> _Prepared:
     """Return the run of a command's options; raises what it refuses in them."""
     from guard.audit.budget import Budget
-    from guard.audit.command import Command, RunResult
+    from guard.audit.command import Command
 
     options_by_suite = _options_by_suite(given)
     baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None

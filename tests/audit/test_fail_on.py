@@ -338,6 +338,34 @@ def test_a_report_knows_which_suites_the_run_skipped(left_out: Result) -> None:
     assert call("report", "out", *own, "--fail-on", "bias").exit_code == 3
 
 
+def test_a_model_that_could_not_be_asked_is_named_everywhere(
+    tmp_path: Path, provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    provider.answer = lambda messages: "first"
+    models = ("--model", "openai/bad", "--model", "openai/m")
+    asked = ("--suite", GATED, *models, "--plain-only", "--out", "out", "--concurrency", "1")
+    provider.busy, provider.status, provider.words = 1, 401, "a bad key"
+    result = call("run", *asked, "--json", "--fail-on", "coverage")
+    assert result.exit_code == 4
+    found = json.loads(result.stdout)
+    assert [suite["model"] for suite in found["suites"]] == ["openai/m"]
+    assert found["unasked"] == [{"suite": "gated", "model": "openai/bad"}]
+    assert not found["complete"]
+    assert "a bad key" in found["stopped"][0]
+    own = ("--suite", GATED)
+    files = ("--html", "page.html", "--junit", "j.xml", "--sarif", "s.sarif", "--models", "m.csv")
+    report = call("report", "out", *own, *files, "--markdown", "-")
+    assert "gated · openai/bad has no answer yet" in report.stdout
+    for name in ("page.html", "j.xml", "s.sarif", "m.csv"):
+        assert "openai/bad" in Path(name).read_text("utf-8"), name
+    told = json.loads(call("report", "out", *own, "--json").stdout)
+    assert any("openai/bad" in sentence for sentence in told["state"])
+    assert call("report", "out", *own, "--fail-on", "coverage").exit_code == 4
+    provider.busy = 1
+    assert "gated · openai/bad has no answer." in call("run", *asked).stdout
+
+
 def test_a_report_knows_which_suites_the_run_did_not_reach(
     left_out: Result, provider: Answering
 ) -> None:

@@ -162,9 +162,8 @@ def _csv_rows(content: Content) -> Iterator[list[object]]:
     # A model that nothing could be asked of is in no figure; without a row it would seem unmeant.
     for left_out in (*content.unasked, *content.skipped):
         counts = status_counts(of_suite.get(left_out.name, ()))
-        numbers = (None,) * 5 + (0,)
         yield [
-            *(left_out.suite, "", "", left_out.model, *numbers, "no answer", "unknown"),
+            *(left_out.suite, "", "", left_out.model, *[None] * 5, 0, "no answer", "unknown"),
             *(counts[status] for status in ("failed", "error", "skipped", "passed")),
         ]
 
