@@ -376,7 +376,8 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
     """Return the analyst's request settings; without its own address it has the models'."""
     from guard.audit.endpoints import beside
     from guard.audit.models import check_model
-    from guard.audit.sending import PATTERNS, Sending, check_address, read_setting
+    from guard.audit.sending import PATTERNS, Sending, check_address
+    from guard.audit.settings import read_setting
 
     texts = _assignments(given)[ANALYST]
     if texts and given["analyst"] is None:
@@ -395,7 +396,8 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
 
 def _key_variable(texts: dict[str, str], scope: str = "") -> str:
     """Take the variable with a model's key out of ``texts``; empty where there is none."""
-    from guard.audit.sending import KEY_VARIABLE, check_key_variable
+    from guard.audit.sending import check_key_variable
+    from guard.audit.settings import KEY_VARIABLE
 
     name = texts.pop(KEY_VARIABLE, "")
     check_key_variable(name, f"--set {scope}{KEY_VARIABLE}")
@@ -404,7 +406,8 @@ def _key_variable(texts: dict[str, str], scope: str = "") -> str:
 
 def _sending(given: dict[str, Any]) -> Sending:
     """Return the audited model's request settings."""
-    from guard.audit.sending import Sending, check_address, read_setting
+    from guard.audit.sending import Sending, check_address
+    from guard.audit.settings import read_setting
 
     texts = _assignments(given)[""]
     variable = _key_variable(texts)
