@@ -18,6 +18,13 @@ import litellm
 from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
 
+from guard.audit.addresses import (
+    check_kept,
+    client_of,
+    close_client,
+    provider_of,
+    redirect_in,
+)
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.failures import safe_reason, without_keys
 from guard.audit.models import CallError, check_model
@@ -61,11 +68,14 @@ class RemoteModel:
     def __init__(
         self, name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
     ) -> None:
+        sending = sending or Sending()
+        check_kept(name, sending.api_base, "--api-base")
         check_model(name)
         self.name = name
+        self._provider = provider_of(name)
         self._timeout_s = timeout_s
         self._stream = stream
-        self._sending = sending or Sending()
+        self._sending = sending
         self._key = self._sending.api_key
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
@@ -98,6 +108,7 @@ class RemoteModel:
             "timeout": self._timeout_s,
             "max_retries": 0,
             **request.settings,
+            **client_of(self._provider),
         }
         if request.logprobs:
             call |= {"logprobs": True, "top_logprobs": request.logprobs}
@@ -167,6 +178,9 @@ class RemoteModel:
         return Usage(prompt, completion, cost or price(self.name, prompt, completion))
 
     def _call_error(self, error: Exception, request: Chat) -> CallError:
+        if redirect := redirect_in(error):
+            text = f"{self.name} cannot be asked: {redirect}. Give the address that answers itself."
+            return CallError(text, fatal=True, fixable=True)
         answered = _in_success(error)
         status = None if answered else getattr(error, "status_code", None)
         text = _message(error)
@@ -197,6 +211,7 @@ class RemoteModel:
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
+        await close_client()
         await close_litellm_async_clients()  # type: ignore[no-untyped-call]
         # LiteLLM caches closed clients, and the next suite in this loop would get them.
         litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]

@@ -31,7 +31,7 @@ _BODY = "extra_body"
 _COMMON = frozenset(
     "temperature top_p seed stop max_tokens max_completion_tokens frequency_penalty "
     "presence_penalty logit_bias response_format reasoning_effort thinking verbosity service_tier "
-    "user safety_identifier web_search_options".split()
+    "user safety_identifier".split()
 )
 # Names of providers and servers, as settings or in extra_body.
 _OF_PROVIDERS = frozenset(
@@ -128,6 +128,8 @@ def _check(name: str, value: Any, option: str, scope: str) -> None:
             raise UsageError(f"{option} has {within}, which JSON does not have; give a number.")
     if name in LIMITS and (type(value) is not int or not 1 <= value <= _MOST_TOKENS):
         raise UsageError(f"{option} takes a whole number from 1 to {_MOST_TOKENS:,}.")
+    if name == "reasoning_effort" and not isinstance(value, str):
+        raise UsageError(f"{option} takes a word, such as low.")
     if name != _BODY:
         return
     if not isinstance(value, Mapping):

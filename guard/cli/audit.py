@@ -374,6 +374,7 @@ def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
     """Return the analyst's request settings; without its own address it has the models'."""
+    from guard.audit.addresses import check_kept
     from guard.audit.endpoints import beside
     from guard.audit.models import check_model
     from guard.audit.sending import PATTERNS, Sending, check_address
@@ -384,6 +385,9 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     base = texts.pop("api_base", None)
     check_address(base, "--set analyst.api_base")
+    if given["analyst"] not in (None, PATTERNS):
+        check_kept(given["analyst"], base, "--set analyst.api_base")
+        check_kept(given["analyst"], given["api_base"] if base is None else None, "--api-base")
     variable = _key_variable(texts, "analyst.")
     settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
     own = Sending(settings, api_base=base, key_variable=variable)
@@ -406,6 +410,7 @@ def _key_variable(texts: dict[str, str], scope: str = "") -> str:
 
 def _sending(given: dict[str, Any]) -> Sending:
     """Return the audited model's request settings."""
+    from guard.audit.addresses import check_kept
     from guard.audit.sending import Sending, check_address
     from guard.audit.settings import read_setting
 
@@ -421,6 +426,8 @@ def _sending(given: dict[str, Any]) -> Sending:
         headers[name] = value
     base = given["api_base"]
     check_address(base, "--api-base")
+    for name in given["models"]:
+        check_kept(name, base, "--api-base")
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")

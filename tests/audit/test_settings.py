@@ -46,6 +46,7 @@ CONTROLS = {
     "metadata": {"a": 1},
     "drop_params": True,
     "tools": [],
+    "web_search_options": {},
     "max_tokens_": 3,
 }
 
@@ -85,8 +86,9 @@ def _toml(value: object) -> str:
         ("extra_body=x", "takes a JSON object"),
         (f'extra_body={{"api_key":"{SECRET}"}}', "'api_key', which would be recorded"),
         (f'extra_body={{"provider":{{"deep":[{{"Token":"{SECRET}"}}]}}}}', "'Token', which would"),
-        (f'web_search_options={{"Authorization":"{SECRET}"}}', "'Authorization', which would"),
+        (f'reasoning={{"Authorization":"{SECRET}"}}', "'Authorization', which would"),
         (f'thinking={{"x-api-key":"{SECRET}"}}', "'x-api-key', which would be recorded"),
+        ('reasoning_effort={"effort":"low","summary":"auto"}', "takes a word, such as low"),
         ("temperature=NaN", "has nan, which JSON does not have"),
         ("max_tokens=-500", "takes a whole number from 1 to 10,000,000"),
         ("max_tokens=0", "takes a whole number"),
