@@ -68,9 +68,9 @@ def endpoint(model: str, sending: Sending) -> Endpoint:
     _, provider, _, known = litellm.get_llm_provider(model)
     upper = provider.upper()
     names, own = _BASES.get(provider, ((f"{upper}_API_BASE", f"{upper}_BASE_URL"), ""))
-    if provider not in BY_OPENAI_CLIENT | BY_LITELLM_CLIENT:
-        names = ()  # LiteLLM may not keep it
     of_environment = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    if provider not in BY_OPENAI_CLIENT | BY_LITELLM_CLIENT:
+        of_environment = ""  # LiteLLM may not keep it
     base = sending.api_base or known or of_environment or own
     keys: tuple[str, ...] = (sending.key_variable,) if sending.key_variable else ()
     if not keys:

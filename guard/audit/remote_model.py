@@ -52,6 +52,7 @@ _NO_KEY = re.compile(r"missing\b.*\b(credentials|api.?key)|api_key.*must be set"
 _NO_MODULE = re.compile(r"No module named|pip install")
 _NAMES = re.compile(r"^(litellm\.)?\w+(Error|Exception|Timeout)(: | - )")
 _ROUNDING = 0.02  # by which the sum of probabilities in half precision may exceed 1
+_MOST_TOKENS = 1_000_000_000  # of a call; a greater number is no count
 _MOST_TEXT = 300  # characters of an error's message
 
 _unpriced: set[str] = set()
@@ -175,7 +176,11 @@ class RemoteModel:
         """Return the tokens and their price; ``cost`` is LiteLLM's own figure, if it has one."""
         prompt = getattr(usage, "prompt_tokens", None) or 0
         completion = getattr(usage, "completion_tokens", None) or 0
-        return Usage(prompt, completion, cost or price(self.name, prompt, completion))
+        if not _is_count(prompt) or not _is_count(completion):
+            return Usage()  # LiteLLM's figure would be of the same counts
+        if cost is None or not 0 < cost < math.inf:
+            cost = price(self.name, prompt, completion)
+        return Usage(prompt, completion, cost)
 
     def _call_error(self, error: Exception, request: Chat) -> CallError:
         if redirect := redirect_in(error):
@@ -239,6 +244,11 @@ def cost_of(model: str | None, prompt_tokens: float, completion_tokens: float) -
         return math.nan
     rates = price(model, 1000, 0), price(model, 0, 1000)
     return prompt_tokens * rates[0] / 1000 + completion_tokens * rates[1] / 1000
+
+
+def _is_count(tokens: Any) -> bool:
+    """Return whether a provider's number of tokens can be one."""
+    return type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
 
 
 def _first_tokens(logprobs: Any) -> Mapping[str, float]:

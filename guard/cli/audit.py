@@ -215,6 +215,8 @@ def run(**given: Any) -> None:
                 write_items(audit_, place, given["table"])
     for sentence in ran.stopped:
         click.echo(sentence, err=True)
+    if not command.budget.exhausted and (text := command.budget.uncounted_text()):
+        click.echo(f"{text}.", err=True)
     if ran.interrupted:
         click.echo("Interrupted; run the same command to resume.", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)

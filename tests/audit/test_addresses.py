@@ -47,7 +47,7 @@ class Listening(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    do_GET = do_POST
+    do_GET = do_POST  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -122,7 +122,8 @@ def test_a_provider_that_keeps_its_address_sends_nothing_elsewhere(
     assert any(PROMPT in text for text in at_base)
     assert not seen
     assert not looked_up
-    assert error.fatal and error.fixable
+    assert error.fatal
+    assert error.fixable
     origin = elsewhere.removesuffix("/v1")
     assert f"it redirects to {origin}, where nothing was sent" in str(error)
     assert litellm.aclient_session is None
