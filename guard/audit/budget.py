@@ -162,8 +162,8 @@ class Budget:
         if not self.uncounted:
             return ""
         return (
-            f"{self.uncounted:,} answers came without usable numbers of tokens, and each is counted "
-            "with the most that it may cost"
+            f"{self.uncounted:,} answers came without usable numbers of tokens, and each is "
+            "counted with the most that it may cost"
         )
 
     def sentence(self) -> str:
