@@ -201,7 +201,7 @@ def outcome_behind_guard(
 
 
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-    """Return the suite's outcome; an answer that the provider's filter withheld or cut is a refusal.
+    """Return the suite's outcome; an answer that the provider's filter cut or withheld is refused.
 
     If the provider withheld an analyst's answer, the outcome is unreadable.
     """
