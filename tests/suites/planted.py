@@ -348,7 +348,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         lines.append(f"| {' | '.join(cells)} |")
         print(f"{number} of {len(wanted)}: {lines[-1]}", file=sys.stderr, flush=True)
     given.out.write_text(TEXT.format(runs=given.runs, rows="\n".join(lines)), encoding="utf-8")
-    state.unlink()
+    state.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
