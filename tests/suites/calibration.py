@@ -726,8 +726,8 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `sai_asa` and `mist` half, of `badf` and `hbb` a quarter as many. Figures out
-of bounds are **bold**.
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` and `hbb` a quarter as many. Figures
+out of bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
 design, at most {most} % tolerated).
