@@ -48,8 +48,7 @@ def write_all(texts: Mapping[Path, str]) -> None:
     path = Path()
     try:
         for path in temporary:
-            if (above := next(p for p in path.parents if p.exists())).is_file():
-                path = above
+            if next(folder for folder in path.parents if folder.exists()).is_file():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
