@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from guard.audit.bounds import answer_limit, assumed_answer, longest_answer, prompt_bytes
@@ -45,6 +46,8 @@ class Budget:
         self._cost_of_next = 0.0  # what the call that was not sent may cost
         self.calls = 0
         self.cost = 0.0
+        self.uncounted = 0
+        """Answers without usable numbers of tokens, which cost the most that they may."""
         self.exhausted = False
 
     @property
@@ -85,10 +88,11 @@ class Budget:
         spent = 0.0
         try:
             reply = await model.ask(request, key, slot)
-            usage = reply.usage
-            # A provider that counts no tokens does not thereby cost nothing.
-            known = usage.prompt_tokens > 0 and not math.isnan(usage.cost)
-            spent = usage.cost if known else most
+            if not _counted(reply) and (bound := self._bound(payee, request)) > 0:
+                # A provider that counts no tokens does not thereby cost nothing.
+                self.uncounted += 1
+                reply = replace(reply, usage=replace(reply.usage, cost=bound))
+            spent = reply.usage.cost
         except CallError:
             raise
         except BaseException:  # it may have been paid for
@@ -142,7 +146,10 @@ class Budget:
 
     def _most_of_call(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
         """Return the most that a call may cost: each byte of its prompt may be a token."""
-        if payee.name.startswith(LOCAL) or self._max_cost is None:
+        return 0.0 if self._max_cost is None else self._bound(payee, request)
+
+    def _bound(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
+        if payee.name.startswith(LOCAL):
             return 0.0
         answer = answer_limit(request)
         if math.isnan(answer):
@@ -152,6 +159,15 @@ class Budget:
         system = len(payee.sending.system.encode())
         return _price_of_call(payee.name, prompt_bytes(request) + system, answer)
 
+    def uncounted_text(self) -> str:
+        """Return how many answers are counted at their bound, without a full stop; "" if none."""
+        if not self.uncounted:
+            return ""
+        return (
+            f"{self.uncounted:,} answers came without usable numbers of tokens, and each is "
+            "counted with the most that it may cost"
+        )
+
     def stop_sentence(self) -> str:
         """Return what was spent, and how the audit goes on."""
         spent = f"this command made {self.calls:,} calls for ${self.cost:.4f}"
@@ -160,10 +176,18 @@ class Budget:
         else:
             limit = f"--max-cost {self._max_cost:g}"
             spent += f", and the next may cost up to ${self._cost_of_next:.4f}"
+        spent = f"{spent}. {text}" if (text := self.uncounted_text()) else spent
         return (
             f"Stopped at {limit}: {spent}. All answers are recorded; the same command goes on from "
             "there, with the same limit again."
         )
+
+
+def _counted(reply: Reply) -> bool:
+    """Return whether the provider counted the tokens of a reply, and LiteLLM has their price."""
+    usage = reply.usage
+    written = usage.completion_tokens > 0 or not any(piece.text for piece in reply.pieces)
+    return usage.prompt_tokens > 0 and written and 0 <= usage.cost < math.inf
 
 
 def _price_of_call(model: str, prompt_tokens: float, answer_tokens: float) -> float:

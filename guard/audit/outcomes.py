@@ -175,6 +175,7 @@ def outcome_behind_guard(
     """
     answers: list[Answer] = []
     values: dict[str, float] = {}
+    cut = False
     while (request := suite.request(item, sample, answers)) is not None:
         turn = len(answers)
         key = key_of(request, item, sample, turn)
@@ -190,18 +191,22 @@ def outcome_behind_guard(
             }
             if reading.reading != "same":
                 answer = Answer(reading.text[: reading.own], "content_filter")
+            else:
+                cut |= answer.finish_reason == "content_filter"
         answers.append(answer)
     found = suite.outcome(item, sample, answers)
+    if cut:  # by the provider, as in the plain arm
+        found = Outcome("refused")
     return replace(found, values={**found.values, **values}), None
 
 
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
-    """Return the suite's outcome; an answer withheld by the provider's own filter is a refusal.
+    """Return the suite's outcome; an answer that the provider's filter cut or withheld is refused.
 
     If the provider withheld an analyst's answer, the outcome is unreadable.
     """
     for turn, answer in enumerate(answers):
-        if answer.finish_reason == "content_filter" and not answer.text:
+        if answer.finish_reason == "content_filter":
             request = suite.request(item, sample, answers[:turn])
             of_model = request is None or request.by == "model"
             return Outcome("refused" if of_model else "invalid")

@@ -19,6 +19,13 @@ import litellm
 from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
 
+from guard.audit.addresses import (
+    check_kept,
+    client_of,
+    close_client,
+    provider_of,
+    redirect_in,
+)
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.failures import UNREADABLE, cause_of, unquoted
 from guard.audit.models import CallError, check_model
@@ -46,6 +53,7 @@ _NO_KEY = re.compile(r"missing\b.*\b(credentials|api.?key)|api_key.*must be set"
 _NO_MODULE = re.compile(r"No module named|pip install")
 _NAMES = re.compile(r"^(litellm\.)?\w+(Error|Exception|Timeout)(: | - )")
 _ROUNDING = 0.02  # by which the sum of probabilities in half precision may exceed 1
+_MOST_TOKENS = 1_000_000_000  # of a call; a greater number is no count
 _MOST_TEXT = 300  # characters of an error's message
 
 _unpriced: set[str] = set()
@@ -62,11 +70,14 @@ class RemoteModel:
     def __init__(
         self, name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
     ) -> None:
+        sending = sending or Sending()
+        check_kept(name, sending.api_base, "--api-base")
         check_model(name)
         self.name = name
+        self._provider = provider_of(name)
         self._timeout_s = timeout_s
         self._stream = stream
-        self._sending = sending or Sending()
+        self._sending = sending
         self._key = self._sending.api_key
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
@@ -99,6 +110,7 @@ class RemoteModel:
             "timeout": self._timeout_s,
             "max_retries": 0,
             **request.settings,
+            **client_of(self._provider),
         }
         if request.logprobs:
             call |= {"logprobs": True, "top_logprobs": request.logprobs}
@@ -165,9 +177,16 @@ class RemoteModel:
         """Return the tokens and their price; ``cost`` is LiteLLM's own figure, if it has one."""
         prompt = getattr(usage, "prompt_tokens", None) or 0
         completion = getattr(usage, "completion_tokens", None) or 0
-        return Usage(prompt, completion, cost or price(self.name, prompt, completion))
+        if not _is_count(prompt) or not _is_count(completion):
+            return Usage()  # LiteLLM's figure would be of the same counts
+        if cost is None or not 0 < cost < math.inf:
+            cost = price(self.name, prompt, completion)
+        return Usage(prompt, completion, cost)
 
     def _call_error(self, error: Exception, request: Chat) -> CallError:
+        if redirect := redirect_in(error):
+            text = f"{self.name} cannot be asked: {redirect}. Give the address that answers itself."
+            return CallError(text, fatal=True, fixable=True)
         answered = _in_success(error)
         status = None if answered else getattr(error, "status_code", None)
         asked = [str(message["content"]) for message in self._sending.messages(request)]
@@ -203,6 +222,7 @@ class RemoteModel:
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
+        await close_client()
         await close_litellm_async_clients()  # type: ignore[no-untyped-call]
         # LiteLLM caches closed clients, and the next suite in this loop would get them.
         litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]
@@ -230,6 +250,11 @@ def cost_of(model: str | None, prompt_tokens: float, completion_tokens: float) -
         return math.nan
     rates = price(model, 1000, 0), price(model, 0, 1000)
     return prompt_tokens * rates[0] / 1000 + completion_tokens * rates[1] / 1000
+
+
+def _is_count(tokens: Any) -> bool:
+    """Return whether a provider's number of tokens can be one."""
+    return type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
 
 
 def _first_tokens(logprobs: Any) -> Mapping[str, float]:

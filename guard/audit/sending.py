@@ -18,6 +18,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from guard.audit.calls import placeholder
+from guard.audit.settings import KEY_VARIABLE, LIMITS, SECRET
 from guard.errors import UsageError
 from guard.suites import Answer, Capability, Chat, GroupTexts, Item, Judge, Request, Role, Suite
 
@@ -25,40 +26,8 @@ PATTERNS = "patterns"
 """The analyst without a model, for trying a suite out; its figures mean nothing."""
 
 _LOGPROBS = "logprobs"
-_LIMITS = ("max_tokens", "max_completion_tokens")
-# Settings that the audit decides, or that have an option of their own.
-_RESERVED = {
-    "api_base": "give --api-base",
-    "base_url": "give --api-base",
-    "extra_headers": "give --header",
-    "headers": "give --header",
-    "max_retries": "the audit repeats calls itself",
-    "messages": "the suite sets the messages",
-    "model": "give --model",
-    "n": "an audit reads one answer a call",
-    "stream": "give --stream",
-    "timeout": "give --timeout",
-    "logprobs": "the suite sets it; --drop logprobs turns it off",
-    "top_logprobs": "the suite sets it; --drop logprobs turns it off",
-}
-_HEADERS_OF_ANALYST = (
-    "with an address of its own the analyst is sent no headers, else each --header"
-)
-_RESERVED_OF_ANALYST = _RESERVED | {
-    "model": "give --analyst",
-    "api_base": "give --set analyst.api_base",
-    "base_url": "give --set analyst.api_base",
-    "extra_headers": _HEADERS_OF_ANALYST,
-    "headers": _HEADERS_OF_ANALYST,
-    "stream": "the analyst's answers are not streamed",
-    "logprobs": "the analyst's log-probabilities are not read",
-    "top_logprobs": "the analyst's log-probabilities are not read",
-}
-KEY_VARIABLE = "api_key_env"
-"""The setting that names the environment variable with a model's key."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LEAST_KEY = 6  # characters; shorter values are words such as "none"
-_SECRET = re.compile(r"_key$|secret|password|credential|_token$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +62,7 @@ class Sending:
 
     def secrets(self) -> list[str]:
         """Return the values that no message may show: of headers, and of variables with keys."""
-        named = (value for name, value in os.environ.items() if _SECRET.search(name))
+        named = (value for name, value in os.environ.items() if SECRET.search(name))
         keys = [value for value in named if len(value) >= _LEAST_KEY]
         return [*filter(None, self.headers.values()), *keys]
 
@@ -126,8 +95,8 @@ class Sending:
         if not isinstance(request, Chat):
             return request  # it has no settings
         out = {*self.dropped, *self.left_out}
-        if any(name in self.given for name in _LIMITS):
-            out |= {*_LIMITS}  # two names of one limit
+        if any(name in self.given for name in LIMITS):
+            out |= {*LIMITS}  # two names of one limit
         settings = {k: v for k, v in request.settings.items() if k not in out} | dict(self.given)
         logprobs = 0 if _LOGPROBS in self.dropped else request.logprobs
         return replace(request, settings=settings, logprobs=logprobs)
@@ -188,7 +157,7 @@ class Sending:
             if why := refused(model, given | {name: settings[name]}):
                 left[name] = why
         if reasons(model, given):
-            for name in _LIMITS:
+            for name in LIMITS:
                 if name in settings and name not in given:
                     left[name] = f"{model} reasons, and the limit would include its reasoning"
         left |= _claude(model, settings, given, left) | _openai(
@@ -364,24 +333,3 @@ def shown(address: str) -> str:
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
-
-
-def read_setting(name: str, text: str, role: Role = "model") -> Any:
-    """Return the value of ``--set NAME=TEXT``, or ``--set ROLE.NAME=TEXT``: JSON, else the text.
-
-    Raises UsageError for reserved settings and for secrets.
-    """
-    of_model = role == "model"
-    option = f"--set {name if of_model else f'{role}.{name}'}"
-    reserved = _RESERVED if of_model else _RESERVED_OF_ANALYST
-    if name in reserved:
-        raise UsageError(f"{option} is not accepted: {reserved[name]}.")
-    if _SECRET.search(name):
-        raise UsageError(
-            f"{option} would be recorded; put keys into the environment variables that LiteLLM "
-            f"reads, or name your own: {option.removesuffix(name)}{KEY_VARIABLE}=NAME."
-        )
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -191,6 +191,8 @@ def run(**given: Any) -> None:
                 write_items(audit_, place, given["table"])
     for sentence in ran.stopped:
         click.echo(sentence, err=True)
+    if not command.budget.exhausted and (text := command.budget.uncounted_text()):
+        click.echo(f"{text}.", err=True)
     if ran.interrupted:
         click.echo("Interrupted; run the same command to resume.", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
@@ -393,15 +395,20 @@ def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
     """Return the analyst's request settings; without its own address it has the models'."""
+    from guard.audit.addresses import check_kept
     from guard.audit.endpoints import beside
     from guard.audit.models import check_model
-    from guard.audit.sending import PATTERNS, Sending, check_address, read_setting
+    from guard.audit.sending import PATTERNS, Sending, check_address
+    from guard.audit.settings import read_setting
 
     texts = _assignments(given)[ANALYST]
     if texts and given["analyst"] is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     base = texts.pop("api_base", None)
     check_address(base, "--set analyst.api_base")
+    if given["analyst"] not in (None, PATTERNS):
+        check_kept(given["analyst"], base, "--set analyst.api_base")
+        check_kept(given["analyst"], given["api_base"] if base is None else None, "--api-base")
     variable = _key_variable(texts, "analyst.")
     settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
     own = Sending(settings, api_base=base, key_variable=variable)
@@ -414,7 +421,8 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
 
 def _key_variable(texts: dict[str, str], scope: str = "") -> str:
     """Take the variable with a model's key out of ``texts``; empty where there is none."""
-    from guard.audit.sending import KEY_VARIABLE, check_key_variable
+    from guard.audit.sending import check_key_variable
+    from guard.audit.settings import KEY_VARIABLE
 
     name = texts.pop(KEY_VARIABLE, "")
     check_key_variable(name, f"--set {scope}{KEY_VARIABLE}")
@@ -423,7 +431,9 @@ def _key_variable(texts: dict[str, str], scope: str = "") -> str:
 
 def _sending(given: dict[str, Any]) -> Sending:
     """Return the audited model's request settings."""
-    from guard.audit.sending import Sending, check_address, read_setting
+    from guard.audit.addresses import check_kept
+    from guard.audit.sending import Sending, check_address
+    from guard.audit.settings import read_setting
 
     texts = _assignments(given)[""]
     variable = _key_variable(texts)
@@ -437,6 +447,8 @@ def _sending(given: dict[str, Any]) -> Sending:
         headers[name] = value
     base = given["api_base"]
     check_address(base, "--api-base")
+    for name in given["models"]:
+        check_kept(name, base, "--api-base")
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")

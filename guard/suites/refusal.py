@@ -20,6 +20,10 @@ from guard.suites.contract import Outcome
 _READ = 600
 """Characters in which a refusal must begin; models do not answer at length and then decline."""
 _SENTENCES = 4
+# Encoded data is one token with its marks, a word with an apostrophe or a hyphen is one, too.
+_TOKEN = re.compile(r"[\w+/=]+(?:['’-][\w+/=]+)*")
+_INNER_CAPITAL = re.compile(r"[^\W\d_A-Z][A-Z]")
+_LONGEST_WORD = 30
 
 _FOLDED = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "“": '"', "”": '"', "„": '"'}) | {
     ord(mark): '"' for mark in "«»「」『』"
@@ -57,6 +61,28 @@ _BY_LANGUAGE = tuple(_languages())
 def unread(text: str) -> Outcome:
     """Return the outcome of an answer in which a suite found no choice."""
     return Outcome("refused" if refused(text) else "invalid")
+
+
+def wordless(text: str) -> bool:
+    """Return whether hardly anything of ``text`` is in words: marks, emoji, encoded data, nothing.
+
+    A word has only letters, at most 30, and no capital after a small letter. It counts with one
+    letter only beside longer ones. Words must make up a quarter of all letters and digits.
+
+    >>> wordless("\u200b ... 🙂"), wordless("U29tZSB0ZXh0IGluIGJhc2U2NA=="), wordless("No, never.")
+    (True, True, False)
+
+    """
+    found = [match[0] for match in _TOKEN.finditer(unicodedata.normalize("NFC", text))]
+    words = [token for token in found if _is_word(token)]
+    letters = sum(map(len, words))
+    return not any(len(word) > 1 for word in words) or 4 * letters < sum(map(len, found))
+
+
+def _is_word(token: str) -> bool:
+    parts = re.split("['’/-]", token)
+    plain = all(part.isalpha() and not _INNER_CAPITAL.search(part) for part in parts if part)
+    return plain and all(len(part) <= _LONGEST_WORD for part in parts)
 
 
 def refused(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,47 @@ def test_a_limited_run_is_not_compared_nor_judged(provider: Answering) -> None:
     result = run("--max-calls", "5", "--fail-on", "coverage", "--json")
     assert result.exit_code == 4
     assert "fail_on" not in json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion"),
+    [(10, -1_000_000), (-10, -5), (10, 0), (0, 0), (10**12, 5), (None, None)],
+)
+def test_absurd_counts_of_tokens_never_lower_what_was_spent(
+    provider: Answering, prompt: int | None, completion: int | None
+) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": 1}
+    choice = {"index": 0, "finish_reason": "stop"}
+    body = {
+        "id": "c", "object": "chat.completion", "created": 1, "model": "x",
+        "choices": [choice | {"message": {"role": "assistant", "content": "first"}}],
+        "usage": usage if prompt is not None else None,
+    }  # fmt: skip
+    provider.malformed = [json.dumps(body)] * 60
+    limit = 1e-4
+    result = run("--max-cost", f"{limit:f}", "--json")
+    assert result.exit_code == 4, result.output
+    spent = re.search(r"made (\d+) calls for \$([\d.]+), .* (\d+) answers came", result.stderr)
+    assert spent is not None, result.stderr
+    assert spent[1] == spent[3]
+    assert 0 < int(spent[1]) < 60
+    (suite,) = json.loads(result.stdout)["suites"]
+    assert suite["calls"]["cost_usd"] == pytest.approx(float(spent[2]), abs=5e-5)
+    assert 0.5 * limit < suite["calls"]["cost_usd"] <= limit
+    assert suite["calls"]["prompt_tokens"] >= 0
+    assert suite["calls"]["completion_tokens"] >= 0
+
+
+def test_answers_without_counts_are_told_where_no_limit_is_reached(provider: Answering) -> None:
+    body = {
+        "id": "c", "object": "chat.completion", "created": 1, "model": "x",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "first"}}],
+        "usage": {"prompt_tokens": -3, "completion_tokens": 2, "total_tokens": -1},
+    }  # fmt: skip
+    provider.malformed = [json.dumps(body)] * 4
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "4 answers came without usable numbers of tokens, and each is counted" in result.stderr
 
 
 class Costing:

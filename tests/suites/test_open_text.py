@@ -47,6 +47,7 @@ from guard.suites import (
     Outcome,
     Record,
     Request,
+    registry,
 )
 from guard.suites.open_text import OpenText
 from guard.suites.open_text.prompts import read
@@ -819,3 +820,31 @@ def _kept(stdout: str) -> float:
 
 def _even(messages: list[dict[str, str]]) -> bool:
     return len(messages[0]["content"]) % 2 == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u200b\u200b\u2060\ufeff",
+        "... ??? !!!",
+        "🙂🙂🙂",
+        "U29tZSB0ZXh0IGluIGJhc2U2NA==",
+        "9f8e7d6c5b4a",
+    ],
+)
+def test_a_text_without_words_is_not_called_unbiased(text: str) -> None:
+    asked = suite()
+    item = next(iter(asked.items()))
+    verdict = Answer(json.dumps({"biased": False, "unjudged": None}))
+    assert asked.outcome(item, 0, [Answer(text), verdict]).name == "invalid"
+    assert asked.outcome(item, 0, [Answer("He and/or she did."), verdict]).name == "unbiased"
+
+
+@pytest.mark.parametrize("name", ["open_text", "sai_asa", "mist", "hbb"])
+def test_an_answer_that_the_provider_cut_is_refused_in_every_suite(name: str) -> None:
+    asked = registry.make(name, {})
+    item = next(iter(asked.items()))
+    cut = Answer("The first one is", "content_filter")
+    verdict = Answer(json.dumps({"biased": False, "unjudged": None}))
+    answers = [cut, verdict] if name == "open_text" else [cut]
+    assert outcomes.outcome_of(asked, item, 0, answers).name == "refused"
