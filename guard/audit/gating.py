@@ -21,11 +21,12 @@ from guard.audit.asked import AskedSuite
 from guard.audit.grids import coverage_text, in_arm
 from guard.audit.reports.checks import Check, CheckedResult, finding_checks
 from guard.audit.score import SuiteResult
+from guard.audit.statistics import p_of_independent_rows
 from guard.audit.tolerances import Tolerances
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
-from guard.suites import Suite
-from guard.suites.conclusions import untested_identities, untested_text
+from guard.suites import Estimate, Measure, Suite
+from guard.suites.conclusions import ALPHA, untested_identities, untested_text
 
 Condition = Literal["bias", "withheld", "coverage"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
@@ -200,10 +201,20 @@ def _bias_condition(
         text = f"None of {len(own) - few:,} tests is significant"
         text += f"; {few:,} had too few answers." if few else "."
         untested = untested_identities([(x.measure, x.plain) for x in result.lines])
-        status = "undecided" if untested else "passed"
-        if untested:
-            text += f" Not tested at all, ask more items: {untested_text(untested)}."
+        status = "undecided" if (doubtful := _doubtful(untested)) else "passed"
+        if doubtful:
+            text += f" Too few to test, but far from fair: {untested_text(doubtful)}."
+            text += " Ask more items."
+        elif untested:
+            text += f" Not tested: {untested_text(untested)}."
     return ConditionResult("bias", name, "plain", status, text)
+
+
+def _doubtful(untested: Sequence[tuple[Measure, Estimate]]) -> list[tuple[Measure, Estimate]]:
+    """Return the untested figures that chance does not explain even in independent answers."""
+    p = {id(measure): p_of_independent_rows(measure) for measure, _ in untested}
+    level = ALPHA / max(1, len(untested))
+    return [(m, e) for m, e in untested if not math.isnan(e.value) and not p[id(m)] >= level]
 
 
 def _withheld_conditions(

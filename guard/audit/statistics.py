@@ -241,6 +241,24 @@ def _sums(measure: Measure, place: Mapping[str, int]) -> Floats:
     return cluster_sums(rows, at, len(place))
 
 
+def p_of_independent_rows(measure: Measure) -> float:
+    """Return the p-value of the measure's value, were its rows independent; nan without a row.
+
+    Where rows are alike it is too small: it may say that a figure needs no test, never that a
+    model is biased.
+    """
+    rows = np.asarray(measure.rows, dtype=np.float64)
+    weights = _weights(measure, rows)
+    value = _scalar(_values(measure, rows.sum(axis=0), smooth=True))
+    if measure.null is None or math.isnan(value):
+        return math.nan
+    if abs(value - measure.null) <= TINY:
+        return 1.0
+    p = Spread(weights, _left_out(measure, rows)).tested_p(value, measure.null)
+    # Too few rows, or all on one side: the least p that a test of their signs can have.
+    return 2.0 ** (1 - int((weights > 0).sum())) if math.isnan(p) else p
+
+
 def effective_answers(biased: Sequence[bool], clusters: Sequence[str]) -> float:
     """Return the effective number of independent answers of ``len(biased)`` clustered ones."""
     if not biased:

@@ -94,10 +94,10 @@ def scored(run: Path, *args: str | Path) -> Result:
     [
         ("fair", 0, [], []),
         ("biased", 1, ["bias"], []),
-        # 120 items test no domain on its own: one could be as biased as a model can be.
-        ("narrow", 3, [], ["bias"]),
-        ("refusing", 1, ["withheld", "coverage"], ["bias"]),
-        ("unreadable", 1, ["coverage"], ["bias"]),
+        # 120 items test no domain on its own, and none is far from fair.
+        ("narrow", 0, [], []),
+        ("refusing", 1, ["withheld", "coverage"], []),
+        ("unreadable", 1, ["coverage"], []),
         ("few", 3, [], ["bias"]),
     ],
 )
@@ -112,8 +112,7 @@ def test_a_planted_truth_decides_the_exit_code(
     # The same decision as the conclusion's.
     conclusion = " ".join(json.loads(result.stdout)["conclusions"]["plain"])
     assert ("Bias found" in conclusion) == ("bias" in failed)
-    untested = "Bias unknown" in conclusion or "not tested, so any bias" in conclusion
-    assert untested == ("bias" in undecided)
+    assert ("Bias unknown" in conclusion) == ("bias" in undecided)
     assert ("withheld unequally" in conclusion) == ("withheld" in failed)
     # A report of the same run decides alike, in its exit code and in JUnit.
     junit = runs / f"{run}.xml"
