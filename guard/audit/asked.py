@@ -30,6 +30,14 @@ class AskedSuite:
         """The suite beside other suites and models."""
         return f"{self.suite} · {self.model}" if self.model else self.suite
 
+    @property
+    def no_answer(self) -> str:
+        """A sentence on a suite without any answer."""
+        return (
+            f"{self.name} has no answer yet: it was not reached, or the model could not be asked; "
+            "run the command again, which says why."
+        )
+
 
 def write_asked(folder: Path, asked: Iterable[AskedSuite]) -> None:
     """Write ``asked`` beside the journals in ``folder``; raises UsageError where that fails."""

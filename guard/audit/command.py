@@ -65,11 +65,13 @@ class RunResult:
     """The results so far, and what ended the run early.
 
     ``stopped`` has a sentence for each model that could not be asked; ``error`` is a mistake in the
-    command or its files. ``skipped`` are the suites that need what their model does not have.
+    command or its files. ``skipped`` are the suites that need what their model does not have,
+    ``unasked`` those without any answer.
     """
 
     results: list[SuiteResult] = field(default_factory=list)
     skipped: list[AskedSuite] = field(default_factory=list)
+    unasked: list[AskedSuite] = field(default_factory=list)
     interrupted: bool = False
     stopped: list[str] = field(default_factory=list)
     error: GuardError | None = None
@@ -119,6 +121,10 @@ def run_all(command: Command) -> RunResult:
             raise
         ran.error = error
     ran.interrupted = stop.requested
+    ended = {(result.suite, result.model) for result in ran.results}
+    ended |= {(left_out.suite, left_out.model) for left_out in ran.skipped}
+    asked = [AskedSuite(task.audit.suite.name, task.name) for task in tasks]
+    ran.unasked = [one for one in asked if (one.suite, one.model) not in ended]
     return ran
 
 

@@ -302,6 +302,7 @@ class _AxisTest:
         self._tolerance = settings.tolerances.of(name, aim)
         self._floor = settings.tolerances.floor(suite)
         row_of_pair = {pair: row for row, pair in enumerate(self._axis.ids)}
+        self._answered = len(old.ids), len(self._axis.ids)
         old_rows = [row for row, pair in enumerate(old.ids) if pair in row_of_pair]
         self._ids = [old.ids[row] for row in old_rows]
         value, over = functions.of(self._axis.measure)
@@ -364,8 +365,7 @@ class _AxisTest:
         if q < ALPHA:
             return "regression", ""
         if math.isnan(pairs.worse):
-            few = "both sides have no answer for it" if not self._ids else ""
-            return "inconclusive", few or "it has no value on one side"
+            return "inconclusive", self._no_value()
         if math.isnan(pairs.at_most):
             return "inconclusive", (
                 f"its {pairs.clusters} clusters are too few or too unequal; the effective number "
@@ -379,8 +379,20 @@ class _AxisTest:
         if pairs.at_most <= self._tolerance:
             return "pass", ""
         return "inconclusive", (
-            f"it may be worse by up to {pairs.at_most:.3g}, more than the tolerance"
+            f"it may be worse by up to {pairs.at_most:.3g} (one-sided, over clusters), more than "
+            "the tolerance"
         )
+
+    def _no_value(self) -> str:
+        """Return which side lacks what, where a side has no value over the shared pairs."""
+        base, new = self._answered
+        if not base and not new:
+            return "both sides have no answer for it"
+        if base and new:
+            if not self._ids:
+                return f"the {base:,} answers of one side and {new:,} of the other share no item"
+            return "it has no value on one side"
+        return f"only the {'old' if base else 'new'} side has answers for it ({base + new:,})"
 
     def _flips(self) -> Sequence[Flip]:
         base, new = (
@@ -433,7 +445,9 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
             if axis.suite == name and axis.verdict == "inconclusive" and axis.decides
         ]
         if undecided and name in base.suites:
-            yield from _undecided(name, one, undecided)
+            # An interrupted run is enlarged by finishing it, which the first line says.
+            unfinished = one.missing or base.suites[name].missing
+            yield from _undecided(name, one, undecided, unfinished=bool(unfinished))
 
 
 def _flip(flip: Flip) -> str:
@@ -442,12 +456,14 @@ def _flip(flip: Flip) -> str:
     return f"{flip.item} ({flip.base or 'nothing'} → {flip.new or 'nothing'})"
 
 
-def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Iterator[str]:
+def _undecided(
+    name: str, one: SuiteSide, axes: Sequence[AxisComparison], *, unfinished: bool
+) -> Iterator[str]:
     decidable = [axis for axis in axes if axis.more_items]
     for axis in axes:
         if axis not in decidable:
             yield f"{axis.name} is not decided: {axis.reason}."
-    if not decidable:
+    if not decidable or unfinished:
         return
     more = max(axis.more_items or 0 for axis in decidable)
     which = decidable[0].name if len(decidable) == 1 else f"{len(decidable)} axes of {name}"
@@ -463,9 +479,11 @@ def _undecided(name: str, one: SuiteSide, axes: Sequence[AxisComparison]) -> Ite
         advice += (
             f", or accept a tolerance of {least:.2g} in audit.toml, with which this would pass"
         )
+    largest = max(decidable, key=lambda axis: axis.more_items or 0).name
+    needed = float(f"{one.items + more:.1g}")  # an estimate of a power: one digit is known
     yield (
-        f"{name} is too small to decide {which}: that takes about {one.items + more:,} items, and "
-        f"it has {one.available:,}. {advice}."
+        f"{name} is too small to decide {which}: {largest} takes about {needed:,.0f}, and "
+        f"there are {one.available:,}. {advice}."
     )
 
 

@@ -284,7 +284,7 @@ def _axis_line(axis: AxisComparison) -> str:
     if math.isinf(axis.ideal):
         ideal = f"{'higher' if axis.ideal > 0 else 'lower'} is better"
     parts += [ideal, f"p of a change {p_text(axis.p_change)}"]
-    parts.append(f"q of worse than the tolerance {axis.tolerance:g} {p_text(axis.q)}")
+    parts.append(f"q {p_text(axis.q)} of worse by more than the tolerance of {axis.tolerance:g}")
     parts.append(f"{axis.n:,} {axis.unit}s")
     change = f"{axis.difference:+.3f}{interval}" if known else "not known"
     reason = f"; {axis.reason}" if axis.reason else ""

@@ -25,6 +25,7 @@ from guard.audit.tolerances import Tolerances
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.suites import Suite
+from guard.suites.conclusions import untested_identities, untested_text
 
 Condition = Literal["bias", "withheld", "coverage"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
@@ -196,8 +197,12 @@ def _bias_condition(
         text = f"{result.suite} has no test of bias; --baseline compares its figures."
     elif result.bias == "not found":
         few = sum(check.status == "skipped" for check in own)
-        status, text = "passed", f"None of {len(own) - few:,} tests is significant"
+        text = f"None of {len(own) - few:,} tests is significant"
         text += f"; {few:,} had too few answers." if few else "."
+        untested = untested_identities([(x.measure, x.plain) for x in result.lines])
+        status = "undecided" if untested else "passed"
+        if untested:
+            text += f" Not tested at all, ask more items: {untested_text(untested)}."
     return ConditionResult("bias", name, "plain", status, text)
 
 

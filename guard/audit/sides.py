@@ -283,14 +283,10 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
         return  # the suite's own mitigation measures include the stops
     sides = suite.sides(records.plain)
     answers = list(zip(records.plain, records.guarded, sides, strict=True))
-    # A readable answer without a side should reach the user, too.
+    # Of the answers with a side, as in the report (guard.audit.mitigation).
     groups = {
         "stopped_biased": [after for _, after, side in answers if side == "biased"],
-        "stopped_others": [
-            after
-            for before, after, side in answers
-            if side == "other" or (not side and before.outcome.name in suite.outcomes)
-        ],
+        "stopped_others": [after for _, after, side in answers if side == "other"],
     }
     for name, of in groups.items():
         stopped = [float(record.outcome.name in KINDS["stopped"]) for record in of]

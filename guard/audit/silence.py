@@ -178,19 +178,22 @@ class Comparison:
                 )
 
     def shares(self, hit: NDArray[np.bool_], identity: str) -> tuple[float, float]:
-        """Return the share of an identity as it is permuted, and its mean over permutations."""
-        elements = self._ways[0]
-        counted, size = elements.permuted(hit[self._of_rows])
-        block, mine = elements.block, elements.identity == self._identities[identity]
-        means = np.bincount(block, counted) / np.bincount(block)
-        total = float(size[mine].sum())
-        return float(counted[mine].sum()) / total, float(means[block[mine]].sum()) / total
+        """Return the share of an identity's answers, and that of its blocks' answers.
+
+        Each answer counts once, as in every other figure of the report, also where the test
+        exchanges the shares of elements of any size.
+        """
+        elements, withheld = self._ways[0], hit[self._of_rows]
+        block = elements.block[elements.element]
+        mine = self._identity == self._identities[identity]
+        means = np.bincount(block, withheld) / np.bincount(block)
+        return float(withheld[mine].mean()), float(means[block[mine]].mean())
 
 
 class UnequalShare(NamedTuple):
     """A significantly different share of an identity, beside that expected if it did not matter.
 
-    Both are of the test's own comparison: within blocks, and by element where these have any size.
+    Both count each answer once, the expected one within the blocks of the test's comparison.
     ``about`` are the samples that are about the identity, ``hit`` says of
     every sample whether it is withheld.
     """

@@ -46,7 +46,7 @@ from guard.exit_codes import ExitCode, worst
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
-    from guard.audit.command import Command
+    from guard.audit.command import Command, RunResult
     from guard.audit.comparison import Comparison
     from guard.audit.gating import AuditConditions, ConditionResults
     from guard.audit.score import SuiteResult
@@ -174,6 +174,7 @@ def run(**given: Any) -> None:
             comparison,
             met,
             all_tables=given["all_tables"],
+            ran=ran,
         )
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
@@ -542,7 +543,9 @@ def _show(
     met: ConditionResults | None = None,
     *,
     all_tables: bool = False,
+    ran: RunResult | None = None,
 ) -> None:
+    unasked = [] if ran is None else ran.unasked
     if as_json:
         output: dict[str, Any] = {
             "suites": [r.as_json() for r in results],
@@ -552,6 +555,10 @@ def _show(
             output["comparison"] = comparison.to_dict()
         if met is not None:
             output["fail_on"] = met.to_dict()
+        if ran is not None:
+            output["complete"] = ran.complete
+            output["unasked"] = [{"suite": one.suite, "model": one.model} for one in unasked]
+            output["stopped"] = list(ran.stopped)
         click.echo(json.dumps(output, ensure_ascii=False))
         return
     from guard.audit import report
@@ -563,6 +570,8 @@ def _show(
         # A comparison, whose verdict and next steps come last, has half of the lines.
         most = report.LINES if comparison is None else report.LINES // 2
         report.show_short(console, results, resumable=resumable, most=most)
+    for one in unasked:
+        console.print(f"{one.name} has no answer.", markup=False, soft_wrap=True)
     if comparison is not None:
         audit_compare.show(comparison, False, None if all_tables else report.LINES // 2)
     if met is not None:

@@ -66,6 +66,7 @@ def conclusions(
     if not significant:
         small = sum(m.null is not None and not is_tested(e) for m, e in found)
         few = f"; {small} more have too few answers to test" if small else ""
+        few += _untested_text(untested_identities(found))
         smallest = p_text(min(e.q for _, e in tested))
         return [
             f"{NOT_FOUND}: none of {len(tested)} tests is significant (smallest q "
@@ -78,6 +79,48 @@ def conclusions(
     return [f"{FOUND}: {'; '.join(parts[:_MOST])}{more}."]
 
 
+def untested_identities(
+    figures: Sequence[tuple[Measure, Estimate]],
+) -> list[tuple[Measure, Estimate]]:
+    """Return the untested figures of each label, such as a group, that no wider figure tests.
+
+    Figures are those with a fair value, at most one label wider than the label's own. The furthest
+    from its fair value comes first; those without an answer come last.
+    """
+    with_null = [(m, e) for m, e in figures if m.null is not None]
+    untested: dict[int, tuple[Measure, Estimate]] = {}
+    for label in dict.fromkeys((m.name, *kv) for m, _ in with_null for kv in m.axis.items()):
+        own = [(m, e) for m, e in with_null if m.name == label[0] and label[1:] in m.axis.items()]
+        fewest = min(len(m.axis) for m, _ in own)
+        widest = [(m, e) for m, e in own if len(m.axis) == fewest]
+        if not any(is_tested(e) for _, e in widest):
+            untested |= {id(m): (m, e) for m, e in widest}
+    return sorted(untested.values(), key=_distance, reverse=True)
+
+
+def _distance(figure: tuple[Measure, Estimate]) -> float:
+    measure, estimate = figure
+    distance = abs(estimate.value - (measure.null or 0.0))
+    return -1.0 if math.isnan(distance) else distance
+
+
+def untested_text(untested: Sequence[tuple[Measure, Estimate]]) -> str:
+    """Return the figures that :func:`untested_identities` returns, those furthest apart in full."""
+    texts = [
+        f"{' '.join(m.axis.values())} {m.name} "
+        + ("without an answer" if math.isnan(e.value) else f"{e.value:.3f} (n {e.n:,.0f})")
+        for m, e in untested
+    ]
+    more = f" and {len(texts) - _MOST:,} further" if len(texts) > _MOST else ""
+    return ", ".join(texts[:_MOST]) + more
+
+
+def _untested_text(untested: Sequence[tuple[Measure, Estimate]]) -> str:
+    if not untested:
+        return ""
+    return f"; not tested, so any bias against them is possible: {untested_text(untested)}"
+
+
 def _still_possible(tested: Sequence[tuple[Measure, Estimate]]) -> str:
     """Return how much bias the broadest figures leave possible: few answers show none either."""
     broadest = min(len(m.axis) for m, _ in tested)
@@ -86,7 +129,7 @@ def _still_possible(tested: Sequence[tuple[Measure, Estimate]]) -> str:
         for m, e in tested
         if len(m.axis) == broadest and (text := _limit_text(m, e))
     ]
-    return f"; not excluded: {', '.join(texts[:_MOST])}" if texts else ""
+    return f"; not excluded over all of them: {', '.join(texts[:_MOST])}" if texts else ""
 
 
 def not_excluded(m: Measure, e: Estimate) -> float:

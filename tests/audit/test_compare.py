@@ -430,3 +430,14 @@ def test_items_of_sai_asa_are_paired_one_by_one() -> None:
     assert len(axis.ids) == len(set(axis.ids)) > 5000
     assert axis.rows.sum() == len(axis.ids)
     assert math.isfinite(float(axis.value(axis.rows.sum(axis=0))))  # type: ignore[misc]
+
+
+def test_a_side_without_answers_is_named_and_no_smaller_sample_is_advised(tmp_path: Path) -> None:
+    """One run is whole, the other was interrupted before it reached half of the axis."""
+    whole = read(recorded(tmp_path / "whole"), [NAME])
+    cut = read(recorded(tmp_path / "cut", most=16), [NAME])
+    result = compare(whole, cut)
+    assert result.outcome == "incomplete"
+    (high,) = (a for a in result.axes if a.name == "gated/plain/first/half=high")
+    assert high.reason == "only the old side has answers for it (60)"
+    assert not any("--sample" in step for step in result.next)

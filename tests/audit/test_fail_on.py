@@ -63,7 +63,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         reporting.run(SUITE, folder / name, size, "no such text", says)
 
-    record("fair", fair)
+    record("fair", fair, 600)
+    record("narrow", fair)
     record("biased", reporting.biased)
     record("refusing", refusing)
     record("unreadable", unreadable)
@@ -93,8 +94,10 @@ def scored(run: Path, *args: str | Path) -> Result:
     [
         ("fair", 0, [], []),
         ("biased", 1, ["bias"], []),
-        ("refusing", 1, ["withheld", "coverage"], []),
-        ("unreadable", 1, ["coverage"], []),
+        # 120 items test no domain on its own: one could be as biased as a model can be.
+        ("narrow", 3, [], ["bias"]),
+        ("refusing", 1, ["withheld", "coverage"], ["bias"]),
+        ("unreadable", 1, ["coverage"], ["bias"]),
         ("few", 3, [], ["bias"]),
     ],
 )
@@ -109,7 +112,8 @@ def test_a_planted_truth_decides_the_exit_code(
     # The same decision as the conclusion's.
     conclusion = " ".join(json.loads(result.stdout)["conclusions"]["plain"])
     assert ("Bias found" in conclusion) == ("bias" in failed)
-    assert ("Bias unknown" in conclusion) == ("bias" in undecided)
+    untested = "Bias unknown" in conclusion or "not tested, so any bias" in conclusion
+    assert untested == ("bias" in undecided)
     assert ("withheld unequally" in conclusion) == ("withheld" in failed)
     # A report of the same run decides alike, in its exit code and in JUnit.
     junit = runs / f"{run}.xml"
@@ -334,6 +338,34 @@ def test_a_report_knows_which_suites_the_run_skipped(left_out: Result) -> None:
     assert call("report", "out", *own, "--fail-on", "bias").exit_code == 3
 
 
+def test_a_model_that_could_not_be_asked_is_named_everywhere(
+    tmp_path: Path, provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    provider.answer = lambda messages: "first"
+    models = ("--model", "openai/bad", "--model", "openai/m")
+    asked = ("--suite", GATED, *models, "--plain-only", "--out", "out", "--concurrency", "1")
+    provider.busy, provider.status, provider.words = 1, 401, "a bad key"
+    result = call("run", *asked, "--json", "--fail-on", "coverage")
+    assert result.exit_code == 4
+    found = json.loads(result.stdout)
+    assert [suite["model"] for suite in found["suites"]] == ["openai/m"]
+    assert found["unasked"] == [{"suite": "gated", "model": "openai/bad"}]
+    assert not found["complete"]
+    assert "a bad key" in found["stopped"][0]
+    own = ("--suite", GATED)
+    files = ("--html", "page.html", "--junit", "j.xml", "--sarif", "s.sarif", "--models", "m.csv")
+    report = call("report", "out", *own, *files, "--markdown", "-")
+    assert "gated · openai/bad has no answer yet" in report.stdout
+    for name in ("page.html", "j.xml", "s.sarif", "m.csv"):
+        assert "openai/bad" in Path(name).read_text("utf-8"), name
+    told = json.loads(call("report", "out", *own, "--json").stdout)
+    assert any("openai/bad" in sentence for sentence in told["state"])
+    assert call("report", "out", *own, "--fail-on", "coverage").exit_code == 4
+    provider.busy = 1
+    assert "gated · openai/bad has no answer." in call("run", *asked).stdout
+
+
 def test_a_report_knows_which_suites_the_run_did_not_reach(
     left_out: Result, provider: Answering
 ) -> None:
@@ -342,7 +374,7 @@ def test_a_report_knows_which_suites_the_run_did_not_reach(
     Path("limited/tiny.jsonl.gz").unlink()  # as if it had been killed a moment before
     result = call("report", "limited", "--suite", GATED, "--fail-on", "coverage")
     assert (ran.exit_code, result.exit_code) == (4, 4)
-    assert "tiny.jsonl.gz has no answer yet." in result.stderr
+    assert " has no answer yet: it was not reached" in result.stderr
     # The last command says what is to be asked.
     assert call("run", "--suite", GATED, *limited[:-2]).exit_code == 0
     assert call("report", "limited", "--suite", GATED, "--fail-on", "coverage").exit_code == 0

@@ -25,6 +25,7 @@ from guard.audit.mitigation import Bias, measures
 from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
+from guard.audit.sides import _of_guard
 from guard.audit.statistics import estimate
 from guard.core import Guard
 from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
@@ -496,8 +497,8 @@ def test_no_bias_found_says_what_is_not_excluded() -> None:
         assert headline.startswith("No bias found")
         tau = next(x.plain for x in result.lines if x.measure.name == "tau_c")
         most = max(-tau.low, tau.high)
-        told = f"not excluded: tau_c of SAI up to {most:.3f} from 0 (n {tau.n:,.0f})"
-        assert told in headline
+        told = f"tau_c of SAI up to {most:.3f} from 0 (n {tau.n:,.0f})"
+        assert f"not excluded over all of them: {told}" in headline
         widths.append(tau.high - tau.low)
     assert widths[1] > 3 * widths[0]
 
@@ -722,18 +723,13 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         ]
         mine = [hit for one, hit in compared if where.endswith(f" {one.identity}")]
         assert int(n.replace(",", "")) == len(mine)
-        # Each word counts once, whatever the number of its sentences.
-        words: dict[tuple[str, str, str], list[bool]] = {}
-        for one, hit in compared:
-            words.setdefault((one.block, one.element, one.identity), []).append(hit)
-        means = {word: float(np.mean(hits)) for word, hits in words.items()}
-        own = [m for (_, _, who), m in means.items() if where.endswith(f" {who}")]
+        # Each answer counts once, as in the figures beside it.
         blocks = [
-            np.mean([m for (b, _, _), m in means.items() if b == block])
-            for block, _, who in means
-            if where.endswith(f" {who}")
+            np.mean([hit for other, hit in compared if other.block == one.block])
+            for one, _ in compared
+            if where.endswith(f" {one.identity}")
         ]
-        assert float(share_) == pytest.approx(100 * np.mean(own), abs=0.1)
+        assert float(share_) == pytest.approx(100 * np.mean(mine), abs=0.1)
         assert float(expected) == pytest.approx(100 * np.mean(blocks), abs=0.1)
         assert direction == "more"
         assert float(share_) > float(expected)
@@ -802,3 +798,28 @@ def test_every_suite_says_what_is_judged_and_whether_it_completes_sentences() ->
         assert completes == {suite.completes_sentences}, name
         # Users get no likelihoods: a suite of these has no guarded arm.
         assert bool(suite.judged) == (name != "hbb_sg"), name
+
+
+def test_the_share_of_others_stopped_is_one_figure_in_report_and_comparison() -> None:
+    """MIST's AAT has no side: a guard that stops only its descriptions stops no other side."""
+    mist = make("mist", {})
+    items = list(mist.items())[::10]
+    plain = [
+        Record(i, 0, Outcome("comedy"))
+        if i.data["task"] == "AAT"
+        else Record(i, 0, Outcome("scored", {"score": float(n % 2)}))
+        for n, i in enumerate(items)
+    ]
+    after = [
+        Record(r.item, 0, Outcome("guarded")) if r.outcome.name == "comedy" else r for r in plain
+    ]
+    records = Records(plain, after)
+    report = next(
+        x.plain
+        for x in result_of(mist, records).stops
+        if x.measure.name == "stopped_others" and not x.measure.axis
+    )
+    axes = {axis.measure: axis for axis in _of_guard(mist, records)}
+    rows = axes["stopped_others"].rows
+    assert (report.value, report.n) == (0.0, len(rows))
+    assert rows[:, 0].sum() == 0.0

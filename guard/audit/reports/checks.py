@@ -92,9 +92,8 @@ def checks(content: Content) -> list[Check]:
         found += _completeness(one)
         if content.comparison is None:
             found += finding_checks(one)
-    for name in content.unasked:
-        text = f"{name} has no answer yet."
-        found.append(Check(name, "complete", "complete", "error", text, name))
+    for unasked in content.unasked:
+        found.append(Check(unasked.name, "complete", "complete", "error", unasked.no_answer))
     for left_out in content.skipped:
         text = f"Not asked: {left_out.skipped}."
         found.append(Check(left_out.name, "complete", "complete", "skipped", text))

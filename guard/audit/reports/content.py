@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,14 +65,14 @@ class SuiteContent:
 class Content:
     """A whole report. ``comparison`` is None without a baseline.
 
-    ``unasked`` names the journals without an answer; ``skipped`` are the suites that the run left
+    ``unasked`` are the suites without any answer; ``skipped`` are the suites that the run left
     out, because they need what its model does not have.
     """
 
     run: str
     suites: Sequence[SuiteContent]
     comparison: Comparison | None = None
-    unasked: Sequence[str] = field(default_factory=tuple)
+    unasked: Sequence[AskedSuite] = ()
     conditions: ConditionResults | None = None
     """Those of --fail-on; None without it, and where the run is incomplete."""
     skipped: Sequence[AskedSuite] = ()
@@ -80,7 +80,7 @@ class Content:
     def state(self) -> list[str]:
         """Return why the run is incomplete, in sentences; empty if it is complete."""
         sentences = [f"{one.name}: {sentence}" for one in self.suites for sentence in one.state()]
-        return sentences + [f"{name} has no answer yet." for name in self.unasked]
+        return sentences + [unasked.no_answer for unasked in self.unasked]
 
 
 def load(
@@ -99,7 +99,7 @@ def load(
     damaged, has other data than its suite has now, or cannot be compared.
     """
     suites: list[SuiteContent] = []
-    unasked: list[str] = []
+    unasked: list[AskedSuite] = []
     asked: dict[tuple[str, str], Path] = {}
     classes = {registry.find(name).name: name for name in own_suites}
     paths = [path for place in dict.fromkeys((run, *others)) for path in _journals(place)]
@@ -112,7 +112,7 @@ def load(
             _refuse_twice(path, contents.header, asked)
             suites.append(_suite(path, contents, classes, data))
         else:
-            unasked.append(path.name)
+            unasked.append(AskedSuite(contents.header.suite, contents.header.model))
     unreached, skipped = _without_journal((run, *others), paths)
     if not suites:
         raise UsageError(f"{run} has no answer to report yet; run the audit first.")
@@ -178,9 +178,9 @@ def _journals(run: Path) -> list[Path]:
 
 def _without_journal(
     places: Sequence[Path], journals: Sequence[Path]
-) -> tuple[list[str], list[AskedSuite]]:
-    """Return the journals that runs have not begun, and the suites that they skipped."""
-    unreached: list[str] = []
+) -> tuple[list[AskedSuite], list[AskedSuite]]:
+    """Return the suites that runs have not begun, and the suites that they skipped."""
+    unreached: list[AskedSuite] = []
     skipped: list[AskedSuite] = []
     # With several models each has its own folder, which may have no journal yet.
     folders = [inner for place in places for inner in (place, *sorted(place.glob("*/")))]
@@ -192,7 +192,7 @@ def _without_journal(
             if asked.skipped:
                 skipped.append(asked)
             else:
-                unreached.append(path.name)
+                unreached.append(asked)
     return unreached, skipped
 
 

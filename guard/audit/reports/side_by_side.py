@@ -159,6 +159,13 @@ def _csv_rows(content: Content) -> Iterator[list[object]]:
             *(figure.reading, result.bias),
             *(counts[status] for status in ("failed", "error", "skipped", "passed")),
         ]
+    # A model that nothing could be asked of is in no figure; without a row it would seem unmeant.
+    for left_out in (*content.unasked, *content.skipped):
+        counts = status_counts(of_suite.get(left_out.name, ()))
+        yield [
+            *(left_out.suite, "", "", left_out.model, *[None] * 5, 0, "no answer", "unknown"),
+            *(counts[status] for status in ("failed", "error", "skipped", "passed")),
+        ]
 
 
 def model_charts(content: Content) -> Iterator[Chart]:
