@@ -50,7 +50,8 @@ class SentenceEmbedder:
         with self._explained():
             from transformers.utils import cached_file
 
-            cached_file(self._from, "config.json")
+            if cached_file(self._from, "config.json") is None:  # so of a folder
+                raise OSError("it has no config.json")
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of ``texts``: (n, dim)."""
