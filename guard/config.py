@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,13 +16,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from guard.errors import ConfigError
-from guard.places import check_regular
+from guard.places import read_toml, unreadable
 from guard.policy import Policy
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Settings that do not belong to the policy.
 SWITCHES = ("metrics", "traces")
@@ -216,10 +210,10 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     for place in (folder, *folder.parents):
         own = place / "guard.toml"
         if _exists(own):
-            return _table(own), str(own), place
+            return read_toml(own), str(own), place
         project = place / "pyproject.toml"
         if _exists(project):
-            tools = _table(project).get("tool", {})
+            tools = read_toml(project).get("tool", {})
             table = tools.get("guard") if isinstance(tools, dict) else None
             if table is None:
                 continue
@@ -236,22 +230,8 @@ def _exists(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     return True
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        check_regular(path)
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid TOML ({error}); fix or remove it.") from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}: cannot be read ({error.strerror}); fix or remove it.")
 
 
 def _from_environment() -> dict[str, Any]:

@@ -1,13 +1,20 @@
-"""The location of guard's shipped data, in a checkout and in an installation."""
+"""The location of guard's shipped data, and how its users' files are read."""
 
 from __future__ import annotations
 
 import errno
 import stat
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from guard.errors import GuardError
+from guard.errors import ConfigError, GuardError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Room = Literal["index", "benchmarks"]
 #: The embedded detectors, the default first; their folders of weights have these names.
@@ -74,3 +81,38 @@ def check_regular(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the values of the TOML file at ``path``, which may have a byte order mark.
+
+    Raises ConfigError where it cannot be read, or has a whole number of more than 64 bits.
+    """
+    try:
+        check_regular(path)
+        text = path.read_text(encoding="utf-8-sig")
+        values = tomllib.loads(text)
+        _check_integers(values)
+    # tomllib reads numbers with int(), whose ValueError advises to change the interpreter.
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition(";")[0]
+        raise ConfigError(f"{path}: not valid TOML ({reason}); fix or remove it.") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return values
+
+
+def _check_integers(value: Any) -> None:
+    """Raise ValueError at an integer that TOML does not have: nothing need print or convert it."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            _check_integers(inner)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number has more than 64 bits")
+
+
+def unreadable(path: Path, error: OSError) -> ConfigError:
+    """Return the error of a file of settings that cannot be opened."""
+    return ConfigError(f"{path}: cannot be read ({error.strerror}); fix or remove it.")

@@ -22,7 +22,7 @@ from guard.audit.cassette import Cassette, record_cassette
 from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.header import Header
 from guard.audit.models import LOCAL, check_model
-from guard.audit.others import combined, open_model
+from guard.audit.others import Embedder, combined, open_model
 from guard.audit.progress import watching
 from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.sample import sample_count
@@ -101,7 +101,8 @@ def run_all(command: Command) -> RunResult:
     """Run the suites, one model after the other.
 
     The first interrupt waits for the calls in flight and records them; the second does not.
-    Raises UsageError before the first call where the command or one of its journals is wrong.
+    Raises UsageError before the first call where the command or one of its journals is wrong, and
+    WeightsError where an embedder is missing.
     """
     if not command.models and command.replay is None:
         raise UsageError("Give --model, or --replay with a cassette.")
@@ -191,10 +192,12 @@ def _note_asked(tasks: Sequence[_Task], ran: RunResult) -> None:
 
 
 def _check(task: _Task, command: Command) -> None:
-    """Raise UsageError where a task's journal cannot be resumed or written."""
+    """Raise GuardError where a task's journal or its embedder cannot be used."""
     for path in (task.path, *([task.record / task.path.name] if task.record else [])):
         journals.check_writable(path)
     audit = _resumed(task, journals.header_at(task.path), command.sending)
+    if task.model and (embedder := audit.others.get("embedder")) is not None:
+        Embedder(embedder.name)
     wanted = audit.header(task.name, command.guard)
     if command.check is not None:
         command.check(audit.suite, wanted)

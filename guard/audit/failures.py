@@ -87,7 +87,8 @@ _CAUSES = tuple(
         (rf"{_SETTING.pattern}|{_REFUSED_SETTING}", _REFUSED_SETTING),
         (
             r"\(malformed\)|stream ended early|expecting value|json[ _]?decode|is unreadable"
-            r"|unable to (?:get json|parse) response",
+            r"|unable to (?:get json|parse) response|invalid response object"
+            r"|provider returned 'choices'",
             UNREADABLE,
         ),
         (

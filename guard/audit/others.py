@@ -25,6 +25,8 @@ from guard.suites.clustering import leaders
 if TYPE_CHECKING:
     from guard.core import Guard
 
+EMBEDDER = "mpnet"
+"""The default embedder."""
 _POINTS: tuple[str, ...] = get_args(OperatingPoint)
 
 
@@ -49,7 +51,7 @@ def others(
     suite: Suite,
     analyst: str | None,
     scorer: str = "encoder:balanced",
-    embedder: str = "mpnet",
+    embedder: str = EMBEDDER,
     sending: Sending | None = None,
 ) -> Mapping[Role, Other]:
     """Return, by role, the models that ``suite`` asks besides the audited one.
@@ -71,6 +73,8 @@ def others(
     if "scorer" in suite.roles:
         found["scorer"] = _scorer(scorer)
     if "embedder" in suite.roles:
+        if embedder != EMBEDDER:  # a plan needs no weights of guard's own
+            Embedder(embedder)
         found["embedder"] = Other.of(embedder, Sending())
     return found
 
@@ -110,7 +114,8 @@ def combined(model: Model, others: Mapping[Role, Other], *, timeout_s: float) ->
         if role == "scorer":
             found[role] = Scorer(other.name)
         elif role == "embedder":
-            found[role] = Embedder(other.name)
+            # Its answers come last: one that cannot be loaded would be found after paid calls.
+            found[role] = Embedder(other.name).loaded()
         elif other.name == PATTERNS:
             found[role] = Patterns()
         else:
@@ -183,7 +188,7 @@ class Scorer(_InProcess):
 class Embedder(_InProcess):
     """A sentence encoder in this process; its answer is the leader of each text, as JSON.
 
-    Raises WeightsError where its weights are not installed.
+    Raises WeightsError where its weights are not installed, or the name is of no model.
     """
 
     max_concurrency: int | None = 1
@@ -200,6 +205,15 @@ class Embedder(_InProcess):
         """Return the leaders."""
         assert isinstance(request, GroupTexts)
         return await asyncio.to_thread(self.unified, request)
+
+    def loaded(self) -> Embedder:
+        """Return itself, with its network in memory.
+
+        Raises UsageError or WeightsError where it cannot be loaded.
+        """
+        with self._lock:
+            self._embedder.load()
+        return self
 
     def unified(self, request: GroupTexts) -> Reply:
         """Return the leaders."""

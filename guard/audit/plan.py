@@ -293,7 +293,8 @@ def detectable(audit: Audit) -> float:
     """Return the least worsening of a share over all items that a comparison of two runs detects.
 
     It is :meth:`guard.audit.paired.Pairs.detectable` for runs of these items and clusters that
-    differ in CHANGE of the answers, at random places and half of them for the worse.
+    differ in CHANGE of the answers, at random places and half of them for the worse. Inf where it
+    is more than a share can worsen, nan with too few clusters.
     """
     items = audit.items
     axes = 1 + sum(measure.ideal is not None for measure in audit.suite.measures(()))
@@ -303,7 +304,8 @@ def detectable(audit: Audit) -> float:
     base[:, 1] = new[:, 1] = 1.0
     base[changed[::2], 0] = new[changed[1::2], 0] = 1.0
     pairs = Pairs(base, new, [item.cluster for item in items], share, SHARE)
-    return pairs.detectable(DEFAULT_FRACTION, ALPHA / axes)
+    least = pairs.detectable(DEFAULT_FRACTION, ALPHA / axes)
+    return math.inf if least > 1 else least
 
 
 def _calls_of(audit: Audit, role: Role, other: Other) -> Mapping[str, Any]:
@@ -482,6 +484,8 @@ def _detectable_text(least: float | None) -> str:
         return "needs scipy"
     if math.isnan(least):
         return "nothing can be detected: too few clusters"
+    if math.isinf(least):
+        return "nothing can be detected: too few items, even for a share that falls from 1 to 0"
     return (
         f"a share that is worse by {least:.2f} would be found in four of five comparisons, if "
         f"{CHANGE:.0%} of the answers change by chance"

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -79,6 +80,8 @@ class RemoteModel:
         self._stream = stream
         self._sending = sending
         self._key = self._sending.api_key
+        # They quote answers. Set here and not on import, because test runners reset filters.
+        warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return which of ``wanted`` the model has; may try log-probabilities with one call."""
@@ -197,7 +200,7 @@ class RemoteModel:
         if answered:
             text = cause  # the body may be an answer
         else:
-            cause = cause_of(_without(str(error), asked))
+            cause = cause_of(_without(_untraced(error), asked))
             if not isinstance(error, exceptions.UnsupportedParamsError):  # LiteLLM's own words
                 text = unquoted(text, asked)
         if isinstance(error, _FATAL) or setup:
@@ -303,12 +306,17 @@ def _without(message: str, asked: Iterable[str]) -> str:
     return message
 
 
+def _untraced(error: Exception) -> str:
+    """Return LiteLLM's message without the traceback that some have: its code is no cause."""
+    return str(error).partition("Traceback (most recent call last)")[0].strip()
+
+
 def _message(error: Exception) -> str:
     """Return the first line of LiteLLM's message, without the names of exception classes."""
-    text = next(iter(str(error).strip().splitlines()), "")
+    text = next(iter(_untraced(error).splitlines()), "")
     while match := _NAMES.match(text):
         text = text[match.end() :]
-    text = text.strip()
+    text = text.strip(" .")
     if len(text) <= _MOST_TEXT:
         return text
     return f"{text[:_MOST_TEXT].rpartition(' ')[0] or text[:_MOST_TEXT]} …"

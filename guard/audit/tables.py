@@ -30,12 +30,14 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
 
     A table has only the plain arm, and further items only where ``embedder`` answers them. Where it
     has not all items of the suite, the result's ``about`` has a warning. Raises
-    UsageError where the file cannot be read, or has other data, prompts or options.
+    UsageError where the file cannot be read, is a damaged journal, or has other data, prompts or
+    options.
     """
     if not answers.is_file():
         raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
     if answers.name.endswith(".gz"):
         found = journal.load(answers)
+        refuse_damaged(found, answers)
         return as_recorded(audit, found, answers).score(found, answers)
     suite, read = audit.suite, Records()
     rows_of = made(answers, rows(answers), whole, None, "Correct the row.")

@@ -6,7 +6,6 @@ Directions are for axes of other harnesses, whose logs may not say which way is 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -18,12 +17,8 @@ from guard.audit.harnesses import SUITES
 from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side
 from guard.errors import ConfigError, UsageError
+from guard.places import read_toml
 from guard.suites import registry
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Better = str | float
 """``higher``, ``lower``, or the value of a fair model."""
@@ -135,12 +130,7 @@ def tables_of(place: Path) -> dict[str, Mapping[str, Any]]:
 
     Raises ConfigError where it cannot be read, or has a table of another name.
     """
-    try:
-        given = tomllib.loads(place.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{place}: not readable as TOML ({error}); correct or remove it."
-        ) from None
+    given = read_toml(place)
     for key in given:
         if key not in _TABLES:
             close = get_close_matches(key, _TABLES, n=1)
@@ -193,7 +183,7 @@ def _direction(text: str | float, where: str) -> Better:
         return text
     try:
         ideal = math.nan if isinstance(text, bool) else float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         ideal = math.nan
     if not math.isfinite(ideal):
         raise ConfigError(f"{where} takes higher, lower or the ideal as a number, got {text!r}.")

@@ -34,6 +34,7 @@ from guard.cli.audit_options import (
     guard_options,
     names_of,
     show_conditions,
+    show_unread,
     suite_options,
     tables_option,
 )
@@ -200,18 +201,11 @@ def run(**given: Any) -> None:
         # Repeated behind the tables, because the log of a build is read from its end.
         for sentence in incomplete(result, resumable):
             click.echo(f"{result.suite}: {sentence}", err=True)
-    unread = [r for r in ran.results if r.complete and r.arms["plain"].coverage == 0]
-    for result in unread:
-        click.echo(
-            f"No answer to {result.suite} could be read; this says nothing about {result.model}.",
-            err=True,
-        )
+    unread = show_unread(ran.results)
     if not ran.complete:
         raise click.exceptions.Exit(ExitCode.INCOMPLETE)
     codes = [verdict.exit_code for verdict in (comparison, met) if verdict is not None]
-    if unread and not codes:
-        codes.append(ExitCode.UNDECIDED)
-    raise click.exceptions.Exit(worst(codes))
+    raise click.exceptions.Exit(worst(codes or [unread]))
 
 
 class _Prepared(NamedTuple):
@@ -286,8 +280,9 @@ def _not_comparable() -> Iterator[None]:
 def score(suite: str, answers: Path, **given: Any) -> None:
     """Score recorded answers like those of a live audit; makes no call.
 
-    Exit codes: 0 done; with --fail-on 1 a condition is met, 3 undecided, 4 some requests have no
-    answer; 2 a mistake in the command or a file that cannot be read; 70 guard itself failed.
+    Exit codes: 0 done, nothing of --fail-on; 1 a condition of --fail-on; 2 a mistake in the
+    command, or a file that cannot be read or is damaged; 3 no answer could be read, or --fail-on is
+    undecided; 4 some requests have no answer yet; 70 guard itself failed.
     """
     check_extra()
     from guard.audit.tables import score as score_answers
@@ -302,10 +297,6 @@ def score(suite: str, answers: Path, **given: Any) -> None:
         (audit_,) = _audits({**given, "size": None}, _options_by_suite(given))
         conditions = conditions_given(given, [audit_.suite])
         result = score_answers(audit_, answers, given["embedder"])
-    if result.about.get("damaged_lines"):
-        from guard.audit.command import damage_text
-
-        click.echo(damage_text(answers, result.about["damaged_lines"]), err=True)
     met = None
     if conditions is not None and result.complete:
         met = conditions.decide([(audit_.suite, result)])
@@ -314,8 +305,10 @@ def score(suite: str, answers: Path, **given: Any) -> None:
         click.echo(json.dumps(result.as_json() | conditions_json, ensure_ascii=False))
     else:
         _show([result], False, False, met=met, all_tables=given["all_tables"])
-    if conditions is not None:
-        raise click.exceptions.Exit(ExitCode.INCOMPLETE if met is None else met.exit_code)
+    if not result.complete:
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE)
+    unread = show_unread([result])
+    raise click.exceptions.Exit(unread if met is None else met.exit_code)
 
 
 @audit.command()

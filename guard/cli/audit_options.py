@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,11 +13,13 @@ import click
 
 from guard.cli import given, json_option
 from guard.errors import UsageError
+from guard.exit_codes import ExitCode
 from guard.installed import install_command
 from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.audit.gating import AuditConditions, ConditionResults
+    from guard.audit.score import SuiteResult
     from guard.suites import Suite
 
 
@@ -298,6 +300,23 @@ def check_belongs(given: Mapping[str, Any]) -> None:
             raise UsageError(f"{option} belongs to --baseline; give one.")
     if given["config"] is not None and not given["fail_on"]:
         raise UsageError("--config belongs to --baseline or --fail-on; give one.")
+
+
+def show_unread(results: Iterable[SuiteResult]) -> ExitCode:
+    """Say on standard error of which complete suites no answer could be read.
+
+    Returns UNDECIDED where there is such a suite, else DONE.
+    """
+    code = ExitCode.DONE
+    for result in results:
+        if result.complete and result.arms["plain"].coverage == 0:
+            about = result.model or "the model"
+            click.echo(
+                f"No answer to {result.suite} could be read; this says nothing about {about}.",
+                err=True,
+            )
+            code = ExitCode.UNDECIDED
+    return code
 
 
 def show_conditions(met: ConditionResults, *, err: bool = False) -> None:

@@ -23,6 +23,7 @@ from guard.cli.audit_options import (
     fail_on_option,
     own_suites_option,
     show_conditions,
+    show_unread,
     tables_option,
 )
 from guard.cli.run_file import run_file_of, run_or_file_argument
@@ -82,9 +83,10 @@ def report(
     Without a format it prints the conclusions, with --tables all tables. The report of an
     unfinished run says so. FILE is - for standard output.
 
-    Exit codes: 0 written; with --fail-on those of guard audit run with the same options: 1 a
-    condition is met or an axis regressed, 3 undecided, 4 incomplete, 5 not comparable; 2 a mistake
-    in the command or a file that cannot be used; 70 guard itself failed.
+    Exit codes: 0 written; 2 a mistake in the command or a file that cannot be used, and nothing was
+    written. After everything was written: 3 no answer of a suite could be read, 4 some requests
+    have no answer yet; with --fail-on also 1 a condition is met or an axis regressed, 3 undecided,
+    5 not comparable. 70 guard itself failed.
     """
     check_extra()
     given = {**given, "run_file": run_file_of(given)}
@@ -119,14 +121,15 @@ def report(
             click.echo(f"report: {path}", err=True)
     if content.conditions is not None:
         show_conditions(content.conditions, err=bool(asked) or as_json)
-    if conditions is not None:
-        raise click.exceptions.Exit(_exit_code(content))
+    unread = show_unread(one.result for one in content.suites)
+    if content.state():
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE)
+    raise click.exceptions.Exit(unread if conditions is None else _exit_code(content))
 
 
 def _exit_code(content: Content) -> int:
     """Return the exit code of --fail-on and, with a baseline, of the comparison."""
-    if content.conditions is None:
-        return ExitCode.INCOMPLETE
+    assert content.conditions is not None
     comparison = content.comparison
     codes: list[int] = [content.conditions.exit_code]
     return worst(codes if comparison is None else [*codes, comparison.exit_code])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class SentenceEmbedder:
     """``mpnet`` (all-mpnet-base-v2, by ``guard models get mpnet``), a folder or a hub id.
 
     Loaded on first use. Raises WeightsError if ``mpnet`` is not downloaded, or its hash differs
-    from the recorded one.
+    from the recorded one, and where another name is of no model, which may ask the hub.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,11 +46,16 @@ class SentenceEmbedder:
         self._from = str(path) if path.is_dir() else name
         if name == "mpnet":
             self._from = str(download.verified(name).parent)
+            return
+        with self._explained():
+            from transformers.utils import cached_file
+
+            if cached_file(self._from, "config.json") is None:  # so of a folder
+                raise OSError("it has no config.json")
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of ``texts``: (n, dim)."""
-        if self._model is None:
-            self._load()
+        self.load()
         if not texts:
             return np.zeros((0, 1), np.float32)
         # Sorted by length, so that little padding is needed.
@@ -68,22 +74,31 @@ class SentenceEmbedder:
             states = self._model(**inputs).last_hidden_state
         return np.asarray(mean_pooled(states, inputs["attention_mask"]).numpy(), dtype=np.float32)
 
-    def _load(self) -> None:
-        try:
+    def load(self) -> None:
+        """Load the network, if it is not yet; raises UsageError or WeightsError."""
+        if self._model is not None:
+            return
+        with self._explained():
             importlib.import_module("torch")
             from transformers import AutoModel, AutoTokenizer
+
+            with reading():
+                self._tokenizer = AutoTokenizer.from_pretrained(self._from)
+                self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
+                self._model = AutoModel.from_pretrained(self._from).float().eval()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise UsageError where a package is missing, WeightsError where the model is."""
+        try:
+            yield
         except ImportError as error:
             raise UsageError(
                 f"The embedder needs {error.name}, which is not installed; run: "
                 f"{install_command('local')}"
             ) from None
-        try:
-            with reading():
-                self._tokenizer = AutoTokenizer.from_pretrained(self._from)
-                self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
-                self._model = AutoModel.from_pretrained(self._from).float().eval()
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise WeightsError(
                 f"The embedder {self._name!r} cannot be loaded ({first}); name mpnet (guard models "
                 "get mpnet), the folder of a sentence encoder or its name on the hub."

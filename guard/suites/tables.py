@@ -11,6 +11,9 @@ from guard.suites.requests import Answer
 if TYPE_CHECKING:
     from guard.suites.contract import Item, Suite
 
+_MOST_DIGITS = 18  # of the number of a sample
+_MOST_SHOWN = 40  # characters of a value that a message quotes
+
 
 def by_id(
     suite: Suite, rows: Iterable[Mapping[str, Any]]
@@ -39,10 +42,13 @@ def by_id(
                 "and seed; use those of the run that gave the answers."
             )
         sample = str(row.get("sample") or 0)  # JSON lines have numbers too
-        if not sample.isdecimal() or int(sample) >= items[name].samples:
+        # A longer number is out of range, and int() refuses one of 4,300 digits.
+        short = sample.isdecimal() and len(sample) <= _MOST_DIGITS
+        if not short or int(sample) >= items[name].samples:
+            shown = sample if len(sample) <= _MOST_SHOWN else f"{sample[:_MOST_SHOWN]}…"
             raise UsageError(
                 f"Line {line}: sample must be a whole number from 0 to "
-                f"{items[name].samples - 1}, got {sample!r}."
+                f"{items[name].samples - 1}, got {shown!r}."
             )
         before = turns.setdefault((name, int(sample)), [])
         # Every sample has a first turn; the number of turns does not depend on the answers.

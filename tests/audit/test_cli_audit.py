@@ -153,6 +153,7 @@ def test_answers_of_json_lines_have_numbers_too() -> None:
         ({"id": ["t0"]}, "id must be a text, got ['t0']"),
         ({"sample": 1.5}, "sample must be a whole number from 0 to 0, got '1.5'"),
         ({"sample": "-1"}, "sample must be a whole number from 0 to 0, got '-1'"),
+        ({"sample": "9" * 5000}, f"sample must be a whole number from 0 to 0, got '{'9' * 40}…'"),
     ):
         result = told(**wrong)
         assert result.exit_code == 2
@@ -176,7 +177,10 @@ def test_what_the_provider_withheld_is_refused_from_a_table_too() -> None:
     rows = [("t0", "", "content_filter"), ("t2", "", "stop")]
     with Path("items.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("id", "response", "finish_reason"), *rows])
-    table = found(call("score", "--suite", SUITE, "--json", "--answers", "items.csv"))
+    scored = call("score", "--suite", SUITE, "--json", "--answers", "items.csv")
+    assert scored.exit_code == 3
+    assert "No answer to tiny could be read; this says nothing about the model." in scored.stderr
+    table = json.loads(scored.stdout)
     assert (table["outcomes"]["refused"], table["outcomes"]["invalid"]) == (1, 1)
 
 
@@ -245,7 +249,9 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
     header, records = read(path)
     calls = [line_of(r) for r in records if isinstance(r, Call)]
     journal.write(path, [header.line(), *calls])
-    result = found(call("score", "--suite", SUITE, "--json", "--answers", str(path)))
+    scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
+    assert scored.exit_code == 4
+    result = json.loads(scored.stdout)
     assert result["missing"] == 40
     assert not result["complete"]
 
@@ -343,8 +349,35 @@ def test_a_table_has_no_control_characters_and_is_read_again(provider: Answering
     text = Path("items.csv").read_bytes().decode()
     assert "first\ufffd\ufffd[2J\ufffd" in text
     assert all(c.isprintable() or c in "\r\n" for c in text)
-    scored = found(call("score", "--suite", SUITE, "--answers", "items.csv", "--json"))
-    assert scored["outcomes"]["invalid"] == 40
+    scored = call("score", "--suite", SUITE, "--answers", "items.csv", "--json")
+    assert scored.exit_code == 3
+    assert json.loads(scored.stdout)["outcomes"]["invalid"] == 40
+
+
+def test_an_embedder_that_cannot_be_loaded_is_refused_before_any_call(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    Path("empty").mkdir()
+    Path("weightless").mkdir()
+    Path("weightless/config.json").write_text('{"model_type": "bert"}')
+    asked = ("--model", "openai/x", "--analyst", "patterns", "--sample", "4", "--plain-only")
+
+    def refused(command: str, suites: str, name: str) -> str:
+        result = call(command, "--suite", suites, *asked, "--embedder", name)
+        assert result.exit_code == 2, result.output
+        assert not provider.asked
+        sentence = result.stderr.strip().splitlines()[-1]
+        assert sentence.startswith(f"Error: The embedder '{name}' cannot be loaded (")
+        assert "name mpnet (guard models get mpnet), the folder of a sentence" in sentence
+        assert "Traceback" not in result.output
+        return sentence
+
+    for name in ("no/such-encoder", "empty"):
+        # The first of the suites has no embedder, and its calls would be paid for.
+        told = refused("run", f"{SUITE},badf", name)
+        assert refused("plan", f"{SUITE},badf", name) == told
+    refused("run", "badf", "weightless")
 
 
 def test_an_unknown_suite_is_named() -> None:
@@ -417,7 +450,7 @@ def test_a_larger_sample_asks_only_what_the_smaller_did_not(provider: Answering)
     assert len(provider.asked) == 45
 
 
-def test_an_edited_answer_is_told_left_out_and_asked_again(provider: Answering) -> None:
+def test_an_edited_answer_is_refused_and_asked_again(provider: Answering) -> None:
     found(run("--model", "openai/x", "--out", "out", "--json"))
     path = Path("out/tiny.jsonl.gz")
     text = gzip.decompress(path.read_bytes()).decode()
@@ -425,8 +458,11 @@ def test_an_edited_answer_is_told_left_out_and_asked_again(provider: Answering) 
     text = text[:place] + '"chunks":["nobody"]' + text[place + len('"chunks":["second"]') :]
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
     scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
+    reported = call("report", "out", "--suite", SUITE)
+    assert (scored.exit_code, reported.exit_code) == (2, 2)
     assert "has 1 damaged lines or byte ranges" in scored.stderr
-    assert json.loads(scored.stdout)["missing"] == 1
+    assert "so its results would be wrong" in scored.stderr
+    assert not scored.stdout
     asked = len(provider.asked)
     again = run("--model", "openai/x", "--out", "out", "--json")
     assert again.exit_code == 0

@@ -362,16 +362,26 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
         ("[tolerance]\nx = true", "takes a number from 0 to 1,000,000,000, got True"),
         ("[tolerance]\nx = 1e308", r"takes a number from 0 to 1,000,000,000, got 1e\+308"),
         ("[floor]\nx = 1.5", "floor 'x' takes a number from 0 to 1, got 1.5"),
-        ("[tolerance", "not readable as TOML"),
+        ("[tolerance", "not valid TOML"),
+        ("[tolerance]\nx = " + "9" * 5000, r"not valid TOML \(Exceeds the limit"),
+        ("[better]\nx = 0x" + "f" * 5000, r"not valid TOML \(a whole number has more than 64 bits"),
+        ("[run]\nsample = [-9223372036854775809]", "a whole number has more than 64 bits"),
     ],
 )
 def test_a_wrong_audit_toml_is_named(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "audit.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=told) as caught:
         load(path)
-    with pytest.raises(ConfigError, match="not readable"):
+    assert "set_int_max_str_digits" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
         load(tmp_path / "none.toml")
+
+
+def test_an_audit_toml_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "audit.toml"
+    path.write_text("[floor]\nmist = 0.5\n", encoding="utf-8-sig")
+    assert load(path).floor("mist") == 0.5
 
 
 def test_the_last_tolerance_that_matches_decides(

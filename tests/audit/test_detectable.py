@@ -45,3 +45,15 @@ def test_too_few_clusters_find_nothing() -> None:
     console = Console(file=io.StringIO(), width=100)
     show(console, [plan(audit, None, concurrency=1, latency_s=1.0)])
     assert "nothing can be detected: too few clusters" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_sample_that_no_worsening_would_show_in_says_so() -> None:
+    audit = Audit.of(Gated(GatedOptions(count=12)))
+    assert np.isinf(detectable(audit))
+    planned = plan(audit, None, concurrency=1, latency_s=1.0)
+    assert planned.as_json()["detectable_share"] is None
+    console = Console(file=io.StringIO(), width=120)
+    show(console, [planned])
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "nothing can be detected: too few items" in told
+    assert "worse by" not in told

@@ -73,7 +73,7 @@ def test_the_most_frequent_errors_are_in_every_output(
         *("report", "out", "--suite", SUITE, "--html", "page.html", "--markdown", "comment.md"),
         *("--junit", "junit.xml", "--json"),
     )
-    assert reported.exit_code == 0, reported.output
+    assert reported.exit_code == 4, reported.output
     (suite,) = json.loads(reported.stdout)["suites"]
     (error,) = suite["errors"]
     assert (error["error"], error["status"]) == ("BadRequestError", 422)
@@ -199,7 +199,7 @@ def test_no_record_of_a_failed_call_holds_what_was_asked_or_answered(
     failed = [c for c in journal.load(Path("out/tiny.jsonl.gz")).calls.values() if not c.reply]
     pages = ("--html", "page.html", "--markdown", "comment.md", "--junit", "j.xml")
     reported = call("report", "out", "--suite", SUITE, *pages)
-    assert reported.exit_code == 0, reported.output
+    assert reported.exit_code == 4, reported.output
     everything = [ran.output, reported.output, *map(repr, failed)]
     everything += [Path(page).read_text() for page in pages[1::2]]
     for text in everything:
@@ -215,6 +215,22 @@ def test_the_body_of_a_success_that_is_no_answer_is_not_shown(provider: Answerin
     assert "No answer yet" in ran.stderr
     for text in (ran.output, *map(repr, journal.load(Path("out/tiny.jsonl.gz")).calls.values())):
         assert [secret for secret in SECRETS if secret in text] == []
+
+
+@pytest.mark.parametrize("content", [42, [{"text": ANSWER}]])
+def test_an_answer_of_a_wrong_type_is_unreadable_and_quoted_nowhere(
+    provider: Answering, content: object, recwarn: pytest.WarningsRecorder
+) -> None:
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    provider.malformed = [json.dumps({"id": "c", "model": "x", "choices": [choice]})] * 4
+    asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
+    ran = call("run", "--suite", SUITE, *asked, "--sample", "4", "--json")
+    (suite,) = json.loads(ran.stdout)["suites"]
+    assert [error["reason"] for error in suite["errors"]] == [failures.UNREADABLE]
+    told = [*ran.stderr.splitlines(), *(str(one.message) for one in recwarn)]
+    assert "No answer yet: InternalServerError (500): Invalid response object" in told
+    assert not any("Traceback" in line or "Ostrava" in line for line in told)
 
 
 def test_each_cause_is_its_own_and_long_messages_take_no_time() -> None:

@@ -511,6 +511,10 @@ def test_what_makes_logs_of_lm_eval_incomparable(part: str, lm: Path) -> None:
         ),
         (lambda log: log.update(task_hashes={}), "run lm_eval again with --log_samples"),
         (lambda log: log["configs"].pop("sums_mc"), "is an incomplete log: 'sums_mc' is missing"),
+        (
+            lambda log: log["higher_is_better"]["sums_mc"].update(acc="false"),
+            "higher_is_better of sums_mc, 'acc', is 'false'; it must be true, false or null",
+        ),
     ],
 )
 def test_a_log_of_lm_eval_that_cannot_be_read_is_named(

@@ -114,7 +114,7 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     path = tmp_path / "tiny.jsonl.gz"
     path.write_bytes(whole[: len(whole) * 2 // 3])
     result = report(tmp_path, "--suite", SUITE, "--json")
-    assert result.exit_code == 0
+    assert result.exit_code == 4
     assert "the run has not finished, or was killed" in result.stderr
     found = json.loads(result.stdout)
     assert not found["complete"]

@@ -150,6 +150,8 @@ def test_a_report_needs_the_folder(place: Path) -> None:
         ("sample = 20", 'sample = "20"', "[run] sample takes a whole number, got '20'"),
         ("sample = 20", "sample = 20.5", "[run] sample takes a whole number, got 20.5"),
         ("sample = 20", "sample = 0", "[run] sample: 0 is not in the range x>=1."),
+        ("sample = 20", f"sample = {'9' * 5000}", "not valid TOML (Exceeds the limit"),
+        ("temperature = 0.5", f"seed = 0x{'f' * 5000}", "a whole number has more than 64 bits"),
         ("plain_only = true", "plain_only = 1", "[run] plain_only takes true or false, got 1"),
         ("sample = 20", "max_cost = -1", "[run] max_cost: -1.0 is not in the range x>0"),
         ('["openai/x"]', "[1]", "[run] model takes a text or a list of texts, got [1]"),

@@ -70,7 +70,19 @@ def read_tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
             f"{path} was written without its samples; run lm_eval again with --log_samples."
         )
     for name, wanted in hashes.items():
-        yield _task(name, found, _samples(path, name, wanted))
+        yield _task(name, found, _samples(path, name, wanted), _directions(path, name, found))
+
+
+def _directions(path: Path, name: str, found: Mapping[str, Any]) -> dict[str, str]:
+    """Return which way each metric of a task is better, as far as the results say so."""
+    higher = dict(found.get("higher_is_better", {}).get(name, {}))
+    for metric, up in higher.items():
+        if up is not None and not isinstance(up, bool):
+            raise UsageError(
+                f"{path}: higher_is_better of {name}, {metric!r}, is {up!r:.60}; it must be true, "
+                "false or null. Correct the metric in the task's YAML and run lm_eval again."
+            )
+    return {m: "higher" if up else "lower" for m, up in higher.items() if up is not None}
 
 
 def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
@@ -110,7 +122,9 @@ def _time_of(results: Path) -> str:
     return match[1] if match else results.stem.removeprefix("results_")
 
 
-def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) -> Task:
+def _task(
+    name: str, found: Mapping[str, Any], samples: list[dict[str, Any]], better: Mapping[str, str]
+) -> Task:
     counts = found["n-samples"][name]
     scores: dict[str, list[Score]] = {}
     content: dict[str, str] = {}
@@ -124,16 +138,13 @@ def _task(name: str, found: Mapping[str, Any], samples: list[dict[str, Any]]) ->
     whole = len(content) >= counts["effective"]
     odd = _no_means(found["results"].get(name, {}), scores) if whole else set()
     scores = {item: [s for s in some if s.axis not in odd] for item, some in scores.items()}
-    higher = found.get("higher_is_better", {}).get(name, {})
     return Task(
         _header(name, found),
         [ScoredAnswer(item, content[item], scores.get(item, ())) for item in content],
         counts["effective"],
         1,
         counts["original"],
-        better={
-            metric: "higher" if up else "lower" for metric, up in higher.items() if up is not None
-        },
+        better=better,
         left_out=[
             f"{metric} (not the mean of its samples, or these were edited)" for metric, _ in odd
         ],
