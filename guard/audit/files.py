@@ -48,6 +48,8 @@ def write_all(texts: Mapping[Path, str]) -> None:
     path = Path()
     try:
         for path in temporary:
+            if next(folder for folder in path.parents if folder.exists()).is_file():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

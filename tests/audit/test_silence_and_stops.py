@@ -807,7 +807,15 @@ def test_the_share_of_others_stopped_is_one_figure_in_report_and_comparison() ->
     plain = [
         Record(i, 0, Outcome("comedy"))
         if i.data["task"] == "AAT"
-        else Record(i, 0, Outcome("scored", {"score": float(n % 2)}))
+        else Record(
+            i,
+            0,
+            Outcome(
+                "scored",
+                dict.fromkeys((*i.data["positive"], *i.data["negative"]), 0.0)
+                | {"score": float(n % 2)},
+            ),
+        )
         for n, i in enumerate(items)
     ]
     after = [

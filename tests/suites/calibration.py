@@ -74,7 +74,7 @@ KINDS_OF = {
 """How answers are alike, by suite; the first three by default. To a prompt of open text there is
 one answer."""
 RUNS = 400
-FEWER = {"badf": 4, "sai_asa": 2, "mist": 2, "hbb": 16}
+FEWER = {"badf": 4, "sai_asa": 2, "mist": 2, "hbb": 4}
 """The factor by which a suite has fewer audits a row, because each takes seconds."""
 PLANTED_RUNS, SMALL_RUNS = 40, 100
 MOST = 7
@@ -726,8 +726,8 @@ _DATA = {".py", ".json", ".jsonl", ".csv", ".toml"}
 TEXT = """# Error rates of an audit for fair models
 
 Made by `python -m tests.suites.calibration --seed {seed}` (which describes the simulations);
-{runs} audits a row, of `sai_asa` and `mist` half, of `badf` a quarter, of `hbb` a sixteenth as
-many. Figures out of bounds are **bold**.
+{runs} audits a row, of `sai_asa` and `mist` half, of `badf` and `hbb` a quarter as many. Figures
+out of bounds are **bold**.
 
 *Significant*: audits of a model that ignores the group in which any test has q < .05 (5 % by
 design, at most {most} % tolerated).
@@ -835,7 +835,7 @@ def false_stops() -> str:
 def audits_of(row: Row, given: argparse.Namespace) -> int:
     """Return the number of audits of a row."""
     if row.tests_alone:
-        fewer = FEWER["badf"] if row.suite in ("badf", "hbb") else 1
+        fewer = FEWER[row.suite] if row.suite in ("badf", "hbb") else 1
         return int(given.small if row.planted else given.runs // fewer)
     if row.planted:
         return int(given.planted // 4 if row.suite == "hbb" else given.planted) or 1
@@ -871,6 +871,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     every = list(SMALL)
     wanted = [*small_rows(every), *rows([suite for suite in every if suite in SIZES])]
     kept = {tuple(cells[:3]): cells for cells in kept_lines(given.out, chosen)}
+    wanted = [row for row in wanted if row.suite in chosen or row.head in kept]
     fair, power, small = [], [], []
     for number, row in enumerate(wanted, start=1):
         begun = time.monotonic()
@@ -891,7 +892,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         small_runs=given.small,
     )  # fmt: skip
     given.out.write_text(text + false_stops(), encoding="utf-8")
-    state.unlink()
+    state.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

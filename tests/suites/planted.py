@@ -338,16 +338,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     done = Done(state, {"runs": given.runs, "models": own}, Row)
     chosen = given.suite.split(",") if given.suite else [row.suite for row in ROWS]
     kept = {tuple(cells[:3]): cells for cells in kept_lines(given.out, chosen)}
+    wanted = [row for row in ROWS if row.suite in chosen or row.head in kept]
     lines = []
-    for number, row in enumerate(ROWS, start=1):
+    for number, row in enumerate(wanted, start=1):
         if row.suite in chosen:
             cells = done.cells(row, partial(cells_of, row, given.runs))
         else:
             cells = kept[row.head]
         lines.append(f"| {' | '.join(cells)} |")
-        print(f"{number} of {len(ROWS)}: {lines[-1]}", file=sys.stderr, flush=True)
+        print(f"{number} of {len(wanted)}: {lines[-1]}", file=sys.stderr, flush=True)
     given.out.write_text(TEXT.format(runs=given.runs, rows="\n".join(lines)), encoding="utf-8")
-    state.unlink()
+    state.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
