@@ -30,6 +30,8 @@ BY_LITELLM_CLIENT = frozenset(
     "anthropic cometapi compactifai databricks datarobot deepseek fireworks_ai groq heroku "
     "hosted_vllm minimax mistral ollama ollama_chat openrouter ovhcloud xai".split()
 )
+ADDRESS_KEPT = BY_OPENAI_CLIENT | BY_LITELLM_CLIENT
+"""The providers that are asked at a given address alone."""
 
 
 class RedirectError(Exception):
@@ -39,10 +41,10 @@ class RedirectError(Exception):
         super().__init__(f"it redirects to {origin}, where nothing was sent")
 
 
-def check_kept(model: str, address: str | None, option: str) -> None:
+def check_address_kept(model: str, address: str | None, option: str) -> None:
     """Raise UsageError where LiteLLM is not known to ask ``model`` at a given ``address`` alone.
 
-    The prefix is read before LiteLLM is asked for the provider, because for some it goes online.
+    ``option`` is the one that gave the address, as the error names it.
     """
     if not address or model.startswith(LOCAL):
         return
@@ -51,7 +53,7 @@ def check_kept(model: str, address: str | None, option: str) -> None:
         f"Leave {option} out, or, if the address speaks OpenAI's protocol, name the model "
         "custom_openai/NAME."
     )
-    if provider not in BY_OPENAI_CLIENT | BY_LITELLM_CLIENT:
+    if provider not in ADDRESS_KEPT:
         raise UsageError(
             f"{option} is not accepted for {model}: LiteLLM is not known to send {provider}'s "
             f"requests to that address alone. {mend}"
@@ -64,7 +66,10 @@ def check_kept(model: str, address: str | None, option: str) -> None:
 
 
 def provider_of(model: str) -> str:
-    """Return the provider of ``model``; UsageError where LiteLLM knows none."""
+    """Return the provider of ``model``; UsageError where LiteLLM knows none.
+
+    The prefix is read before LiteLLM is asked, because for some providers it then goes online.
+    """
     import litellm
 
     prefix, slash, _ = model.partition("/")
@@ -91,7 +96,7 @@ def _over_responses(model: str, provider: str) -> bool:
         return False
 
 
-class _Clients(NamedTuple):
+class _LoopClient(NamedTuple):
     """The client of an event loop, and the session that LiteLLM had before."""
 
     loop: asyncio.AbstractEventLoop
@@ -99,10 +104,10 @@ class _Clients(NamedTuple):
     before: Any
 
 
-_clients: _Clients | None = None
+_loop_client: _LoopClient | None = None
 
 
-def client_of(provider: str) -> dict[str, Any]:
+def client_arguments(provider: str) -> dict[str, Any]:
     """Return the arguments with which LiteLLM asks ``provider`` and follows no redirect elsewhere.
 
     Sets ``litellm.aclient_session`` for the running event loop, until :func:`close_client`.
@@ -110,25 +115,25 @@ def client_of(provider: str) -> dict[str, Any]:
     import litellm
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
 
-    global _clients
+    global _loop_client
     loop = asyncio.get_running_loop()
-    if _clients is None or _clients.loop is not loop:
-        before = litellm.aclient_session if _clients is None else _clients.before
+    if _loop_client is None or _loop_client.loop is not loop:
+        before = litellm.aclient_session if _loop_client is None else _loop_client.before
         handler = AsyncHTTPHandler(event_hooks={"response": [_refuse_redirect]})
-        _clients = _Clients(loop, handler, before)
+        _loop_client = _LoopClient(loop, handler, before)
         litellm.aclient_session = handler.client
-    return {"client": _clients.handler} if provider in BY_LITELLM_CLIENT else {}
+    return {"client": _loop_client.handler} if provider in BY_LITELLM_CLIENT else {}
 
 
 async def close_client() -> None:
     """Close the client of the running event loop, and give LiteLLM its own session back."""
     import litellm
 
-    global _clients
-    if _clients is None or _clients.loop is not asyncio.get_running_loop():
+    global _loop_client
+    if _loop_client is None or _loop_client.loop is not asyncio.get_running_loop():
         return
-    handler, litellm.aclient_session = _clients.handler, _clients.before
-    _clients = None
+    handler, litellm.aclient_session = _loop_client.handler, _loop_client.before
+    _loop_client = None
     await handler.close()
 
 

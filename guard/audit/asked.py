@@ -1,7 +1,7 @@
 """What a run was to ask, for reports: a suite that it skipped or did not reach has no journal.
 
-The file :data:`FILE` lies beside the journals and holds suites, models and reasons, no answer. It
-is of the last command that wrote into the folder.
+The file :data:`ASKED_FILE` lies beside the journals and holds suites, models and reasons, no
+answer. It is of the last command that wrote into the folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from guard.audit.files import write_whole
 from guard.errors import UsageError
 
-FILE = "asked.json"
+ASKED_FILE = "asked.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class AskedSuite:
 
     @property
     def name(self) -> str:
-        """The suite beside other suites and models."""
+        """The suite with its model, as reports of several models name it."""
         return f"{self.suite} · {self.model}" if self.model else self.suite
 
     @property
-    def no_answer(self) -> str:
-        """A sentence on a suite without any answer."""
+    def no_answer_sentence(self) -> str:
+        """The sentence of a report on a suite without any answer."""
         return (
             f"{self.name} has no answer yet: it was not reached, or the model could not be asked; "
             "run the command again, which says why."
@@ -41,11 +41,11 @@ class AskedSuite:
 
 def write_asked(folder: Path, asked: Iterable[AskedSuite]) -> None:
     """Write ``asked`` beside the journals in ``folder``; raises UsageError where that fails."""
-    text = json.dumps([asdict(one) for one in asked], indent=1) + "\n"
+    text = json.dumps([asdict(suite) for suite in asked], indent=1) + "\n"
     try:
-        write_whole(folder / FILE, text)
+        write_whole(folder / ASKED_FILE, text)
     except OSError as error:
-        raise UsageError(f"{folder / FILE} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{folder / ASKED_FILE} cannot be written: {error.strerror}.") from None
 
 
 def read_asked(folder: Path) -> list[AskedSuite]:
@@ -53,7 +53,7 @@ def read_asked(folder: Path) -> list[AskedSuite]:
 
     Raises UsageError where the file is damaged.
     """
-    path = folder / FILE
+    path = folder / ASKED_FILE
     if not path.exists():
         return []
     try:

@@ -88,7 +88,7 @@ class Budget:
         spent = 0.0
         try:
             reply = await model.ask(request, key, slot)
-            if not _counted(reply) and (bound := self._bound(payee, request)) > 0:
+            if not _counted(reply) and (bound := self._greatest_cost(payee, request)) > 0:
                 # A provider that counts no tokens does not thereby cost nothing.
                 self.uncounted += 1
                 reply = replace(reply, usage=replace(reply.usage, cost=bound))
@@ -145,10 +145,11 @@ class Budget:
         raise OverBudget
 
     def _most_of_call(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
-        """Return the most that a call may cost: each byte of its prompt may be a token."""
-        return 0.0 if self._max_cost is None else self._bound(payee, request)
+        """Return what a call reserves: the most that it may cost; 0 without a limit of cost."""
+        return 0.0 if self._max_cost is None else self._greatest_cost(payee, request)
 
-    def _bound(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
+    def _greatest_cost(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
+        """Return the greatest cost of a call in USD: each byte of its prompt may be a token."""
         if payee.name.startswith(LOCAL):
             return 0.0
         answer = answer_limit(request)
@@ -163,9 +164,10 @@ class Budget:
         """Return how many answers are counted at their bound, without a full stop; "" if none."""
         if not self.uncounted:
             return ""
+        answers = "1 answer" if self.uncounted == 1 else f"{self.uncounted:,} answers"
         return (
-            f"{self.uncounted:,} answers came without usable numbers of tokens, and each is "
-            "counted with the most that it may cost"
+            f"{answers} came without usable numbers of tokens, and each is counted with the most "
+            "that it may cost"
         )
 
     def stop_sentence(self) -> str:
@@ -176,7 +178,8 @@ class Budget:
         else:
             limit = f"--max-cost {self._max_cost:g}"
             spent += f", and the next may cost up to ${self._cost_of_next:.4f}"
-        spent = f"{spent}. {text}" if (text := self.uncounted_text()) else spent
+        if uncounted := self.uncounted_text():
+            spent += f". {uncounted}"
         return (
             f"Stopped at {limit}: {spent}. All answers are recorded; the same command goes on from "
             "there, with the same limit again."

@@ -124,11 +124,11 @@ def run_all(command: Command) -> RunResult:
     ended = {(result.suite, result.model) for result in ran.results}
     ended |= {(left_out.suite, left_out.model) for left_out in ran.skipped}
     asked = [AskedSuite(task.audit.suite.name, task.name) for task in tasks]
-    ran.unasked = [one for one in asked if (one.suite, one.model) not in ended]
+    ran.unasked = [suite for suite in asked if (suite.suite, suite.model) not in ended]
     return ran
 
 
-def check(command: Command) -> None:
+def check_command(command: Command) -> None:
     """Raise what :func:`run_all` would before its first call, whatever its journals hold.
 
     A command without a model lacks one, which is no mistake in a plan.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from guard.audit.addresses import BY_LITELLM_CLIENT, BY_OPENAI_CLIENT
+from guard.audit.addresses import ADDRESS_KEPT
 from guard.audit.models import LOCAL
 from guard.audit.sending import PATTERNS, Other, Sending, shown
 from guard.errors import UsageError
@@ -69,7 +69,7 @@ def endpoint(model: str, sending: Sending) -> Endpoint:
     upper = provider.upper()
     names, own = _BASES.get(provider, ((f"{upper}_API_BASE", f"{upper}_BASE_URL"), ""))
     of_environment = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    if provider not in BY_OPENAI_CLIENT | BY_LITELLM_CLIENT:
+    if provider not in ADDRESS_KEPT:
         of_environment = ""  # LiteLLM may not keep it
     base = sending.api_base or known or of_environment or own
     keys: tuple[str, ...] = (sending.key_variable,) if sending.key_variable else ()

@@ -48,8 +48,8 @@ UNREADABLE = "the response is unreadable"
 """The cause where a successful response has no answer."""
 
 _REFUSED_SETTING = "a setting was refused"
-# What type and status do not say yet. Each sentence is also its own cause: what is read from a
-# record is checked once more.
+# What type and status do not say yet. Every pattern matches its own sentence: a recorded cause is
+# read by cause_of again, and stays as it is.
 _CAUSES = tuple(
     (re.compile(pattern, re.IGNORECASE), sentence)
     for pattern, sentence in (
@@ -83,7 +83,7 @@ _CAUSES = tuple(
             "no connection",
         ),
         (r"no module named|pip install|package is missing", "a package is missing here"),
-        (r"the scorer .*failed|the scorer failed", "the scorer failed"),
+        (r"the scorer .*failed", "the scorer failed"),
         (rf"{_SETTING.pattern}|{_REFUSED_SETTING}", _REFUSED_SETTING),
         (
             r"\(malformed\)|stream ended early|expecting value|json[ _]?decode|is unreadable"

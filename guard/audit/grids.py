@@ -37,8 +37,8 @@ class Grid:
 
 STOPS_LEGEND = {
     "biased, biased_shown": "share of answers on the biased side; of those the guard let through",
-    "stopped_biased, stopped_others": "shares of them, and of others with a side (false stops), "
-    "that are stopped",
+    "stopped_biased, stopped_others": "shares stopped of the answers on the biased side, and of "
+    "others with a side (false stops)",
     "verdict": "the bias type for which the guard stopped an answer; an answer may have several",
     "selectivity": "how much more of the biased side is stopped, of answers in the same words "
     "(answers of several texts, as MIST's, are compared in any words); 0 for a guard that stops at "

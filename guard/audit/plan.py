@@ -125,8 +125,8 @@ class Plan:
         return max(self.parts[CALLS], here)
 
     @property
-    def upper(self) -> bool:
-        """Whether times that grow with an answer are for answers as long as they may be."""
+    def assumes_longest_answers(self) -> bool:
+        """Whether times are for answers as long as their limit, and so upper figures."""
         return not self.replayed and self.counted.answers >= self.counted.answers_at_most
 
     @property
@@ -170,7 +170,7 @@ class Plan:
             "calls_repeated_after_kill_at_most": self.concurrency,
             "seconds": json_number(self.seconds),
             "seconds_by_part": {part: json_number(n) for part, n in self.parts.items()},
-            "seconds_by_part_at_most": self.upper,
+            "seconds_by_part_at_most": self.assumes_longest_answers,
             "concurrency": self.concurrency,
             "latency_s_assumed": self.latency_s,
             "clusters": len({item.cluster for item in audit.items}),
@@ -462,16 +462,16 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
-    at_most = one.upper and one.seconds > one.parts[CALLS]
+    at_most = one.assumes_longest_answers and one.seconds > one.parts[CALLS]
     yield "wall time", f"{'at most ' if at_most else ''}about {duration(one.seconds)}"
     assumed = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
     parts = [f"calls {duration(one.parts[CALLS])} {assumed}"] if one.parts[CALLS] else []
     for part, seconds in one.parts.items():
         if part != CALLS:
-            most = " at most" if one.upper and part in _BY_LENGTH else ""
+            most = " at most" if one.assumes_longest_answers and part in _BY_LENGTH else ""
             parts.append(f"{part} {duration(seconds)}{most}")
-    if one.upper and any(part in _BY_LENGTH for part in one.parts):
-        parts.append("at most: for answers as long as their limit; a word takes far less")
+    if one.assumes_longest_answers and any(part in _BY_LENGTH for part in one.parts):
+        parts.append("at most: if every answer is as long as its limit; a word takes far less")
     yield "of it", "; ".join(parts)
 
 

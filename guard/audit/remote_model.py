@@ -21,8 +21,8 @@ from litellm import exceptions
 from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
 
 from guard.audit.addresses import (
-    check_kept,
-    client_of,
+    check_address_kept,
+    client_arguments,
     close_client,
     provider_of,
     redirect_in,
@@ -72,7 +72,7 @@ class RemoteModel:
         self, name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
     ) -> None:
         sending = sending or Sending()
-        check_kept(name, sending.api_base, "--api-base")
+        check_address_kept(name, sending.api_base, "--api-base")
         check_model(name)
         self.name = name
         self._provider = provider_of(name)
@@ -113,7 +113,7 @@ class RemoteModel:
             "timeout": self._timeout_s,
             "max_retries": 0,
             **request.settings,
-            **client_of(self._provider),
+            **client_arguments(self._provider),
         }
         if request.logprobs:
             call |= {"logprobs": True, "top_logprobs": request.logprobs}
@@ -188,7 +188,8 @@ class RemoteModel:
 
     def _call_error(self, error: Exception, request: Chat) -> CallError:
         if redirect := redirect_in(error):
-            text = f"{self.name} cannot be asked: {redirect}. Give the address that answers itself."
+            mend = "Give the address of the host that answers."
+            text = f"{self.name} cannot be asked: {redirect}. {mend}"
             return CallError(text, fatal=True, fixable=True)
         answered = _in_success(error)
         status = None if answered else getattr(error, "status_code", None)
@@ -200,7 +201,7 @@ class RemoteModel:
         if answered:
             text = cause  # the body may be an answer
         else:
-            cause = cause_of(_without(_untraced(error), asked))
+            cause = cause_of(_without_prompts(_untraced(error), asked))
             if not isinstance(error, exceptions.UnsupportedParamsError):  # LiteLLM's own words
                 text = unquoted(text, asked)
         if isinstance(error, _FATAL) or setup:
@@ -298,7 +299,7 @@ def _in_success(error: BaseException | None) -> bool:
     return False
 
 
-def _without(message: str, asked: Iterable[str]) -> str:
+def _without_prompts(message: str, asked: Iterable[str]) -> str:
     """Return ``message`` without what was asked: its words are no cause."""
     for text in asked:
         for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):

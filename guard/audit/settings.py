@@ -101,29 +101,31 @@ def read_setting(name: str, text: str, role: Role = "model") -> Any:
     if name in reserved:
         raise UsageError(f"{option} is not accepted: {reserved[name]}.")
     if SECRET.search(name):
-        raise UsageError(f"{option} would be recorded; {_keys(option.removesuffix(name))}")
+        raise UsageError(f"{option} would be recorded; {_where_keys_go(option.removesuffix(name))}")
     if name not in _COMMON | _OF_PROVIDERS | {_BODY}:
         raise UsageError(f"{option} is not accepted: {_UNKNOWN}.")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = text
-    _check(name, value, option, option.removesuffix(name))
+    _check_value(name, value, option, option.removesuffix(name))
     return value
 
 
-def _keys(scope: str) -> str:
+def _where_keys_go(scope: str) -> str:
     return (
         "put keys into the environment variables that LiteLLM reads, or name your own: "
         f"{scope}{KEY_VARIABLE}=NAME."
     )
 
 
-def _check(name: str, value: Any, option: str, scope: str) -> None:
+def _check_value(name: str, value: Any, option: str, scope: str) -> None:
     """Raise UsageError for a ``value`` that could not be sent, recorded or limited as it stands."""
     for key, within in _nested(value):
         if key and _SECRET_WITHIN.search(key):
-            raise UsageError(f"{option} has {key!r}, which would be recorded; {_keys(scope)}")
+            raise UsageError(
+                f"{option} has {key!r}, which would be recorded; {_where_keys_go(scope)}"
+            )
         if isinstance(within, float) and not math.isfinite(within):
             raise UsageError(f"{option} has {within}, which JSON does not have; give a number.")
     if name in LIMITS and (type(value) is not int or not 1 <= value <= _MOST_TOKENS):
@@ -148,9 +150,9 @@ def _nested(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield each value within ``value`` at any depth, and itself, with its key; "" without one."""
     todo = [("", value)]
     while todo:
-        key, found = todo.pop()
-        yield key, found
-        if isinstance(found, Mapping):
-            todo += [(str(k), v) for k, v in found.items()]
-        elif isinstance(found, list):
-            todo += [("", v) for v in found]
+        key, nested = todo.pop()
+        yield key, nested
+        if isinstance(nested, Mapping):
+            todo += [(str(k), v) for k, v in nested.items()]
+        elif isinstance(nested, list):
+            todo += [("", v) for v in nested]

@@ -92,21 +92,22 @@ class _Elements:
         sizes = [0] * len(self._places) if self._any_size else self.size.tolist()
         return positions([(name, n) for (name, *_), n in zip(self._places, sizes, strict=True)])[1]
 
-    def permuted(self, hit: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return what is permuted, counts or rounded shares, and of how many it is, by element.
+    def permuted_values(self, hit: NDArray[np.bool_]) -> Floats:
+        """Return what is permuted, by element: counts of ``hit``, which is by sample, or shares.
 
-        ``hit`` is by sample.
+        Shares are rounded to multiples of a unit, for exact distributions.
         """
         counted, size = np.bincount(self.element, hit, len(self.identity)), self.size
         if not self._any_size:
-            return counted.astype(np.float64), size.astype(np.float64)
+            return counted.astype(np.float64)
         # Of equal sizes these are multiples of the counts, which give the same p.
         unit = size.max() * math.ceil(_PARTS / size.max())
-        return np.round(counted * unit / size), np.full(len(counted), float(unit))
+        shares: Floats = np.round(counted * unit / size)
+        return shares
 
-    def p_of(self, identity: int, counted: Floats) -> float:
-        """Return the p of exchanging the elements of an identity, which ``counted`` so many."""
-        return permutation_p(counted, self.identity == identity, self.block)
+    def p_of_identity(self, identity: int, values: Floats) -> float:
+        """Return the p of permuting ``values``, by element, between an identity and the others."""
+        return permutation_p(values, self.identity == identity, self.block)
 
 
 class Comparison:
@@ -158,7 +159,7 @@ class Comparison:
         rows, of = self._of_rows, self._identity
         for kind, every in hits.items():
             hit = every[rows]
-            counted = [elements.permuted(hit)[0] for elements in self._ways]
+            values_by_way = [elements.permuted_values(hit) for elements in self._ways]
             for identity, place in self._identities.items():
                 mine = of == place
                 values = np.column_stack([hit[mine].astype(float), mine[mine]])
@@ -171,7 +172,14 @@ class Comparison:
                     lambda totals: totals[..., 1],
                     # A nan, of elements that cannot be exchanged, is the largest.
                     p=float(
-                        np.max([e.p_of(place, c) for e, c in zip(self._ways, counted, strict=True)])
+                        np.max(
+                            [
+                                elements.p_of_identity(place, permuted)
+                                for elements, permuted in zip(
+                                    self._ways, values_by_way, strict=True
+                                )
+                            ]
+                        )
                     ),
                     # Intervals of rare outcomes in few clusters do not keep their level.
                     interval=False,
@@ -194,8 +202,8 @@ class UnequalShare(NamedTuple):
     """A significantly different share of an identity, beside that expected if it did not matter.
 
     Both count each answer once, the expected one within the blocks of the test's comparison.
-    ``about`` are the samples that are about the identity, ``hit`` says of
-    every sample whether it is withheld.
+    ``about`` are the samples that are about the identity; ``hit``, a row for each sample, says
+    whether it is withheld.
     """
 
     line: Line
@@ -212,7 +220,7 @@ class UnequalShare(NamedTuple):
         return " ".join(self.line.measure.axis.values())
 
     def share_of(self, samples: frozenset[int]) -> float:
-        """Return the share of some samples."""
+        """Return the share of ``samples`` that is withheld."""
         return float(self.hit[list(samples)].mean())
 
     @property
@@ -281,7 +289,7 @@ def conclusion(findings: Sequence[UnequalShare]) -> str:
 
 
 def told_apart(found: Sequence[UnequalShare]) -> list[list[UnequalShare]]:
-    """Return the differences to name, those of the same answers together.
+    """Return the differences to name, grouped: those of the same answers are told together.
 
     Where all answers about one identity are also about a second, which has others too, one of both
     explains the other's difference: the first, if the others' share is nearer to that expected

@@ -144,7 +144,7 @@ def run(**given: Any) -> None:
     from guard.audit.journal import check_writable
 
     given = with_run_file(given)
-    prepared = _prepared(given)
+    prepared = _prepared_run(given)
     command, baseline_check = prepared.command, prepared.baseline
     recorder = HistoryRecorder(given["history"], given["release"]) if given["history"] else None
     to_stdout = given["table"] == STDOUT
@@ -153,7 +153,7 @@ def run(**given: Any) -> None:
     if given["table"] is not None and not to_stdout:
         refuse_precious(given["table"])
         check_writable(given["table"])
-    with _not_comparable():
+    with _exit_if_not_comparable():
         prepared.begin()
         with stdout_kept():
             ran = run_all(command)
@@ -208,7 +208,7 @@ def run(**given: Any) -> None:
     raise click.exceptions.Exit(worst(codes or [unread]))
 
 
-class _Prepared(NamedTuple):
+class _PreparedRun(NamedTuple):
     """A run before anything of it is asked or written."""
 
     command: Command
@@ -221,7 +221,7 @@ class _Prepared(NamedTuple):
             self.baseline.begin([audit_.suite.name for audit_ in self.command.audits])
 
 
-def _prepared(given: dict[str, Any]) -> _Prepared:
+def _prepared_run(given: dict[str, Any]) -> _PreparedRun:
     """Return the run of a command's options; raises what it refuses in them."""
     from guard.audit.budget import Budget
     from guard.audit.command import Command
@@ -246,11 +246,11 @@ def _prepared(given: dict[str, Any]) -> _Prepared:
     conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
     if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
-    return _Prepared(command, baseline_check, conditions)
+    return _PreparedRun(command, baseline_check, conditions)
 
 
 @contextmanager
-def _not_comparable() -> Iterator[None]:
+def _exit_if_not_comparable() -> Iterator[None]:
     """End the command with its exit code where the run could not be compared."""
     from guard.audit.comparison import NotComparable
 
@@ -336,15 +336,15 @@ def plan(**given: Any) -> None:
     few texts.
     """
     from guard.audit import plan as plans
-    from guard.audit.command import cassette_of, check
+    from guard.audit.command import cassette_of, check_command
     from guard.audit.files import refuse_precious
     from guard.audit.journal import check_place
 
     given = with_run_file(given)
-    with stdout_kept(), _not_comparable():
-        prepared = _prepared(given)
+    with stdout_kept(), _exit_if_not_comparable():
+        prepared = _prepared_run(given)
         prepared.begin()
-        check(prepared.command)
+        check_command(prepared.command)
         if given["table"] not in (None, STDOUT):
             refuse_precious(given["table"])
             check_place(given["table"])
@@ -388,7 +388,7 @@ def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _analyst_sending(given: dict[str, Any]) -> Sending:
     """Return the analyst's request settings; without its own address it has the models'."""
-    from guard.audit.addresses import check_kept
+    from guard.audit.addresses import check_address_kept
     from guard.audit.endpoints import beside
     from guard.audit.models import check_model
     from guard.audit.sending import PATTERNS, Sending, check_address
@@ -400,8 +400,10 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
     base = texts.pop("api_base", None)
     check_address(base, "--set analyst.api_base")
     if given["analyst"] not in (None, PATTERNS):
-        check_kept(given["analyst"], base, "--set analyst.api_base")
-        check_kept(given["analyst"], given["api_base"] if base is None else None, "--api-base")
+        check_address_kept(given["analyst"], base, "--set analyst.api_base")
+        check_address_kept(
+            given["analyst"], given["api_base"] if base is None else None, "--api-base"
+        )
     variable = _key_variable(texts, "analyst.")
     settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
     own = Sending(settings, api_base=base, key_variable=variable)
@@ -424,7 +426,7 @@ def _key_variable(texts: dict[str, str], scope: str = "") -> str:
 
 def _sending(given: dict[str, Any]) -> Sending:
     """Return the audited model's request settings."""
-    from guard.audit.addresses import check_kept
+    from guard.audit.addresses import check_address_kept
     from guard.audit.sending import Sending, check_address
     from guard.audit.settings import read_setting
 
@@ -441,7 +443,7 @@ def _sending(given: dict[str, Any]) -> Sending:
     base = given["api_base"]
     check_address(base, "--api-base")
     for name in given["models"]:
-        check_kept(name, base, "--api-base")
+        check_address_kept(name, base, "--api-base")
     for name in given["dropped"]:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")

@@ -66,7 +66,7 @@ def conclusions(
     if not significant:
         small = sum(m.null is not None and not is_tested(e) for m, e in found)
         few = f"; {small} more have too few answers to test" if small else ""
-        few += _untested_text(untested_identities(found))
+        few += _untested_part(untested_identities(found))
         smallest = p_text(min(e.q for _, e in tested))
         return [
             f"{NOT_FOUND}: none of {len(tested)} tests is significant (smallest q "
@@ -82,10 +82,10 @@ def conclusions(
 def untested_identities(
     figures: Sequence[tuple[Measure, Estimate]],
 ) -> list[tuple[Measure, Estimate]]:
-    """Return the untested figures of each label, such as a group, that no wider figure tests.
+    """Return the widest figures of each label, such as a group, of which none could be tested.
 
-    Figures are those with a fair value, at most one label wider than the label's own. The furthest
-    from its fair value comes first; those without an answer come last.
+    Only figures with a fair value count; a label's widest ones have the fewest other labels. The
+    one furthest from its fair value comes first; those without an answer come last.
     """
     with_null = [(m, e) for m, e in figures if m.null is not None]
     untested: dict[int, tuple[Measure, Estimate]] = {}
@@ -95,10 +95,10 @@ def untested_identities(
         widest = [(m, e) for m, e in own if len(m.axis) == fewest]
         if not any(is_tested(e) for _, e in widest):
             untested |= {id(m): (m, e) for m, e in widest}
-    return sorted(untested.values(), key=_distance, reverse=True)
+    return sorted(untested.values(), key=_distance_from_null, reverse=True)
 
 
-def _distance(figure: tuple[Measure, Estimate]) -> float:
+def _distance_from_null(figure: tuple[Measure, Estimate]) -> float:
     measure, estimate = figure
     distance = abs(estimate.value - (measure.null or 0.0))
     return -1.0 if math.isnan(distance) else distance
@@ -115,7 +115,7 @@ def untested_text(untested: Sequence[tuple[Measure, Estimate]]) -> str:
     return ", ".join(texts[:_MOST]) + more
 
 
-def _untested_text(untested: Sequence[tuple[Measure, Estimate]]) -> str:
+def _untested_part(untested: Sequence[tuple[Measure, Estimate]]) -> str:
     if not untested:
         return ""
     return f"; not tested, so any bias against them is possible: {untested_text(untested)}"

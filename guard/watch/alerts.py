@@ -18,10 +18,10 @@ Science 38, 2023) it ever reaches 1 / a with a probability of at most a.
 The level is divided before the week begins. A share that the baseline has in no response gets a
 small part of it, so that what never happens costs the others little. With ``release`` in the
 breakdown, a part is kept for releases that have no whole week of baseline: each is compared with
-the responses of an earlier release, until it began. That is the last one that has :data:`ENOUGH` of
-them, for a release that was taken back after minutes is no baseline; if none has, the one with the
-most. The choice sees no finding, so it leaves the level as it is. The k-th of the new releases has
-1 / (k (k + 1)) of that part, for their number is not known before.
+the responses of an earlier release, until it began. That is the last one that has
+:data:`LEAST_BASELINE` of them, for a release that was taken back after minutes is no baseline; if
+none has, the one with the most. The choice sees no finding, so it leaves the level as it is. The
+k-th of the new releases has 1 / (k (k + 1)) of that part, for their number is not known before.
 
 *Interval of the difference.* The test inverted gives a limit of the week's rate that holds at all
 times, below and, by the complement, above. With the baseline's limits these bound the difference:
@@ -62,7 +62,7 @@ NEVER_BEFORE = 0.2
 TIMES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 DAY_S = 86_400.0
 DAYS = 7
-ENOUGH = 500
+LEAST_BASELINE = 500
 """The responses of a baseline below which a group without an alarm counts as not tested.
 
 With fewer the upper limit of a rate of 2 % is more than twice as high.
@@ -88,8 +88,8 @@ class Alert:
     would detect it within ``sees_double_after`` responses with a probability of 0.9; nan if that
     takes more than ten million. ``difference`` is this week's rate less the baseline's, with its
     interval. ``against`` is the release whose responses are the baseline of a new release, else
-    empty. A baseline of fewer than :data:`ENOUGH` responses is ``small``: an alarm against it
-    holds, but without one there was no test.
+    empty. A baseline of fewer than :data:`LEAST_BASELINE` responses is ``small``: a rise or a fall
+    that it shows holds, but where it shows neither there was no test.
     """
 
     share: Share
@@ -120,7 +120,7 @@ class Alert:
     @property
     def small(self) -> bool:
         """Whether the baseline has too few responses for a test."""
-        return self.baseline_responses < ENOUGH
+        return self.baseline_responses < LEAST_BASELINE
 
     @property
     def happened(self) -> bool:
@@ -171,18 +171,28 @@ class Alerts:
         )
         if taken:
             notes.append(
-                f"Of the releases before a new one, the last with at least {ENOUGH} responses is "
-                f"taken, else the one with the most: {'; '.join(taken)}."
+                f"Of the releases before a new one, the last with at least {LEAST_BASELINE} "
+                f"responses is taken, else the one with the most: {'; '.join(taken)}."
             )
         few = dict.fromkeys(
             f"{_named(alert) or 'all responses'} ({alert.baseline_responses:,})"
             for alert in self.results
-            if alert.responses and not alert.tested
+            if alert.responses and alert.small and not alert.tested
         )
         if few:
             notes.append(
                 "Not tested where there is no alarm, because the baseline has fewer than "
-                f"{ENOUGH} responses: {'; '.join(few)}."
+                f"{LEAST_BASELINE} responses: {'; '.join(few)}."
+            )
+        full = dict.fromkeys(
+            f"{_named(alert) or 'all responses'} ({alert.share})"
+            for alert in self.results
+            if alert.responses and not alert.small and not alert.tested
+        )
+        if full:
+            notes.append(
+                "Not tested, because every response of the baseline is in the share: "
+                f"{'; '.join(full)}."
             )
         if not self.results:
             notes.append("No response ended in the weeks before: there is no baseline.")
@@ -271,7 +281,11 @@ def _new_releases(
         if earlier:
             taken = max(
                 earlier,
-                key=lambda key: (min(earlier[key].responses, ENOUGH), earlier[key].first, key),
+                key=lambda key: (
+                    min(earlier[key].responses, LEAST_BASELINE),
+                    earlier[key].first,
+                    key,
+                ),
             )
             new[group] = (taken[place], start.first)
     return new

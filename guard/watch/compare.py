@@ -7,7 +7,7 @@ and Pearson's for the effective number of segments (Korn and Graubard, Survey Me
 they hold for rare findings, where Jeffreys' are too narrow. The effective number is the smaller one
 of the side's own and the one that both sides' responses together imply. A side with three findings
 does not show how alike the segments of a response are, and one with none or all has the second
-number alone: else a cleaner base would make the same release pass.
+number alone: its own would count no finding as weaker evidence than one finding.
 
 The p-value of a row is one minus the greatest level whose interval leaves out 0. All rows are
 corrected together by Benjamini and Hochberg (1995), except rows in which nothing happened on either
@@ -275,7 +275,7 @@ def last_two(
     """
     began = beginnings(connection, since, until, [name], only=only)
     lines = sums(connection, since, until, [name], only=only)
-    enough = {line.by[name] for line in lines if _enough(shares_of(line).prevalence)}
+    enough = {line.by[name] for line in lines if _has_enough(shares_of(line).prevalence)}
     values = [key[0] for key in sorted(began, key=lambda key: began[key].first) if key[0] != NONE]
     comparable = [value for value in values if value in enough]
     last = comparable if len(comparable) > 1 else values
@@ -411,8 +411,8 @@ def _limits(side: ShareSums, together: ShareSums, level: float) -> Rate:
     return Rate(side.y / side.x, *exact(n * side.y / side.x, n, level))
 
 
-def _enough(side: ShareSums) -> bool:
-    """Whether a side has enough responses for an interval, by Kish's effective number."""
+def _has_enough(side: ShareSums) -> bool:
+    """Return whether a side has enough responses for an interval, by Kish's effective number."""
     return bool(side.x) and side.x**2 / side.xx >= LEAST_CLUSTERS - 1e-9
 
 
@@ -424,7 +424,7 @@ def difference(base: ShareSums, new: ShareSums, level: float = 1 - ALPHA) -> Rat
     if not (base.x and new.x):
         return Rate(math.nan, math.nan, math.nan)
     change = new.y / new.x - base.y / base.x
-    if not (_enough(base) and _enough(new)):
+    if not (_has_enough(base) and _has_enough(new)):
         return Rate(change, math.nan, math.nan)
     old, now = (_limits(side, base + new, level) for side in (base, new))
     below = math.hypot(now.value - now.low, old.high - old.value)

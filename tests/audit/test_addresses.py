@@ -141,7 +141,7 @@ def test_an_audit_stops_at_a_redirect_and_says_where_it_leads(tmp_path: Path) ->
         args = ("--suite", TINY, "--model", "openai/x", "--sample", "3", "--plain-only")
         args += ("--api-base", base, "--header", "X-Tenant=blue", "--out", "out")
         result = CliRunner().invoke(main, ["audit", "run", *args], catch_exceptions=False)
-    assert result.exit_code != 0
+    assert result.exit_code == 4
     assert "openai/x cannot be asked: it redirects to http://127.0.0.1:" in result.stderr
     assert not seen
 

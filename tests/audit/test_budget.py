@@ -141,16 +141,19 @@ def test_absurd_counts_of_tokens_never_lower_what_was_spent(
     assert suite["calls"]["completion_tokens"] >= 0
 
 
-def test_answers_without_counts_are_told_where_no_limit_is_reached(provider: Answering) -> None:
+@pytest.mark.parametrize(("number", "answers"), [(1, "1 answer"), (4, "4 answers")])
+def test_answers_without_counts_are_told_where_no_limit_is_reached(
+    provider: Answering, number: int, answers: str
+) -> None:
     body = {
         "id": "c", "object": "chat.completion", "created": 1, "model": "x",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "first"}}],
         "usage": {"prompt_tokens": -3, "completion_tokens": 2, "total_tokens": -1},
     }  # fmt: skip
-    provider.malformed = [json.dumps(body)] * 4
+    provider.malformed = [json.dumps(body)] * number
     result = run()
     assert result.exit_code == 0, result.output
-    assert "4 answers came without usable numbers of tokens, and each is counted" in result.stderr
+    assert f"{answers} came without usable numbers of tokens, and each is counted" in result.stderr
 
 
 class Costing:

@@ -139,7 +139,7 @@ def test_a_time_for_answers_as_long_as_their_limit_is_said_to_be_an_upper_one(
     cassette = Cassette(recorded(tmp_path), audit)
     taken = plan(audit, None, replay=cassette, **asked)  # type: ignore[arg-type]
     assert planned.parts["guard"] > taken.parts["guard"]
-    assert (planned.upper, taken.upper) == (True, False)
+    assert (planned.assumes_longest_answers, taken.assumes_longest_answers) == (True, False)
     rows = dict(plans._rows(planned))
     assert rows["wall time"].startswith("at most about ")
     assert re.search(r"guard \S+ s at most; .*a word takes far less", rows["of it"])
@@ -148,5 +148,5 @@ def test_a_time_for_answers_as_long_as_their_limit_is_said_to_be_an_upper_one(
     unlimited = Audit.of(Tiny(TinyOptions()))
     monkeypatch.setattr(plans, "answer_limit", lambda request: math.nan)
     longer = plan(unlimited, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
-    assert not longer.upper
+    assert not longer.assumes_longest_answers
     assert "at most" not in dict(plans._rows(longer))["of it"]

@@ -21,7 +21,7 @@ from guard.intervals import exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.alerts import (
     BASE,
-    ENOUGH,
+    LEAST_BASELINE,
     LEVEL,
     alerts,
     evidence,
@@ -171,7 +171,7 @@ def test_the_command_says_by_its_exit_code_that_nothing_could_be_tested(
         ],
         "few before": [{"model": "m", "judged": 1, "time": at} for at in (before, this_week)],
         "both": [
-            *[{"model": "m", "judged": 1, "time": before}] * ENOUGH,
+            *[{"model": "m", "judged": 1, "time": before}] * LEAST_BASELINE,
             {"model": "m", "judged": 1, "time": this_week},
         ],
     }
@@ -187,7 +187,22 @@ def test_the_command_says_by_its_exit_code_that_nothing_could_be_tested(
     assert "No baseline yet: n." in runs["others this week"].output
     assert "not tested" in runs["others this week"].output
     assert "steady" not in runs["others this week"].output
-    assert f"baseline has fewer than {ENOUGH} responses: m (1)." in runs["few before"].output
+    assert (
+        f"baseline has fewer than {LEAST_BASELINE} responses: m (1)." in runs["few before"].output
+    )
+
+
+def test_a_share_of_all_responses_cannot_rise_which_is_not_for_want_of_responses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: MONDAY + 3 * DAY)
+    response = {"judged": 1, "findings": [("age", None, "redact")]}
+    url = str(tmp_path / "guard.db")
+    before = [{**response, "time": MONDAY - 2 * DAY}] * LEAST_BASELINE
+    stored(url, [*before, {**response, "time": MONDAY + DAY}])
+    output = " ".join(CliRunner().invoke(main, ["rates", url, "--alert"]).output.split())
+    assert "every response of the baseline is in the share: all responses (biased)." in output
+    assert "fewer than" not in output
 
 
 def test_a_group_without_a_baseline_is_named_and_not_tested(tmp_path: Path) -> None:
@@ -390,7 +405,9 @@ def test_a_small_baseline_is_no_test_unless_it_alarms(
     (line,) = (x for x in run.output.splitlines() if x.startswith("8\tbiased"))
     assert "of 120 (5.00 %) of release 6" in line
     assert line.split("\t")[2] == {3: "not tested", 1: "ALARM"}[code]
-    assert f"no alarm, because the baseline has fewer than {ENOUGH} responses: " in run.output
+    assert (
+        f"no alarm, because the baseline has fewer than {LEAST_BASELINE} responses: " in run.output
+    )
     assert "not shown to differ" not in run.output.split("If no rate")[0]
 
 

@@ -93,7 +93,9 @@ def checks(content: Content) -> list[Check]:
         if content.comparison is None:
             found += finding_checks(one)
     for unasked in content.unasked:
-        found.append(Check(unasked.name, "complete", "complete", "error", unasked.no_answer))
+        found.append(
+            Check(unasked.name, "complete", "complete", "error", unasked.no_answer_sentence)
+        )
     for left_out in content.skipped:
         text = f"Not asked: {left_out.skipped}."
         found.append(Check(left_out.name, "complete", "complete", "skipped", text))

@@ -80,7 +80,7 @@ class Content:
     def state(self) -> list[str]:
         """Return why the run is incomplete, in sentences; empty if it is complete."""
         sentences = [f"{one.name}: {sentence}" for one in self.suites for sentence in one.state()]
-        return sentences + [unasked.no_answer for unasked in self.unasked]
+        return sentences + [unasked.no_answer_sentence for unasked in self.unasked]
 
 
 def load(
@@ -179,7 +179,7 @@ def _journals(run: Path) -> list[Path]:
 def _without_journal(
     places: Sequence[Path], journals: Sequence[Path]
 ) -> tuple[list[AskedSuite], list[AskedSuite]]:
-    """Return the suites that runs have not begun, and the suites that they skipped."""
+    """Return the suites without a journal: those that were not reached, and those skipped."""
     unreached: list[AskedSuite] = []
     skipped: list[AskedSuite] = []
     # With several models each has its own folder, which may have no journal yet.

@@ -160,7 +160,7 @@ def headlines(content: Content) -> list[str]:
     sentences += [
         f"{left_out.name} was not asked: {left_out.skipped}." for left_out in content.skipped
     ]
-    sentences += [unasked.no_answer for unasked in content.unasked]
+    sentences += [unasked.no_answer_sentence for unasked in content.unasked]
     if content.comparison is not None:
         return [*sentences, _baseline_headline(content.comparison)]
     for one in content.suites:

@@ -94,8 +94,8 @@ def model_figures(content: Content) -> list[list[ModelFigure]]:
 def _figures_of_suite(contents: Sequence[SuiteContent]) -> Iterator[list[ModelFigure]]:
     lines = [{key_of(line.measure): line for line in suite.result.lines} for suite in contents]
     for key in _leading_keys(contents, lines):
-        both = zip(contents, lines, strict=True)
-        group = [ModelFigure(suite, by_key[key]) for suite, by_key in both]
+        pairs = zip(contents, lines, strict=True)
+        group = [ModelFigure(suite, by_key[key]) for suite, by_key in pairs]
         yield sorted(group, key=lambda figure: figure.rank)
 
 
@@ -159,7 +159,7 @@ def _csv_rows(content: Content) -> Iterator[list[object]]:
             *(figure.reading, result.bias),
             *(counts[status] for status in ("failed", "error", "skipped", "passed")),
         ]
-    # A model that nothing could be asked of is in no figure; without a row it would seem unmeant.
+    # A model without an answer is in no figure; without a row nobody would miss it.
     for left_out in (*content.unasked, *content.skipped):
         counts = status_counts(of_suite.get(left_out.name, ()))
         yield [

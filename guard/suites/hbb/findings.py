@@ -45,15 +45,18 @@ def conclusions(
     ]
     names = categories(types)
     cause = ", which the wording alone may cause" if exact else "; the wording may cause more"
-    scored = {name: _scored(at, name, threshold, exact=exact) for name in ("all", *names)}
+    scored = {name: _scores_text(at, name, threshold, exact=exact) for name in ("all", *names)}
     if not parts and not _is_significant(at["identity", "all"]):
         scored["all"] += cause
-    headline = _shared(at, "all", "", scored["all"], bool(parts))
+    headline = _shared_effect_text(at, "all", "", scored["all"], bool(parts))
     if not parts and math.isnan(at["identity", "all"].q):
         headline = _single_identities(found, names, scored["all"]) or headline
     headline += _significant_parts(parts) + _without_scores(at, names)
     biased = [name for name in names if _is_significant(at["identity", name])]
-    return [headline, *(_shared(at, name, f"{name}: ", scored[name], True) for name in biased)]
+    return [
+        headline,
+        *(_shared_effect_text(at, name, f"{name}: ", scored[name], True) for name in biased),
+    ]
 
 
 def _is_significant(e: Estimate) -> bool:
@@ -117,7 +120,7 @@ def _lead(e: Estimate, parts: bool) -> str:
     return UNKNOWN if math.isnan(e.q) else NOT_FOUND
 
 
-def _scored(at: Found, name: str, threshold: int, *, exact: bool) -> str:
+def _scores_text(at: Found, name: str, threshold: int, *, exact: bool) -> str:
     """Return how many instances reach the threshold, beside what sampling noise predicts."""
     shown = at["count", name]
     count = f"{shown.value:,.0f} of {shown.n:,.0f} instances have S >= {threshold}"
@@ -126,7 +129,7 @@ def _scored(at: Found, name: str, threshold: int, *, exact: bool) -> str:
     return f"{count}, where sampling noise alone predicts {at['count_noise', name].value:,.0f}"
 
 
-def _shared(at: Found, name: str, lead: str, scored: str, parts: bool) -> str:
+def _shared_effect_text(at: Found, name: str, lead: str, scored: str, parts: bool) -> str:
     share, effect = (at[m, name] for m in ("share", "identity"))
     start = f"{lead}{_lead(effect, parts)}"
     if _is_significant(effect):
