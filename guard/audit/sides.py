@@ -40,6 +40,7 @@ GENERAL: Mapping[str, Aim] = {
     "coverage": replace(SHARE, ideal=1.0),
     "stopped_biased": replace(SHARE, ideal=1.0),
     "stopped_others": SHARE,
+    "stopped_without_side": SHARE,
 }
 """The measures of every suite: coverage, and the shares of answers that guard stopped."""
 
@@ -283,11 +284,19 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
         return  # the suite's own mitigation measures include the stops
     sides = suite.sides(records.plain)
     answers = list(zip(records.plain, records.guarded, sides, strict=True))
-    # Of the answers with a side, as in the report (guard.audit.mitigation).
+    # Both of the answers with a side, as in the report (guard.audit.mitigation).
     groups = {
         "stopped_biased": [after for _, after, side in answers if side == "biased"],
         "stopped_others": [after for _, after, side in answers if side == "other"],
     }
+    # A readable answer without a side should reach the user, too.
+    without = [
+        after
+        for before, after, side in answers
+        if not side and before.outcome.name in suite.outcomes
+    ]
+    if without:
+        groups["stopped_without_side"] = without
     for name, of in groups.items():
         stopped = [float(record.outcome.name in KINDS["stopped"]) for record in of]
         if any(sides):

@@ -137,7 +137,7 @@ def test_a_link_to_no_file_of_tolerances_is_named(
     monkeypatch.chdir(tmp_path)
     assert load(None) == Tolerances()
     Path("audit.toml").symlink_to("gone.toml")
-    with pytest.raises(ConfigError, match="not readable"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         load(None)
 
 
