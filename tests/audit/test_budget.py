@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import re
 from pathlib import Path
 from typing import Any
 
+import litellm
 import pytest
 from click.testing import CliRunner, Result
 
+from guard.audit import remote_model
 from guard.audit.bounds import prompt_bytes
 from guard.audit.budget import Budget
 from guard.audit.calls import Piece, Reply, Slot, Usage
@@ -222,3 +225,13 @@ def test_the_analyst_needs_a_price_too() -> None:
     budget = Budget(max_cost=1.0)
     with pytest.raises(UsageError, match="no price for openai/unpriced"):
         budget.set_payees(MODEL, Sending(), {"analyst": Other.of("openai/unpriced", Sending())})
+
+
+def test_a_router_does_not_make_a_model_without_a_price_free() -> None:
+    name = "openai/without-a-price"
+    deployment = {"model_name": "any", "litellm_params": {"model": name, "api_key": "k"}}
+    litellm.Router([deployment])  # type: ignore[list-item]
+    assert name in litellm.model_cost
+    assert math.isnan(remote_model.price(name, 1, 1))
+    assert remote_model.price("openai/gpt-4o-mini", 1000, 0) > 0
+    assert remote_model.price("dashscope/qwen-flash", 1000, 0) > 0
