@@ -236,7 +236,9 @@ def price(model: str, prompt_tokens: float, completion_tokens: float) -> float:
     """Return the price of tokens in US dollars; nan where LiteLLM has none for ``model``."""
     # A Router writes each of its models into LiteLLM's map, and one without a price is free there.
     facts = litellm.model_cost.get(model)
-    unknown = facts is not None and not any("cost" in key or "pric" in key for key in facts)
+    unknown = facts is not None and not any(
+        value is not None and ("cost" in key or "pric" in key) for key, value in facts.items()
+    )
     if model in _unpriced or unknown:
         return math.nan
     try:

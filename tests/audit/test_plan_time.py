@@ -132,7 +132,7 @@ def test_a_time_for_answers_as_long_as_their_limit_is_said_to_be_an_upper_one(
 ) -> None:
     """The answers are one word, and a word takes guard a small part of what the limit would."""
     audit = Audit.of(Tiny(TinyOptions()))
-    slow = Scripted(before=lambda window: time.sleep(len(window.text) * 1e-5))
+    slow = Scripted(before=lambda window: time.sleep(len(window.text) * 1e-4))
     asked = {"concurrency": 8, "latency_s": 0.0, "measure": True}
     asked["guard"] = Guard(detector=slow, events="none")
     planned = plan(audit, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
