@@ -212,9 +212,12 @@ def _bias_condition(
 
 def _doubtful(untested: Sequence[tuple[Measure, Estimate]]) -> list[tuple[Measure, Estimate]]:
     """Return the untested figures that chance does not explain even in independent answers."""
-    p = {id(measure): p_of_independent_rows(measure) for measure, _ in untested}
     level = ALPHA / max(1, len(untested))
-    return [(m, e) for m, e in untested if not math.isnan(e.value) and not p[id(m)] >= level]
+    return [
+        (m, e)
+        for m, e in untested
+        if not (math.isnan(e.value) or p_of_independent_rows(m) >= level)
+    ]
 
 
 def _withheld_conditions(
