@@ -1185,6 +1185,7 @@ def audited(base: str, folder: str, slow: bool) -> None:
 
     SentenceEmbedder.embed = embed  # type: ignore[method-assign]
     SentenceEmbedder.__init__ = lambda self, name: None  # type: ignore[method-assign]
+    SentenceEmbedder.load = lambda self: None  # type: ignore[method-assign]
     os.environ |= {"OPENAI_API_BASE": base, "OPENAI_API_KEY": "none"}
     one = suite(**TINY)
     audit = Audit.of(one, others=others(one, "openai/analyst"))
