@@ -159,9 +159,11 @@ class Comparison:
         rows, of = self._of_rows, self._identity
         for kind, every in hits.items():
             hit = every[rows]
-            values_by_way = [elements.permuted_values(hit) for elements in self._ways]
+            permuted = [(elements, elements.permuted_values(hit)) for elements in self._ways]
             for identity, place in self._identities.items():
                 mine = of == place
+                # A nan, of elements that cannot be exchanged, is the largest.
+                max_p = np.max([way.p_of_identity(place, values) for way, values in permuted])
                 values = np.column_stack([hit[mine].astype(float), mine[mine]])
                 yield Measure(
                     kind,
@@ -170,17 +172,7 @@ class Comparison:
                     names,
                     share,
                     lambda totals: totals[..., 1],
-                    # A nan, of elements that cannot be exchanged, is the largest.
-                    p=float(
-                        np.max(
-                            [
-                                elements.p_of_identity(place, permuted)
-                                for elements, permuted in zip(
-                                    self._ways, values_by_way, strict=True
-                                )
-                            ]
-                        )
-                    ),
+                    p=float(max_p),
                     # Intervals of rare outcomes in few clusters do not keep their level.
                     interval=False,
                 )
@@ -263,19 +255,19 @@ def withheld_findings(unequal: Sequence[UnequalShare]) -> list[UnequalShare]:
     """Return which of the shares that :func:`significant` returns are findings, in their order.
 
     Answers are withheld from those with more than expected. That others in the same comparison have
-    less follows from it, and is a finding only where nobody is shown to have more. Nor is one that
-    another explains (:func:`told_apart`).
+    less follows from it, and is a finding only where nobody is shown to have more. Nor is a share
+    that another one explains.
     """
     explained = {comparison_of(one.line) for one in unequal if one.is_more}
     shown = [one for one in unequal if one.is_more or comparison_of(one.line) not in explained]
-    return [one for same_answers in told_apart(shown) for one in same_answers]
+    return [one for one in shown if not any(_explains(other, one) for other in shown)]
 
 
 def conclusion(findings: Sequence[UnequalShare]) -> str:
     """Return a sentence on answers that are withheld unequally; empty without ``findings``."""
     if not findings:
         return ""
-    named = told_apart(findings)
+    named = by_same_answers(findings)
     texts = [
         f"{_VERBS[one.line.measure.name]} {'more' if one.is_more else 'less'} often "
         f"for {' or '.join([one.name, *(other.name for other in others)])}"
@@ -288,26 +280,26 @@ def conclusion(findings: Sequence[UnequalShare]) -> str:
     return "Answers are withheld unequally: " + "; ".join(texts) + rest + "."
 
 
-def told_apart(found: Sequence[UnequalShare]) -> list[list[UnequalShare]]:
-    """Return the differences to name, grouped: those of the same answers are told together.
+def by_same_answers(findings: Sequence[UnequalShare]) -> list[list[UnequalShare]]:
+    """Return the findings, those of the same answers grouped: they are told together."""
+    groups: dict[tuple[str, frozenset[int]], list[UnequalShare]] = {}
+    for finding in findings:
+        groups.setdefault((finding.line.measure.name, finding.about), []).append(finding)
+    return list(groups.values())
+
+
+def _explains(one: UnequalShare, other: UnequalShare) -> bool:
+    """Return whether the difference of ``one`` explains that of ``other``.
 
     Where all answers about one identity are also about a second, which has others too, one of both
     explains the other's difference: the first, if the others' share is nearer to that expected
     than to the first's, else the second.
     """
-
-    def explains(one: UnequalShare, other: UnequalShare) -> bool:
-        if one.line.measure.name != other.line.measure.name:
-            return False
-        if one.about < other.about:
-            return not _others_too(one, other)
-        return other.about < one.about and _others_too(other, one)
-
-    left = [one for one in found if not any(explains(other, one) for other in found)]
-    named: dict[tuple[str, frozenset[int]], list[UnequalShare]] = {}
-    for one in left:
-        named.setdefault((one.line.measure.name, one.about), []).append(one)
-    return list(named.values())
+    if one.line.measure.name != other.line.measure.name:
+        return False
+    if one.about < other.about:
+        return not _others_too(one, other)
+    return other.about < one.about and _others_too(other, one)
 
 
 def _others_too(part: UnequalShare, whole: UnequalShare) -> bool:

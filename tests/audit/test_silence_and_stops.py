@@ -712,7 +712,7 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         r"would be if that made no difference \(n ([\d,]+), q (<?[\d.]+)\)",
         told,
     )
-    assert len(parts) == min(3, len(silence.told_apart(named))) > 0
+    assert len(parts) == min(3, len(silence.by_same_answers(named))) > 0
     for kind, direction, where, share_, expected, n, _ in parts:
         outcome = {"refuses": "refused"}.get(kind, "invalid")
         compared = [
