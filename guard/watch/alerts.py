@@ -174,10 +174,11 @@ class Alerts:
                 f"Of the releases before a new one, the last with at least {LEAST_BASELINE} "
                 f"responses is taken, else the one with the most: {'; '.join(taken)}."
             )
+        untested = [alert for alert in self.results if alert.responses and not alert.tested]
         few = dict.fromkeys(
             f"{_named(alert) or 'all responses'} ({alert.baseline_responses:,})"
-            for alert in self.results
-            if alert.responses and alert.small and not alert.tested
+            for alert in untested
+            if alert.small
         )
         if few:
             notes.append(
@@ -186,8 +187,8 @@ class Alerts:
             )
         full = dict.fromkeys(
             f"{_named(alert) or 'all responses'} ({alert.share})"
-            for alert in self.results
-            if alert.responses and not alert.small and not alert.tested
+            for alert in untested
+            if not alert.small
         )
         if full:
             notes.append(
