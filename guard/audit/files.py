@@ -48,8 +48,7 @@ def write_all(texts: Mapping[Path, str]) -> None:
     path = Path()
     try:
         for path in temporary:
-            if next(folder for folder in path.parents if folder.exists()).is_file():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            check_folders(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -64,6 +63,12 @@ def write_all(texts: Mapping[Path, str]) -> None:
                 one.unlink(missing_ok=True)
         error.filename = str(path)
         raise
+
+
+def check_folders(path: Path) -> None:
+    """Raise NotADirectoryError where a file is in the place of a folder above ``path``."""
+    if not next(folder for folder in path.absolute().parents if folder.exists()).is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
 def refuse_precious(path: Path) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from guard.audit.calls import Call, Guarded, Line, line_of, record_of
-from guard.audit.files import GZIP
+from guard.audit.files import GZIP, check_folders
 from guard.audit.header import FORMAT, WITHOUT_CHECKSUMS, Header
 from guard.errors import UsageError
 
@@ -313,11 +313,10 @@ def check_writable(path: Path) -> None:
 
 def check_place(path: Path) -> None:
     """Raise UsageError where a file is in the place of a folder above ``path``; writes nothing."""
-    place = path.parent
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        raise _unwritable(path.parent, NotADirectoryError())
+    try:
+        check_folders(path)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from None
 
 
 def write(path: Path, lines: Iterable[Line]) -> None:
