@@ -28,7 +28,7 @@ class AskedSuite:
     @property
     def name(self) -> str:
         """The suite with its model, as reports of several models name it."""
-        return f"{self.suite} · {self.model}" if self.model else self.suite
+        return with_model(self.suite, self.model)
 
     @property
     def no_answer_sentence(self) -> str:
@@ -37,6 +37,11 @@ class AskedSuite:
             f"{self.name} has no answer yet: it was not reached, or the model could not be asked; "
             "run the command again, which says why."
         )
+
+
+def with_model(suite: str, model: str) -> str:
+    """Return a suite's name or title with the model that is asked; without one, as it is."""
+    return f"{suite} · {model}" if model else suite
 
 
 def write_asked(folder: Path, asked: Iterable[AskedSuite]) -> None:

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from guard.audit import silence
-from guard.audit.asked import AskedSuite
+from guard.audit.asked import AskedSuite, with_model
 from guard.audit.grids import coverage_text, in_arm
 from guard.audit.reports.checks import Check, CheckedResult, finding_checks
 from guard.audit.score import SuiteResult
@@ -146,7 +146,7 @@ class AuditConditions:
         models = {result.model for _, result in scored} | {left_out.model for left_out in skipped}
 
         def name_of(suite: str, model: str) -> str:
-            return f"{suite} · {model}" if len(models) > 1 else suite
+            return with_model(suite, model if len(models) > 1 else "")
 
         for suite, result in scored:
             name = name_of(result.suite, result.model)

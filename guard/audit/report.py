@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from guard.audit import grids
+from guard.audit.asked import with_model
 from guard.audit.grids import Grid, printed
 from guard.audit.score import SuiteResult
 
@@ -78,8 +79,7 @@ def _one_line(result: SuiteResult, width: int) -> str:
 
 
 def _title(result: SuiteResult) -> str:
-    title = f"{result.title} ({result.suite} {result.version})"
-    return f"{title} · {result.model}" if result.model else title
+    return with_model(f"{result.title} ({result.suite} {result.version})", result.model)
 
 
 def _short(result: SuiteResult, resumable: bool) -> Iterator[_Line]:

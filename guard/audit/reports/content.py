@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.audit import grids, journal
-from guard.audit.asked import AskedSuite, read_asked
+from guard.audit.asked import AskedSuite, read_asked, with_model
 from guard.audit.audit import FILE
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.comparison import Comparison
@@ -42,8 +42,7 @@ class SuiteContent:
     @property
     def name(self) -> str:
         """The name beside other suites and models."""
-        result = self.result
-        return f"{result.suite} · {result.model}" if result.model else self.suite.name
+        return with_model(self.result.suite, self.result.model)
 
     @property
     def flipped(self) -> int:
