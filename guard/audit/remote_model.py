@@ -191,19 +191,12 @@ class RemoteModel:
             mend = "Give the address of the host that answers."
             text = f"{self.name} cannot be asked: {redirect}. {mend}"
             return CallError(text, fatal=True, fixable=True)
-        answered = _in_success(error)
-        status = None if answered else getattr(error, "status_code", None)
-        asked = [str(message["content"]) for message in self._sending.messages(request)]
-        text, cause = _message(error), UNREADABLE
+        status = None if _in_success(error) else getattr(error, "status_code", None)
+        text = _message(error)
         for secret in self._sending.secrets():
             text = text.replace(secret, "…")
         setup = bool(_NO_KEY.search(text) or _NO_MODULE.search(text))
-        if answered:
-            text = cause  # the body may be an answer
-        else:
-            cause = cause_of(_without_prompts(_untraced(error), asked))
-            if not isinstance(error, exceptions.UnsupportedParamsError):  # LiteLLM's own words
-                text = unquoted(text, asked)
+        text, cause = self._printed_and_recorded(error, text, request)
         if isinstance(error, _FATAL) or setup:
             fixable = setup or isinstance(error, _FIXABLE)
             text = f"{self.name} cannot be asked: {text or cause or type(error).__name__}"
@@ -223,6 +216,16 @@ class RemoteModel:
             status=status if isinstance(status, int) else None,
             cause=cause,
         )
+
+    def _printed_and_recorded(self, error: Exception, text: str, request: Chat) -> tuple[str, str]:
+        """Return what may be printed of the message ``text``, and the cause that is recorded."""
+        if _in_success(error):  # the body may be an answer
+            return UNREADABLE, UNREADABLE
+        asked = [str(message["content"]) for message in self._sending.messages(request)]
+        cause = cause_of(_without_prompts(_untraced(error), asked))
+        if isinstance(error, exceptions.UnsupportedParamsError):  # LiteLLM's own words
+            return text, cause
+        return unquoted(text, asked), cause
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
