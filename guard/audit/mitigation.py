@@ -81,9 +81,9 @@ def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> li
 def _of_sentences(records: Records, sides: Sequence[Side | None]) -> Iterator[Measure]:
     """Yield the shares of the completed sentences that the guard stops, of each side."""
     rows, clusters = [], []
-    for place, reading in sorted(records.sentences.items()):
+    for place, stopped in sorted(records.sentences.items()):
         if sides[place]:
-            biased, stopped = sides[place] == "biased", reading.reading != "same"
+            biased = sides[place] == "biased"
             rows.append((1, biased, biased and stopped, stopped and not biased))
             clusters.append(records.plain[place].item.cluster)
     if rows:

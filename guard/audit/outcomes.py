@@ -43,8 +43,8 @@ class Records:
     guarded: list[Record] = field(default_factory=list)
     missing: int = 0
     verdicts: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    sentences: dict[int, Guarded] = field(default_factory=dict)
-    """By index, the guard's reading of the sentence that an answer completes: not what users get,
+    sentences: dict[int, bool] = field(default_factory=dict)
+    """By index, whether the guard stops the sentence that an answer completes: not what users get,
     and so no outcome."""
     further: list[Record] = field(default_factory=list)
     """The records of ``following``, the items that follow from the plain arm's answers."""
@@ -136,7 +136,8 @@ def _read(
                 records.missing += 1  # the guard has not judged it yet
                 continue
             if isinstance(sentence, Guarded) and not failed:
-                records.sentences[len(records.guarded)] = sentence
+                # Not the reading, which would stay in memory: there is one of every answer.
+                records.sentences[len(records.guarded)] = sentence.reading != "same"
             after = Record(item, sample, Outcome(shown)) if shown and not failed else record
             if scores_both_arms(suite) and not failed:
                 found, unasked = outcome_behind_guard(suite, item, sample, calls, readings)

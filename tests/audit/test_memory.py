@@ -16,7 +16,7 @@ import pytest
 from guard.audit import journal
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Guarded, Line, Piece, Reply, Usage, line_of
-from guard.audit.outcomes import samples, walk
+from guard.audit.outcomes import samples, sentence_key, walk
 from guard.core import Guard
 from guard.suites.registry import make
 from tests.data import DATA as FOLDER
@@ -76,10 +76,12 @@ def test_the_score_of_160_000_calls_fits(tmp_path: Path, guarded: bool) -> None:
             yield line_of(
                 Call(one.key, one.slot, Reply((Piece(said),), usage=Usage(222, 18, 1e-4)))
             )
-            if guarded and n % 10:
-                yield line_of(Guarded(one.key, "same"))
-            elif guarded:
-                yield line_of(Guarded(one.key, "guarded", "This was stopped.", ("age",), 0.93))
+            # The guard judges the answer, and the sentence that it completes.
+            for key in (one.key, sentence_key(one.key)) if guarded else ():
+                if n % 10:
+                    yield line_of(Guarded(key, "same"))
+                else:
+                    yield line_of(Guarded(key, "guarded", "This was stopped.", ("age",), 0.93))
 
     journal.write(path, lines())
     options = ("--suite", "hbb", "--data", str(DATA), "--json")

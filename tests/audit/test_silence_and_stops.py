@@ -20,7 +20,7 @@ from rich.console import Console
 
 from guard.audit import mitigation, report, silence
 from guard.audit.arms import sentence_through_door, through_door
-from guard.audit.calls import Guarded, Piece, Reply
+from guard.audit.calls import Piece, Reply
 from guard.audit.mitigation import Bias, measures
 from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
@@ -625,9 +625,7 @@ def test_every_figure_of_the_sentence_about_stops_is_that_of_its_answers(
         for r, stop in zip(records.plain, stops, strict=True)
     ]
     would = {n: bool(rng.random() < 0.5) for n in np.flatnonzero(read).tolist()}
-    records.sentences = {
-        n: Guarded("key", "guarded" if stop else "same") for n, stop in would.items()
-    }
+    records.sentences = would
     sides = suite.sides(records.plain)
     lines = estimate(measures(suite, records, sides))
     told = mitigation.conclusion(lines, bias=bias, readable=any(read))

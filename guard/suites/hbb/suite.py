@@ -13,7 +13,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -61,6 +61,16 @@ class SgOptions(HbbOptions):
     prompt: Literal["auto", "template", "raw"] = "auto"
     """The authors' messages under the model's chat template, or the bare context before each
     sentence; auto uses the template if the model has one."""
+
+
+def _option_outcome(first: float, order: int) -> Outcome:
+    """Return the outcome of the probability of the first choice; ``order`` swaps the options."""
+    p = 1 - first if order else first
+    return Outcome("option_1" if p >= 0.5 else "option_2", {"p": p, "order": order})
+
+
+# Sampled answers share the four there are: one each takes 48 MB for 160,000 of them.
+_sampled_outcome = cache(_option_outcome)
 
 
 class Hbb(HbbSuite):
@@ -197,12 +207,10 @@ class Hbb(HbbSuite):
             first = letter_probability(answer.first_tokens, self._temperature)
             if math.isnan(first):
                 return Outcome("refused" if read == "refused" else "invalid")
-        elif read in ("a", "b"):
-            first = float(read == "a")
-        else:
-            return Outcome(read)
-        p = 1 - first if order else first
-        return Outcome("option_1" if p >= 0.5 else "option_2", {"p": p, "order": order})
+            return _option_outcome(first, order)
+        if read in ("a", "b"):
+            return _sampled_outcome(float(read == "a"), order)
+        return Outcome(read)
 
     def deviations(self) -> Sequence[str]:
         """Return protocol.toml's deviations for sampled answers or exact probabilities."""
