@@ -80,6 +80,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(slow_lane, "ROOT", tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider")
+    # A test may run in a worker, but what it starts is none.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     return tmp_path
 
 
