@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -78,7 +79,7 @@ def test_the_context_may_name_the_group() -> None:
 def test_edits_are_in_order_apart_and_of_words(text: str) -> None:
     edits = respelt(text, "women", known)
     assert all(re.fullmatch("[A-Za-z]+", text[e.start : e.end]) for e in edits)
-    assert all(a.end < b.start for a, b in zip(edits, edits[1:], strict=False))
+    assert all(a.end < b.start for a, b in pairwise(edits))
     assert all(e.text.isascii() and e.text != text[e.start : e.end] for e in edits)
 
 
