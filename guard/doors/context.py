@@ -45,7 +45,7 @@ def guarded() -> bool:
 
 
 def call_inside(call: Callable[[], T]) -> T:
-    """Call within a mark of its own, in a context that is the call's own.
+    """Return what ``call`` returns, within a mark of its own, in a context of its own.
 
     The caller's mark may end before the call does.
     """

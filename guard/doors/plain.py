@@ -154,7 +154,7 @@ class _TextStream(EndsWhenDropped):
     async def _shut(self, either: Either) -> None:
         self._is_shut = True
         close = getattr(self._source, self._close, None)
-        if either is sync and self._waits.under_way and isinstance(self._source, GeneratorType):
+        if self._waits.reads and isinstance(self._source, GeneratorType):
             self._waits.leave(close)  # it runs in another thread, and cannot be closed before
             return
         await either(self._waits.leave, self._waits.aleave)

@@ -31,21 +31,31 @@ _CANCEL_S = 5.0  # how long a cancelled call may take to end
 
 
 class Waits:
-    """The calls for the next chunk of one stream, one at a time."""
+    """The calls for the next chunk of one stream, one at a time.
 
-    def __init__(self, policy: Policy) -> None:
+    ``inside``: they are calls of a door, as in :func:`guard.doors.context.inside`.
+    """
+
+    def __init__(self, policy: Policy, *, inside: bool = False) -> None:
+        self._inside = inside
         # Nothing is held in the mode that only watches.
         limited = policy.hold != "none" and policy.second_look_ms is not None
         self._limit = (policy.second_look_ms or 0.0) / 1000 if limited else None
         self._spent = 0.0  # seconds waited while a second look needed text
         self._until: dict[Look, float] = {}  # when that is too much for each of them
         self._thread: Future[tuple[Any, BaseException | None]] | None = None
+        self._left: Future[tuple[Any, BaseException | None]] | None = None  # nobody waits for it
         self._task: asyncio.Future[Any] | None = None
 
     @property
     def under_way(self) -> bool:
-        """Whether a late call has not been answered for."""
+        """Whether there is a late call whose answer was not taken."""
         return self._thread is not None or self._task is not None
+
+    @property
+    def reads(self) -> bool:
+        """Whether a thread reads the source, or may be about to."""
+        return self._thread is not None or not (self._left is None or self._left.done())
 
     def needed(self, gate: ResponseGate[Any]) -> bool:
         """Whether the next chunk must be waited for here."""
@@ -53,12 +63,12 @@ class Waits:
 
     def next(self, call: Callable[[], Any], gate: ResponseGate[Any]) -> Any:
         """Return what ``call`` returns or raise what it raises; LATE if that takes too long."""
-        left = self._left(gate)
+        left = self._time_left(gate)
         if self._thread is None:
             if left is None:
                 return call()
             try:
-                self._thread = _started(call)
+                self._thread = _started(partial(call_inside, call) if self._inside else call)
             except RuntimeError:  # no thread can be started
                 return LATE
         begun = time.monotonic()
@@ -75,11 +85,13 @@ class Waits:
 
     async def anext(self, call: Callable[[], Awaitable[Any]], gate: ResponseGate[Any]) -> Any:
         """Do the same as :meth:`next` for an asynchronous ``call``."""
-        left = self._left(gate)
+        left = self._time_left(gate)
         if self._task is None:
             if left is None:
                 return await call()
-            self._task = asyncio.ensure_future(call_inside_async(call))
+            if self._inside:
+                call = partial(call_inside_async, call)
+            self._task = asyncio.ensure_future(call())
             self._task.add_done_callback(_note)
         begun = time.monotonic()
         try:
@@ -97,8 +109,10 @@ class Waits:
         A thread cannot be interrupted: what it reads from must be closed.
         """
         thread, self._thread = self._thread, None
-        if thread is not None and close is not None:
-            thread.add_done_callback(partial(_closed, close))
+        if thread is not None:
+            self._left = thread
+            if close is not None:
+                thread.add_done_callback(partial(_closed, close))
         task, self._task = self._task, None
         if task is not None and not task.done():
             loop = task.get_loop()
@@ -113,7 +127,7 @@ class Waits:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([task], timeout=_CANCEL_S)
 
-    def _left(self, gate: ResponseGate[Any]) -> float | None:
+    def _time_left(self, gate: ResponseGate[Any]) -> float | None:
         """Return how many seconds the next chunk may take; None: as long as it takes."""
         if self._limit is None:
             return None
@@ -131,7 +145,7 @@ def _started(call: Callable[[], Any]) -> Future[tuple[Any, BaseException | None]
 
     def run() -> None:
         try:
-            answer = call_inside(call), None
+            answer = call(), None
         except BaseException as error:
             answer = None, error
         outcome.set_result(answer)

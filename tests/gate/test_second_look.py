@@ -50,7 +50,7 @@ class Asked(Run):
 
 
 PIECES = ["ab ", " ", ". ", "! ", "\n\n", "word ", "X ", "NO ", "X! ", "NO! ", "ab! ", "women "]
-pieces = st.sampled_from([*PIECES, "long" * 20, " " * 40, '{"a": "X! NO", "b": "NO"}\n'])
+pieces = st.sampled_from([*PIECES, "long" * 20, " " * 40, '{"a": "X", "b": "NO"}\n'])
 texts = st.lists(pieces, max_size=40).map("".join)
 actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
 holds = st.sampled_from(["sentence", "association"])
