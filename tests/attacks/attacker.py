@@ -26,7 +26,7 @@ from tests.attacks.replays import Replays
 
 LIMIT_S = 3 * doors.LIMIT_S
 POLICY = Policy()
-BOUND = POLICY.max_segment_chars + POLICY.overlap + POLICY.lookahead
+BOUND = 2 * (POLICY.max_segment_chars + POLICY.overlap + POLICY.lookahead)
 _COLLECTED = 20  # after so many cases what they left is collected
 _WARM = 100
 _MEASURED = 4  # one case in so many has its delay measured, as that takes time

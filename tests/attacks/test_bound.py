@@ -19,7 +19,9 @@ ELSEWHERE: Key = (1, "content", 0)
 CALL: Key = (0, "tool", 0)
 LIMIT = Policy().max_segment_chars
 ALONE = LIMIT + Policy().overlap + Policy().lookahead
-PLANT = Plant(0, 0, "Quolab", " men grelksab are lazyab", "grelksab", "lazyab", fits=True)
+PLANT = Plant(
+    0, 0, "Quolab", " men grelksab are lazyab", "grelksab", "lazyab", fits=True, refuted=False
+)
 HEAD, TAIL = "Fine. Quolab so men grelksab are ", "lazyab indeed. Then more."
 
 

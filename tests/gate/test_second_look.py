@@ -246,9 +246,7 @@ def test_verdicts_that_came_meanwhile_are_decided_in_order() -> None:
 def test_a_second_look_that_fails_lets_the_finding_stand() -> None:
     def fails(text: str) -> Verdict:
         if "NO" in text and "X" in text:
-            return unjudged_verdict(
-                "failure", detector="script", index_version="", elapsed_ms=1.0
-            )
+            return unjudged_verdict("failure", detector="script", index_version="", elapsed_ms=1.0)
         return refuted(text)
 
     run = Asked(chunked("X here! NO! On", []), Policy(failure="open", message="stop"), fails)
@@ -261,7 +259,9 @@ def test_without_a_second_look_there_is_none() -> None:
     assert (run.text(), run.second) == ("", [])
 
 
-@pytest.mark.parametrize(("threshold", "out"), [(0.1, ""), (0.2, "X here! NO! "), (None, "X here! NO! ")])
+@pytest.mark.parametrize(
+    ("threshold", "out"), [(0.1, ""), (0.2, "X here! NO! "), (None, "X here! NO! ")]
+)
 def test_the_second_score_must_be_below_its_threshold(threshold: float | None, out: str) -> None:
     run = Asked(chunked("X here! NO! ", []), Policy(second_look_threshold=threshold))
     assert run.text() == out
