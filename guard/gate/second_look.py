@@ -70,7 +70,10 @@ def _own(segment: Segment) -> str:
 
 
 def _joined(first: str, then: str, *, adjoins: bool) -> str:
-    """Join two segments by a line break, a space or nothing, as they stood."""
+    """Join two segments: by a line break if one belongs to either, else by a space.
+
+    By nothing where they adjoin, as after a forced cut.
+    """
     blank = first[len(first.rstrip()) :] + then[: len(then) - len(then.lstrip())]
     between = "\n" if "\n" in blank else " "
     return first.strip() + ("" if adjoins and not blank else between) + then.strip()
@@ -93,10 +96,13 @@ class Looks:
         """Take the next segment and return the second look at it.
 
         ``keyed``: it begins with the key of its string. One that is judged ``early`` gets no
-        second look, but may follow another.
+        second look, but may follow another. One without a letter of its own does neither: it
+        says nothing, such as a smiley or the line below a table's head.
         """
+        own = _own(segment)
+        if not any(map(str.isalpha, own)):
+            return None
         if self._last is not None:
-            own = _own(segment)
             self.passed(segment.fresh + len(own) - len(own.lstrip()))
             self._last.followed(segment, kind, keyed=keyed)
         self._last = None if early else Look(window, kind, segment.end)

@@ -24,8 +24,8 @@ from tests.provider import Provider, Script, Served
 from tests.scripted import Scripted
 
 INTERVAL = 0.15
-# The finding is made at the fourth chunk, and stands at the fifth, which ends the next sentence; one
-# more may be on its way by then.
+# The finding is made at the fourth chunk, and stands at the fifth, which ends the next sentence.
+# One more may be on its way by then.
 MOST = 6
 BIASED = ["All is well.", " And BI", "AS is.", " It is.", *[" more"] * 100]
 HARMLESS = ["All is well.", *[" more"] * 100]
