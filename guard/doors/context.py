@@ -12,7 +12,7 @@ which may start earlier, never count as guarded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TypeVar
 
@@ -53,16 +53,6 @@ def call_inside(call: Callable[[], T]) -> T:
     _inside.set(mark)
     try:
         return call()
-    finally:
-        mark.alive = False
-
-
-async def call_inside_async(call: Callable[[], Awaitable[T]]) -> T:
-    """Do the same as :func:`call_inside` in a task."""
-    mark = _Mark()
-    _inside.set(mark)
-    try:
-        return await call()
     finally:
         mark.alive = False
 

@@ -76,7 +76,7 @@ class GuardedStream(EndsWhenDropped):
         self._asker: Asker | None = None
         self._end_recorded = False  # that the response has ended
         self._clock = Clock()
-        self._waits = Waits(session.policy, inside=True)
+        self._waits = Waits(session.policy, threads=True)
         if session.deferred is not None:
             session.deferred.streaming = True
         self._error: Exception | None = None

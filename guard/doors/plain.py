@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import AsyncGeneratorType, GeneratorType
+from types import AsyncGeneratorType
 from typing import Any
 
 from guard.background import EndsWhenDropped
@@ -154,10 +154,8 @@ class _TextStream(EndsWhenDropped):
     async def _shut(self, either: Either) -> None:
         self._is_shut = True
         close = getattr(self._source, self._close, None)
-        if self._waits.reads and isinstance(self._source, GeneratorType):
-            self._waits.leave(close)  # it runs in another thread, and cannot be closed before
-            return
-        await either(self._waits.leave, self._waits.aleave)
+        if either is not sync:
+            await self._waits.aleave()
         if callable(close):
             await either(close, close)
 

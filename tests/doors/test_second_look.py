@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+import anyio
 import pytest
 
 from guard.core import Guard
@@ -119,15 +121,6 @@ class Idle:
         self.go_on, self.closed = threading.Event(), threading.Event()
         self.inside: list[bool] = []
 
-    def __iter__(self) -> Iterator[str]:
-        try:
-            yield from self.before
-            self.go_on.wait(30)
-            self.inside.append(guarded())
-            yield from self.after
-        finally:
-            self.closed.set()
-
     async def __aiter__(self) -> AsyncIterator[str]:
         try:
             for text in self.before:
@@ -145,15 +138,19 @@ def idle() -> Idle:
     return Idle(["Fine. ", "BIAS is. ", "It"], [" was. ", "So on."])
 
 
-def test_plain_text_goes_on_behind_a_wait_that_was_given_up() -> None:
-    source = idle()
-    stream = Guard(Policy(action="flag", **WAITS), detector=Scripted(REFUTED)).stream(iter(source))
-    assert [next(stream), next(stream)] == ["Fine. ", "BIAS is. "]
-    source.go_on.set()
-    assert list(stream) == ["It", " was. ", "So on."]
-    assert source.closed.is_set()
-    assert [d.action for d in stream.guard] == ["pass", "flag", "pass", "pass"]
-    assert source.inside == [False]  # what the source calls is guarded as before
+def test_plain_text_is_given_up_on_between_two_of_its_chunks() -> None:
+    threads: set[int] = set()
+
+    def source() -> Iterator[str]:
+        yield from ["Fine. ", "BIAS is. "]
+        for text in ["NO", ", it", " is", " not. "]:
+            threads.add(threading.get_ident())
+            time.sleep(0.05)
+            yield text
+
+    stream = Guard(Policy(**WAITS), detector=Scripted(REFUTED)).stream(source())
+    assert list(stream) == ["Fine. ", MESSAGE]
+    assert threads == {threading.get_ident()}  # the source may belong to its thread
 
 
 def test_async_plain_text_goes_on_behind_a_wait_that_was_given_up() -> None:
@@ -164,19 +161,13 @@ def test_async_plain_text_goes_on_behind_a_wait_that_was_given_up() -> None:
         stream = guard.astream(source)
         out = [await anext(stream), await anext(stream)]
         source.go_on.set()
-        return out + [text async for text in stream]
+        out += [text async for text in stream]
+        assert [d.action for d in stream.guard] == ["pass", "flag", "pass", "pass"]
+        return out
 
     assert asyncio.run(run()) == ["Fine. ", "BIAS is. ", "It", " was. ", "So on."]
     assert source.closed.is_set()
-
-
-def test_a_source_that_a_thread_reads_is_closed_once_it_answers() -> None:
-    source = idle()
-    stream = Guard(Policy(**WAITS), detector=Scripted(REFUTED)).stream(iter(source))
-    assert list(stream) == ["Fine. ", MESSAGE]
-    assert not source.closed.is_set()
-    source.go_on.set()
-    assert source.closed.wait(5)
+    assert source.inside == [False]  # what the source calls is guarded as before
 
 
 def test_an_async_source_is_closed_at_once() -> None:
@@ -192,17 +183,43 @@ def test_an_async_source_is_closed_at_once() -> None:
 
 
 def test_the_error_of_a_late_call_is_the_readers() -> None:
-    def fails() -> Iterator[str]:
-        yield from ["Fine. ", "BIAS is. "]
-        go_on.wait(30)
+    async def fails() -> AsyncIterator[str]:
+        yield "Fine. "
+        yield "BIAS is. "
+        await go_on.wait()
         raise ConnectionError("gone")
 
-    go_on = threading.Event()
-    stream = Guard(Policy(action="flag", **WAITS), detector=Scripted(REFUTED)).stream(fails())
-    assert [next(stream), next(stream)] == ["Fine. ", "BIAS is. "]
-    go_on.set()
-    with pytest.raises(ConnectionError, match="gone"):
-        next(stream)
+    go_on = asyncio.Event()
+    guard = Guard(Policy(action="flag", **WAITS), detector=Scripted(REFUTED))
+
+    async def run() -> None:
+        stream = guard.astream(fails())
+        assert [await anext(stream), await anext(stream)] == ["Fine. ", "BIAS is. "]
+        go_on.set()
+        with pytest.raises(ConnectionError, match="gone"):
+            await anext(stream)
+
+    asyncio.run(run())
+
+
+def test_a_late_call_stays_in_the_task_and_the_context_of_its_reader() -> None:
+    async def source() -> AsyncIterator[str]:
+        token = NAMED.set("source")
+        with anyio.CancelScope():  # must be left by the task that entered it
+            yield "BIAS is. "
+            await asyncio.sleep(0.1)
+            yield "NO"
+            await asyncio.sleep(0)
+            yield ", no. "
+        NAMED.reset(token)
+        yield "So."
+
+    async def run(**policy: Any) -> list[str]:
+        guard = Guard(Policy(action="flag", **policy), detector=Scripted(REFUTED))
+        return [text async for text in guard.astream(source())]
+
+    assert asyncio.run(run(**WAITS)) == ["BIAS is. ", "NO", ", no. ", "So."]
+    assert asyncio.run(run()) == ["BIAS is. ", "NO", ", no. ", "So."]
 
 
 def test_a_watched_stream_waits_in_no_thread() -> None:
