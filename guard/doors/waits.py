@@ -224,10 +224,11 @@ def _started(call: Callable[[], Any]) -> Future[tuple[Any, BaseException | None]
 
     def run() -> None:
         try:
-            answer = call_inside(call), None
-        except BaseException as error:
-            answer = None, error
-        outcome.set_result(answer)
+            chunk = call_inside(call)
+        except BaseException as raised:
+            outcome.set_result((None, raised))
+        else:
+            outcome.set_result((chunk, None))
 
     context = copy_context()
     # A daemon: the process may end while a provider says nothing.
