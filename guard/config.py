@@ -37,7 +37,10 @@ _PAIRS = {
     "actions": "appearance=flag,reasoning=redact",
     "labels": "tenant=a,release=7",
 }
-_MAY_BE_NONE = ("threshold", "timeout_ms", "queue_ms", "breaker_failures", "events", "keep_days")
+_MAY_BE_NONE = (
+    *("threshold", "timeout_ms", "queue_ms", "breaker_failures", "events", "keep_days"),
+    *("second_look_threshold", "second_look_ms"),
+)
 _T = TypeVar("_T")
 _SQLITE = "sqlite:///"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -293,17 +293,24 @@ class Guard:
             gate = session.gate(TextCodec(), user=user)
             gate.push(text)
             gate.finish()
-            while jobs := gate.pending():
-                waiting += [(gate, job) for job in jobs]
+            waiting += [(gate, job) for job in _pending(gate)]
             gates.append(gate)
-        for begin in range(0, len(waiting), _BATCH):
-            batch = waiting[begin : begin + _BATCH]
-            verdicts = judge.judge([job.window for _, job in batch])
-            for (gate, job), verdict in zip(batch, verdicts, strict=True):
-                session.resolve(gate, job, verdict)
+        while waiting:
+            for begin in range(0, len(waiting), _BATCH):
+                batch = waiting[begin : begin + _BATCH]
+                verdicts = judge.judge([job.window for _, job in batch])
+                for (gate, job), verdict in zip(batch, verdicts, strict=True):
+                    gate.resolve(job, verdict)
+            # Second looks: of each text one at a time.
+            waiting = [(gate, job) for gate in gates for job in _pending(gate)]
         for gate in gates:
             session.ended(gate.trail, "completed")
         return [gate.trail for gate in gates]
+
+
+def _pending(gate: ResponseGate[str]) -> Iterator[Job]:
+    while jobs := gate.pending():
+        yield from jobs
 
 
 # Threads that need the same detector at the same time load it once.

@@ -122,6 +122,14 @@ class Policy(BaseModel):
     ``guarded``: the released one; the cache gets nothing of a stopped answer.
     """
 
+    second_look: bool = True
+    """Whether a segment found biased is judged again together with the segment after it, and is
+    harmless if the two are."""
+    second_look_threshold: Probability | None = None
+    """What the score of the two must be below, beside the threshold of its bias type."""
+    second_look_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 2000.0
+    """How long a stream waits for that segment; then the first verdict stands. None: no limit."""
+
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80
     lookahead: Annotated[int, Field(ge=4, le=256)] = 32

@@ -26,6 +26,7 @@ _HOLDS = {"none": 0, "association": 1, "sentence": 2}
 _ORDERED = {
     *("operating_point", "threshold", "thresholds", "action", "actions", "scope"),
     *("hold", "failure", "language", "timeout_ms", "queue_ms", "labels"),
+    *("second_look", "second_look_threshold", "second_look_ms"),
 }
 _FREE = {"message", "failure_message", "replacement"}
 
@@ -64,6 +65,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     - *failure*: open < closed, and *language*: pass < stop;
     - *timeout_ms* and *queue_ms*: not longer if both stop on a late verdict, not shorter if both
       let it pass;
+    - *second_look*: on < off; its threshold and its limit of time are not higher;
     - *labels*: the owner's stay, others may be added;
     - every other setting except the texts: equal.
     """
@@ -87,6 +89,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
         if base.stops_unjudged(reason) and not asked.stops_unjudged(reason)
     ]
     loose += [name for name in ("timeout_ms", "queue_ms") if _passes_late_text(base, asked, name)]
+    loose += _looser_second_look(base, asked)
     if not base.labels.items() <= asked.labels.items():
         loose.append("labels")
     owners = [name for name in Policy.model_fields if name not in _ORDERED | _FREE]
@@ -107,6 +110,16 @@ def _passes_late_text(base: Policy, asked: Policy, limit: str) -> bool:
     if base.stops_unjudged("failure"):
         return asked.stops_unjudged("failure") and after > before
     return not asked.stops_unjudged("failure") and after < before
+
+
+def _looser_second_look(base: Policy, asked: Policy) -> list[str]:
+    """Return the settings by which a second look takes more findings back."""
+    if not asked.second_look:
+        return []
+    if not base.second_look:
+        return ["second_look"]
+    limits = ("second_look_threshold", "second_look_ms")
+    return [n for n in limits if _or_infinity(getattr(asked, n)) > _or_infinity(getattr(base, n))]
 
 
 def _or_infinity(limit: float | None) -> float:

@@ -131,7 +131,9 @@ class Verdict:
     :meth:`guard.Guard.check`. ``bias_type`` and ``implied`` are None unless ``biased``.
     ``implied``: whether the association is implied rather than stated; None if the detector does
     not estimate it. ``score`` and ``threshold`` are None if the segment is ``unjudged``,
-    ``index_version`` if there is no index.
+    ``index_version`` if there is no index. ``second_score`` is the score of the segment read
+    together with the one after it, if it was looked at a second time; if that took the finding
+    back, it is the ``score``.
     """
 
     biased: bool
@@ -145,6 +147,7 @@ class Verdict:
     elapsed_ms: float
     unjudged: Unjudged | None = None
     implied: bool | None = None
+    second_score: float | None = None
 
     def __post_init__(self) -> None:
         if self.biased and (self.unjudged or self.bias_type is None):

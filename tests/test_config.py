@@ -52,6 +52,21 @@ def test_file_then_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert policy_from(settings()) == Policy(action="redact", threshold=0.6)
 
 
+def test_the_second_look_is_set_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guard.toml").write_text('second_look_ms = "none"\nsecond_look_threshold = 0.2\n')
+    monkeypatch.setenv("BIASGUARD_SECOND_LOOK", "false")
+    policy = policy_from(settings())
+    assert policy == Policy(second_look=False, second_look_ms=None, second_look_threshold=0.2)
+    guard = Guard(detector=Scripted(), second_look=True)
+    assert guard.session({"second_look_ms": 5}).policy.second_look_ms == 5
+    assert guard.policy.second_look
+    for values in ({"second_look_ms": 0}, {"second_look_threshold": 1.1}, {"second_look": "x"}):
+        with pytest.raises(ConfigError, match=next(iter(values))):
+            policy_from(values)
+
+
 def test_the_table_of_a_project_above_is_found(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.guard]\nscope = "response"\n')
     below = tmp_path / "a" / "b"
@@ -75,6 +90,8 @@ def test_a_setting_is_spelled_alike_in_a_variable_and_an_option() -> None:
     assert spelled("action", "a=b", "it") == "a=b"
     assert spelled("timeout_ms", "none", "it") is None
     assert spelled("queue_ms", "none", "it") is None
+    assert spelled("second_look_ms", "none", "it") is None
+    assert spelled("second_look_threshold", "none", "it") is None
     assert spelled("message", "none", "it") == "none"
     with pytest.raises(ConfigError, match=r"^--guard thresholds must look like 'gender=0\.4,"):
         spelled("thresholds", "0.4", "--guard thresholds")

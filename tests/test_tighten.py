@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from guard.config import merge, policy_from
 from guard.errors import ConfigError
+from guard.gate.second_look import settled
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.tighten import loosened, tightened
 from guard.verdict import BIAS_TYPES, Action, Scores
@@ -37,6 +38,9 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "language": st.sampled_from(["pass", "stop"]),
     "timeout_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
     "queue_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
+    "second_look": st.booleans(),
+    "second_look_threshold": probability | st.none(),
+    "second_look_ms": st.sampled_from([1.0, 2000.0, None]),
     "context_segments": st.sampled_from([0, 2]),
     "message": st.sampled_from(["stop", "halt"]),
 }
@@ -128,6 +132,30 @@ def test_a_tighter_policy_lets_no_more_late_text_out(
     assert not (passed_unjudged(asked) and not passed_unjudged(base))
 
 
+@often_looser
+@given(policies(), policies(), probability, probability)
+def test_a_tighter_policy_takes_no_more_findings_back(
+    base: Policy, asked: Policy, score: float, second: float
+) -> None:
+    def passes(policy: Policy) -> bool:
+        first, looked = (
+            policy.verdict(
+                Scores(each, "gender"),
+                DEFAULT_POINTS,
+                detector="d",
+                index_version="",
+                elapsed_ms=0,
+            )
+            for each in (score, second)
+        )
+        if first.biased and policy.second_look:
+            first = settled(first, looked, policy.second_look_threshold)
+        return not first.biased
+
+    assume(not loosened(base, asked, DEFAULT_POINTS))
+    assert not (passes(asked) and not passes(base))
+
+
 @given(policies())
 def test_every_policy_is_as_strict_as_itself(policy: Policy) -> None:
     assert loosened(policy, policy, DEFAULT_POINTS) == []
@@ -173,6 +201,10 @@ LOOSER = [
     ({"failure": "open"}, {"timeout_ms": 10}, "timeout_ms"),
     ({}, {"queue_ms": None}, "queue_ms"),
     ({"failure": "open"}, {"queue_ms": 10}, "queue_ms"),
+    ({"second_look": False}, {"second_look": True}, "second_look"),
+    ({"second_look_threshold": 0.2}, {"second_look_threshold": None}, "second_look_threshold"),
+    ({"second_look_threshold": 0.2}, {"second_look_threshold": 0.3}, "second_look_threshold"),
+    ({}, {"second_look_ms": None}, "second_look_ms"),
     ({}, {"overlap": 0}, "overlap"),
     ({}, {"max_segment_chars": 2000}, "max_segment_chars"),
     ({}, {"user_context": True}, "user_context"),
@@ -203,6 +235,10 @@ TIGHTER = [
     ({}, {"language": "stop"}),
     ({}, {"timeout_ms": 100}),
     ({}, {"queue_ms": 100}),
+    ({}, {"second_look": False}),
+    ({"second_look": False}, {"second_look_threshold": 0.9, "second_look_ms": None}),
+    ({}, {"second_look_threshold": 0.2}),
+    ({"second_look_ms": None}, {"second_look_ms": 100}),
     ({}, {"message": "Stop."}),
     ({}, {}),
 ]

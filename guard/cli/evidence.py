@@ -22,11 +22,15 @@ def show_verdict(console: Console, text: str, verdict: Verdict, *, references: i
         return
     if not verdict.biased:
         head = Text(f"not biased {verdict.score:.2f}  ", "green")
+        if verdict.second_score is not None:
+            head += Text("(read with the next sentence)  ", "green")
         console.print(head + Text(text, "dim"))
         return
     head = Text(f"biased {verdict.score:.2f}", "bold red")
     kind = f"{verdict.bias_type}, implied" if verdict.implied else verdict.bias_type
     head += Text(f" (threshold {verdict.threshold:.2f})  {kind}  ", "red")
+    if verdict.second_score is not None:
+        head += Text(f"{verdict.second_score:.2f} with the next sentence  ", "red")
     head += Text(f"{verdict.elapsed_ms:.0f} ms", "dim")
     console.print(head)
     if text:

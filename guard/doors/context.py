@@ -12,7 +12,11 @@ which may start earlier, never count as guarded.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar, Token
+from typing import TypeVar
+
+T = TypeVar("T")
 
 LOGGING = "litellm-logging"
 """Beginning of the names of LiteLLM's logging threads."""
@@ -38,6 +42,19 @@ def guarded() -> bool:
         return False
     here = threading.current_thread()
     return mark.thread == here.ident or not here.name.startswith(LOGGING)
+
+
+def call_inside(call: Callable[[], T]) -> T:
+    """Return what ``call`` returns, within a mark of its own, in a context of its own.
+
+    The caller's mark may end before the call does.
+    """
+    mark = _Mark()
+    _inside.set(mark)
+    try:
+        return call()
+    finally:
+        mark.alive = False
 
 
 class inside:  # noqa: N801  (used as `with inside():`; a class, for speed: entered for each chunk)

@@ -21,6 +21,7 @@ from guard.doors.rewrite import Asker
 from guard.doors.session import Clock, DoorSession, Outcome
 from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
 from guard.doors.stream_text import StreamText
+from guard.doors.waits import LATE, Waits
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
 
@@ -75,6 +76,7 @@ class GuardedStream(EndsWhenDropped):
         self._asker: Asker | None = None
         self._end_recorded = False  # that the response has ended
         self._clock = Clock()
+        self._waits = Waits(session.policy, threads=True)
         if session.deferred is not None:
             session.deferred.streaming = True
         self._error: Exception | None = None
@@ -269,13 +271,18 @@ class GuardedStream(EndsWhenDropped):
     def _pull(self) -> None:
         """Pull until there may be something to judge or to release, or the provider has ended."""
         first = self._state is UNREAD
+        read = partial(next, self._upstream)
+        if self._waits.needed(self._gate):
+            read = partial(self._waits.next, read, self._gate)
         while not self._state.over:
             try:
-                chunk = next(self._upstream)
+                chunk = read()
             except StopIteration:
                 return self._end()
             except Exception as error:
                 return self._end(error)
+            if chunk is LATE:
+                return self._gate.give_up_second_looks()
             if first:
                 first = False
                 self._begin()
@@ -285,13 +292,18 @@ class GuardedStream(EndsWhenDropped):
 
     async def _apull(self) -> None:
         first = self._state is UNREAD
+        read = self._upstream.__anext__
+        if self._waits.needed(self._gate):
+            read = partial(self._waits.anext, read, self._gate)
         while not self._state.over:
             try:
-                chunk = await self._upstream.__anext__()
+                chunk = await read()
             except StopAsyncIteration:
                 return self._end()
             except Exception as error:
                 return self._end(error)
+            if chunk is LATE:
+                return self._gate.give_up_second_looks()
             if first:
                 first = False
                 self._begin()
@@ -395,10 +407,13 @@ class GuardedStream(EndsWhenDropped):
 
     def _shut(self) -> None:
         if not self._state.closed:
-            closing.close(self._upstream, self._loop, self._connections)
+            close = partial(closing.close, self._upstream, self._loop, self._connections)
+            self._waits.leave(close)
+            close()
             self._on(Event.CLOSED)
 
     async def _ashut(self) -> None:
         if not self._state.closed:
+            await self._waits.aleave()
             await closing.aclose(self._upstream, self._connections)
             self._on(Event.CLOSED)

@@ -125,8 +125,8 @@ def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
                 return None
     except Exception:  # an unreadable error cannot be judged
         return None
-    # The lines are not context for each other.
-    policy = session.policy.model_copy(update={"context_segments": 0})
+    # The lines are no context for each other, and none takes back what another says.
+    policy = session.policy.model_copy(update={"context_segments": 0, "second_look": False})
     gate = replace(session, policy=policy).gate(TextCodec())
     for line in lines:
         gate.push(f"{line}\n\n")

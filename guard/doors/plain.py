@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import AsyncGeneratorType
 from typing import Any
@@ -14,6 +14,7 @@ from guard.background import EndsWhenDropped
 from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Clock, DoorSession, Outcome
+from guard.doors.waits import LATE, Waits
 from guard.errors import UsageError
 from guard.gate import Codec, Part
 from guard.verdict import Channel, GuardTrail
@@ -59,14 +60,16 @@ class _TextStream(EndsWhenDropped):
 
     _close = "close"  # the source's method
 
-    def __init__(self, source: Any, session: DoorSession) -> None:
+    def __init__(self, source: Any, session: DoorSession, read: Callable[..., Any]) -> None:
         if session.policy.rewrites:
             raise cannot_rewrite("plain text")
         self._session = session
         self._gate = session.gate(TextCodec())
         self.guard: GuardTrail = self._gate.trail
         self._source = source
+        self._read = partial(read, source, _END)
         self._clock = Clock()
+        self._waits = Waits(session.policy)
         self._ended = False  # whether the source has
         self._error: Exception | None = None  # the source's
         self._to_judge = False  # whether text was pushed that is not judged yet
@@ -135,9 +138,12 @@ class _TextStream(EndsWhenDropped):
         moved = False
         while not (moved or self._ended):
             try:
-                text = await either(next, anext, self._source, _END)
+                text = await either(self._waits.next, self._waits.anext, self._read, self._gate)
             except Exception as error:
                 text, self._error = _END, error
+            if text is LATE:
+                self._gate.give_up_second_looks()
+                return
             if text is _END:
                 self._ended = True
                 self._gate.finish()
@@ -147,7 +153,10 @@ class _TextStream(EndsWhenDropped):
 
     async def _shut(self, either: Either) -> None:
         self._is_shut = True
-        if callable(close := getattr(self._source, self._close, None)):
+        close = getattr(self._source, self._close, None)
+        if either is not sync:
+            await self._waits.aleave()
+        if callable(close):
             await either(close, close)
 
 
@@ -160,7 +169,7 @@ class TextStream(_TextStream):
     """
 
     def __init__(self, texts: Iterable[str], session: DoorSession) -> None:
-        super().__init__(iter(texts), session)
+        super().__init__(iter(texts), session, next)
         self._watch_for_drop()
 
     def __iter__(self) -> Iterator[str]:
@@ -186,7 +195,7 @@ class AsyncTextStream(_TextStream):
     _close = "aclose"
 
     def __init__(self, texts: AsyncIterable[str], session: DoorSession) -> None:
-        super().__init__(aiter(texts), session)
+        super().__init__(aiter(texts), session, anext)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch_for_drop()
 
@@ -206,7 +215,8 @@ class AsyncTextStream(_TextStream):
         await self._shut(asynchronous)
 
     def _hand_over(self) -> None:
-        if isinstance(self._source, AsyncGeneratorType) and self._dropped_to is not None:
+        by_python = isinstance(self._source, AsyncGeneratorType) and not self._waits.under_way
+        if by_python and self._dropped_to is not None:
             # Python closes it on its loop once nothing refers to it: so it is not handed over.
             self._is_over = True
             self._dropped_to.put(partial(self._session.ended, self.guard, "left"))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from guard.background import ending
 from guard.detect.serving import Judge
 from guard.forks import Lock
-from guard.gate import Codec, Job, ResponseGate
+from guard.gate import Codec, ResponseGate
 from guard.policy import Policy
-from guard.verdict import Decision, GuardTrail, Verdict
+from guard.verdict import Decision, GuardTrail
 
 if TYPE_CHECKING:
     from guard.doors.litellm.records import DeferredLogging
@@ -107,6 +107,8 @@ class DoorSession:
             with _counting:
                 _guarded[self.door] += 1
         options = {"sinks": self.sinks, "stamp": self._stamped, "fixed": self.fixed, **options}
+        if self.recorder is not None:
+            options["record"] = partial(self.recorder.decided, self)
         return ResponseGate(codec, self.policy, **options)
 
     def _stamped(self, decision: Decision) -> Decision:
@@ -120,31 +122,17 @@ class DoorSession:
 
     def judge_pending(self, gate: ResponseGate[Any]) -> None:
         """Judge the pending windows of ``gate``."""
-        self._record_overflows(gate)
         while jobs := gate.pending():
             verdicts = self.judge.judge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
-                self.resolve(gate, job, verdict)
+                gate.resolve(job, verdict)
 
     async def ajudge_pending(self, gate: ResponseGate[Any]) -> None:
         """Do the same as :meth:`judge_pending` without blocking the event loop."""
-        self._record_overflows(gate)
         while jobs := gate.pending():
             verdicts = await self.judge.ajudge([job.window for job in jobs])
             for job, verdict in zip(jobs, verdicts, strict=True):
-                self.resolve(gate, job, verdict)
-
-    def _record_overflows(self, gate: ResponseGate[Any]) -> None:
-        while gate.overflows:
-            decision = gate.overflows.popleft()
-            if self.recorder is not None:
-                self.recorder.decided(self, gate.trail, decision, "")
-
-    def resolve(self, gate: ResponseGate[Any], job: Job, verdict: Verdict) -> None:
-        """Have ``gate`` take the verdict on ``job``, and the recorder what was decided on it."""
-        decision = gate.resolve(job, verdict)
-        if decision is not None and self.recorder is not None:
-            self.recorder.decided(self, gate.trail, decision, job.window.text)
+                gate.resolve(job, verdict)
 
     def ended(self, trail: GuardTrail, outcome: Outcome) -> None:
         """Have the recorder take the end of a response."""

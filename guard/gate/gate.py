@@ -13,6 +13,7 @@ from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
+from guard.gate.second_look import Look, Looks
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
@@ -26,7 +27,8 @@ class _Asked(NamedTuple):
     White space needs no verdict, nor does a segment that was judged early with the same window.
     ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
     the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
-    the key that the segment of a JSON string begins with.
+    the key that the segment of a JSON string begins with. ``look`` is its second look, if it may
+    get one.
     """
 
     segment: Segment
@@ -34,6 +36,7 @@ class _Asked(NamedTuple):
     sent_to: int | None = None
     kind: Kind = "prose"
     label: Label | None = None
+    look: Look | None = None
 
 
 class Gate:
@@ -94,6 +97,9 @@ class Gate:
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Context(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
+        self._looks: Looks | None = None
+        if policy.second_look:
+            self._looks = Looks(policy.overlap + policy.lookahead)
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
@@ -133,6 +139,9 @@ class Gate:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
         self._read(text)
+        if self._looks is not None:
+            unread = self._kind in ("key", "structure")
+            self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
         self._plain = self._restart.over and not self._escapes.pending
         if self._json is not None:  # elsewhere every character counts
             self._plain = self._plain and self._json.string == "value"
@@ -252,6 +261,17 @@ class Gate:
                 self._feed(self._escapes.finish())
             self.unfinished = self.open_text
             self._open(self._segmenter.finish())
+            self.end_looks()
+
+    @property
+    def look(self) -> Look | None:
+        """The second look at the segment of the oldest unresolved window; None if it has none."""
+        return self._asked[0].look if self._asked else None
+
+    def end_looks(self) -> None:
+        """Note that the last segment is not looked at again with what may follow."""
+        if self._looks is not None:
+            self._looks.end()
 
     @property
     def open_text(self) -> str:
@@ -304,6 +324,7 @@ class Gate:
             if window := self._ask(segment, context, user, sent_to):
                 early[segment.start] = window
                 user = ""
+        self.end_looks()
         if self._flow is not None:
             self._free += [self._flow.free] * len(segments)
         self._early, self._asked_to = early, fed
@@ -339,7 +360,7 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label = self._take()
+        segment, _, early_to, kind, label, _ = self._take()
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and not self._can_replace(kind):
             action = "terminate"
@@ -397,7 +418,7 @@ class Gate:
 
         Adds the segment to ``context``.
         """
-        window, known, label = None, True, None
+        window, known, label, look = None, True, None, None
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
@@ -406,19 +427,28 @@ class Gate:
             window = Window(segment.text, () if is_key else context.shown(), user or None)
             if not is_key:
                 context.add(segment.text)
+                look = self._look(window, segment, label, early=sent_to is not None)
             known = self._early.get(segment.start) == window
             if not known:
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label))
+        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, look))
         return window
+
+    def _look(
+        self, window: Window, segment: Segment, label: Label | None, *, early: bool
+    ) -> Look | None:
+        if self._looks is None:
+            return None
+        keyed = label is not None and self._kind == "value"
+        return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            segment, _, early_to, kind, _ = self._take()
+            segment, _, early_to, kind, *_ = self._take()
             if kind == "structure":
                 self._edits.keep_structure(segment.release)
             self._edits.keep(segment.release)

@@ -6,33 +6,26 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
 from guard.gate.codec import Codec, Part
 from guard.gate.flow import View
 from guard.gate.gate import Gate
 from guard.gate.queue import ChunkQueue
+from guard.gate.second_look import Job, Look, Undecided
 from guard.gate.turns import Turns
 from guard.policy import Policy, unjudged_verdict
-from guard.verdict import Action, Channel, Decision, GuardTrail, Span, Verdict, Window
+from guard.verdict import Action, Channel, Decision, GuardTrail, Span, Verdict
 
 C = TypeVar("C")
 Sink = Callable[[Decision], None]
 """Called with every decision as soon as it is taken; an exception is logged by its type."""
+Record = Callable[[GuardTrail, Decision, str], None]
+"""Called with each decision, the trail of which it is the last, and the text it is on."""
 
 
-class Job(NamedTuple):
-    """A window to judge, and the channel it came from.
-
-    ``turn`` numbers the turns of the choice's channels: it is the turn in which the window's new
-    text begins. ``late``: that text came after the provider's finish reason.
-    """
-
-    channel: Channel
-    window: Window
-    turn: int = 0
-    late: bool = False
+_NO_LOOKS: frozenset[Look] = frozenset()
 
 
 class ResponseGate(Generic[C]):
@@ -47,9 +40,10 @@ class ResponseGate(Generic[C]):
         yield from gate.emit()
 
     It stops pulling once ``gate.stopped``; at the end it calls ``finish`` instead of ``push``.
+    While a second look is ``awaited``, it may give up on it (``give_up_second_looks``).
     ``n`` is the number of choices requested: a choice without text yet keeps the stream open.
-    ``stamp`` adds the driver's facts about the call to a decision. ``fixed``: no text may be put
-    in the place of a JSON string.
+    ``stamp`` adds the driver's facts about the call to a decision; ``record`` keeps it.
+    ``fixed``: no text may be put in the place of a JSON string.
 
     If the driver sets ``rewrites``, the action ``rewrite`` stops the response, sets ``again`` and
     emits no last chunk. The driver then asks the model to continue and feeds the answer to a new
@@ -70,6 +64,7 @@ class ResponseGate(Generic[C]):
         sinks: Iterable[Sink] = (),
         released: str = "",
         stamp: Callable[[Decision], Decision] = lambda decision: decision,
+        record: Record = lambda trail, decision, text: None,
         fixed: bool = False,
     ) -> None:
         self.trail = GuardTrail() if trail is None else trail
@@ -83,6 +78,7 @@ class ResponseGate(Generic[C]):
         self._released = released
         self._sinks = tuple(sinks)
         self._stamp = stamp
+        self._record = record
         self._fixed = fixed
         self._queue = ChunkQueue(codec)
         self._gates: dict[Channel, Gate] = {}
@@ -95,10 +91,10 @@ class ResponseGate(Generic[C]):
         self._holds_calls = policy.hold != "none"
         self._held: dict[int, int] = {}  # characters that came while a call was held, by choice
         self._gone: set[Channel] = set()  # calls that were complete
-        self.overflows: deque[Decision] = deque()
-        """Decisions on calls that are too long to be held, for the driver to have recorded."""
         self._jobs: deque[Job] = deque()  # in the order of the text within a choice
         self._asked: deque[Job] = deque()  # returned by ``pending`` and not resolved yet
+        self._undecided: dict[int, Undecided] = {}  # verdicts by choice
+        self._looking: dict[int, Look] = {}  # by choice: the second look that the next one needs
         self._flows = policy.hold != "sentence"
         self._views: dict[int, View] = {}  # by choice
         self._speaks: dict[int, Gate] = {}  # whose text came last, by choice
@@ -127,7 +123,7 @@ class ResponseGate(Generic[C]):
                 else:
                     gate.feed(text)
                     self._collect(gate)
-                return self._queue.moved or bool(self._jobs)
+                return self._queue.moved or self.waiting
         self._push(chunk)
         return True
 
@@ -180,29 +176,77 @@ class ResponseGate(Generic[C]):
     def pending(self) -> list[Job]:
         """Return the windows to judge now, oldest first; none once the response is stopped.
 
-        A window behind a segment that is still open waits and is judged after it.
+        A window behind a segment that is still open waits and is judged after it. Second looks go
+        alone: what they stop saves the windows behind them.
         """
+        for choice in self._given_up():
+            self._decide_all(choice)
         jobs: list[Job] = []
         later: list[Job] = []
         while self._jobs and len(jobs) < self.BATCH:
+            if jobs and jobs[-1].second and not self._jobs[0].second:
+                break
             job = self._jobs.popleft()
             if not self._ended[job.channel.choice]:
-                (later if self._behind(job) else jobs).append(job)
+                (later if not job.second and self._behind(job) else jobs).append(job)
         self._jobs.extendleft(reversed(later))
         self._asked.extend(jobs)
         return jobs
 
-    def resolve(self, job: Job, verdict: Verdict) -> Decision | None:
-        """Take the verdict on ``job``; return None if its choice has ended meanwhile.
+    def resolve(self, job: Job, verdict: Verdict) -> list[Decision]:
+        """Take the verdict on ``job``; return the decisions that it led to, oldest first.
 
-        Jobs of one channel must be resolved in the order in which ``pending`` returned them.
+        There is none if the segment, or one before it, waits for its second look, or if the choice
+        has ended meanwhile. Jobs of one channel must be resolved in the order in which
+        ``pending`` returned them.
         """
         if self._asked and self._asked[0] is job:
             self._asked.popleft()
         choice = job.channel.choice
         if self._ended[choice]:
-            return None
-        gate = self._gates[job.channel]
+            return []
+        if choice not in self._undecided:
+            self._undecided[choice] = Undecided(self._policy.second_look_threshold)
+        self._undecided[choice].add(job, verdict)
+        return self._decide_all(choice)
+
+    @property
+    def awaited(self) -> frozenset[Look]:
+        """The second looks that wait for text of the provider."""
+        if not self._looking:
+            return _NO_LOOKS
+        return frozenset(look for look in self._looking.values() if look.waits)
+
+    def give_up_second_looks(self) -> None:
+        """Let the first verdict stand where the second look waits for text."""
+        for look in self._looking.values():
+            look.end()
+
+    def _given_up(self) -> list[int]:
+        """Return the choices whose second look waited for text and does not any more."""
+        looks = self._looking
+        return [c for c, look in looks.items() if not (look.waits or self._undecided[c].asked)]
+
+    def _decide_all(self, choice: int) -> list[Decision]:
+        """Decide on the verdicts of a choice, up to one that waits for a second look."""
+        undecided, decisions = self._undecided[choice], []
+        self._looking.pop(choice, None)
+        while undecided and not self._ended[choice]:
+            job = undecided.first
+            look = self._gates[job.channel].look
+            verdict = undecided.next(look)
+            if isinstance(verdict, Verdict):
+                decisions.append(self._decide(job, verdict))
+                continue
+            if verdict is not None:
+                self._jobs.appendleft(verdict)
+            assert look is not None  # only a second look is waited for
+            self._looking[choice] = look
+            break
+        return decisions
+
+    def _decide(self, job: Job, verdict: Verdict) -> Decision:
+        choice, gate = job.channel.choice, self._gates[job.channel]
         rewrites = self.rewrites and not job.late and self._rewrites(job.channel)
         decision = self._stamp(gate.resolve(verdict, rewrites=rewrites))
         self._queue.apply(job.channel, gate.take_edits())
@@ -215,9 +259,13 @@ class ResponseGate(Generic[C]):
             self._stop(choice, decision, late=job.late)
         elif self._flows:
             self._flow(gate)
+        self._tell(decision, job.window.text)
+        return decision
+
+    def _tell(self, decision: Decision, text: str) -> None:
         for sink in self._sinks:
             sink(decision)
-        return decision
+        self._record(self.trail, decision, text)
 
     @property
     def began(self) -> bool:
@@ -232,7 +280,7 @@ class ResponseGate(Generic[C]):
     @property
     def waiting(self) -> bool:
         """Whether there may be windows to judge."""
-        return bool(self._jobs or self.overflows)
+        return bool(self._jobs or (self._looking and self._given_up()))
 
     def emit(self) -> list[C]:
         """Return what may go out now, in order."""
@@ -311,10 +359,8 @@ class ResponseGate(Generic[C]):
         end = 0 if gate is None else gate.sent
         decision = self._stamp(Decision(action, verdict, channel, Span(end, end)))
         self.trail.decisions.append(decision)
-        self.overflows.append(decision)
         self._stop(channel.choice, decision, late=channel.choice in self._over)
-        for sink in self._sinks:
-            sink(decision)
+        self._tell(decision, "")
 
     def _finish_choice(self, choice: int) -> None:
         if choice in self._turns and not self._ended[choice]:
@@ -352,8 +398,12 @@ class ResponseGate(Generic[C]):
         gates = [gate]
         if self._policy.hold == "association":
             choice = gate.channel.choice
-            jobs = chain(self._asked, self._jobs)
-            first = next((job for job in jobs if job.channel.choice == choice), None)
+            undecided = self._undecided.get(choice)
+            if undecided:
+                first: Job | None = undecided.first
+            else:
+                jobs = chain(self._asked, self._jobs)
+                first = next((job for job in jobs if job.channel.choice == choice), None)
             if first is not None:
                 gates = [self._gates[first.channel]]
             else:
@@ -412,12 +462,16 @@ class ResponseGate(Generic[C]):
         return content and len(self._ended) == 1 and "tool" not in kinds
 
     def _interrupt(self, choice: int) -> None:
-        self._steady = None
-        self._ended[choice] = True
-        self._over.add(choice)
+        self._end(choice)
         self._out += self._queue.end(choice)
         self._queue = ChunkQueue(self._codec)  # drops the provider's end and usage chunks too
         self.again = self.stopped = True
+
+    def _end(self, choice: int) -> None:
+        self._steady = None
+        self._ended[choice] = True
+        self._over.add(choice)
+        self._looking.pop(choice, None)
 
     def _last(self, choice: int, message: str) -> C:
         assert self._template is not None
@@ -438,9 +492,7 @@ class ResponseGate(Generic[C]):
                 if not (done or c == choice or self._ran_out(c))
             ]
         for each in ended:
-            self._ended[each] = True
-            self._steady = None
-            self._over.add(each)
+            self._end(each)
             self._out += self._queue.end(each, finished=late and each == choice)
             if self.error is not None:
                 continue

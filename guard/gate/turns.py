@@ -93,7 +93,12 @@ class Turns:
         late = []
         if len(self._own) > 1:
             printed = [match.start() for match in _PRINTED.finditer(text)]
-            for gate in self._holding():
+            holding = self._holding()
+            if printed:
+                for gate in self._own.keys() - holding:
+                    if gate is not current:
+                        gate.end_looks()  # nothing of it is open that could be looked at, too
+            for gate in holding:
                 if gate is not current:
                     # Less than none where it was judged and half an escape of it waits.
                     left = max(self._limit - self._others(gate), 0)

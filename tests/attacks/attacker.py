@@ -129,7 +129,8 @@ class Attacker:
     def _attack(self, case: Case, loop: doors.Loop) -> tuple[Emitted, list[Found]]:
         self.delay.held = None
         if self._measures(case):
-            self.delay.begin(case.route.door, Policy(**case.policy))
+            looks = bool(case.answer.plants)  # nothing else is looked at twice
+            self.delay.begin(case.route.door, Policy(**case.policy, second_look=looks))
         begun = time.monotonic()
         emitted = self.doors.run(case, loop)
         took = time.monotonic() - begun
@@ -244,8 +245,8 @@ def report(tally: Tally) -> str:
         )
     ways = ", ".join(f"{count} by {way}" for way, count in sorted(tally.ways.items()))
     lines += [
-        f"held: characters of a choice; the bound is {BOUND} and the chunk in hand, and "
-        f"{POLICY.max_segment_chars} more where channels take turns",
+        f"held: characters of a choice; the bound is {BOUND} and the chunk in hand, twice that "
+        f"behind a finding, and {POLICY.max_segment_chars} more where channels take turns",
         f"{tally.runs} answers tried ({tally.streams.total()} streams), {tally.planted} with "
         f"a phrase: {ways}",
     ]

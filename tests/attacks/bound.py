@@ -116,12 +116,15 @@ class _Choice:
 class Held:
     """How many characters a stream holds back of a choice, at most.
 
-    One channel alone holds a segment and what tells its end. Where several speak, the others are
+    One channel alone holds a segment and what tells its end; twice as much where the segment waits
+    for its second look. Where several speak, the others are
     held behind it until the bound on them is reached.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._alone = policy.max_segment_chars + policy.overlap + policy.lookahead
+        if policy.second_look:
+            self._alone *= 2
         self._others = policy.max_segment_chars
         self._choices: dict[int, _Choice] = {}
         self._in_hand = 0  # the most that one chunk brought

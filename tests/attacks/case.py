@@ -2,7 +2,8 @@
 
 A biased phrase has two halves, ``grelks??`` and ``lazy??`` with two letters that no other phrase
 of the case shares. A detector finds it where both stand in a window's text, and nothing else, so
-what must not go out is known exactly.
+what must not go out is known exactly. ``nope??`` behind it in the same window takes it back: it
+may stand in the sentence after the phrase, or, in vain, in a later one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Wire = Literal["chat", "text", "responses", "messages"]
 Kind = Literal["content", "reasoning", "refusal", "tool"]
 Ending = Literal["whole", "unfinished", "early", "drop", "error", "stall"]
 
-PHRASE = r"(?s)grelks([a-z]{2})\b.{0,70}?\blazy\1"
+PHRASE = r"(?s)grelks([a-z]{2})\b.{0,70}?\blazy\1(?!.*\bnope\1)"
 
 
 class Marked(Scripted):
-    """Finds a phrase where a window's text holds both halves."""
+    """Finds a phrase where a window's text holds both halves, and nothing that takes it back."""
 
     def __init__(self) -> None:
         super().__init__(PHRASE)
@@ -61,9 +62,10 @@ PROXIED = (
     Route("responses", "responses", "gpt-4o", share=2),
     Route("messages", "messages", "claude-sonnet-4-5", share=2),
 )
+WAIT_MS = 300  # for what may take a phrase back
 # Settings of the guardrails that the proxy's config.yaml names.
 GUARDRAILS = {
-    f"{action}-{hold}": {"action": action, "hold": hold}
+    f"{action}-{hold}": {"action": action, "hold": hold, "second_look_ms": WAIT_MS}
     for action in ("terminate", "redact", "flag")
     for hold in ("sentence", "association")
 }
@@ -98,6 +100,12 @@ class Plant(NamedTuple):
     head: str
     tail: str
     fits: bool  # whether its sentence surely fits into one segment
+    refuted: bool  # whether the sentence after it takes it back
+
+    @property
+    def refutation(self) -> str:
+        """The word that takes it back."""
+        return f"nope{self.head[-2:]}"
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,8 @@ class _Writer:
         self.marks += 1
         return chr(96 + self.marks // 26 + 1) + chr(97 + self.marks % 26)
 
-    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str, str, bool]]]:
-        """Return a text and the (lead, phrase, head, tail, fits) of the phrases in it."""
+    def text(self, planted: int) -> tuple[str, list[tuple[str, str, str, str, bool, bool]]]:
+        """Return a text and the (lead, phrase, head, tail, fits, refuted) of its phrases."""
         rng = self._rng
         parts = [self.sentence() for _ in range(rng.randint(0, 2))]
         found = []
@@ -197,8 +205,14 @@ class _Writer:
             before = self.words(rng.randint(20, 70) if long else rng.randint(0, 4))
             after = self.words(rng.randint(10, 50) if long else rng.randint(0, 4))
             said = " ".join(filter(None, [lead, before, phrase, after]))
-            found.append((lead, f" {phrase}", head, tail, len(said) < self._roomy))
+            refuted = rng.random() < 0.25
+            found.append((lead, f" {phrase}", head, tail, len(said) < self._roomy, refuted))
             parts.append(said + rng.choice(_ENDS))
+            if not refuted and rng.random() < 0.25:
+                parts.append(self.sentence())  # then what would take it back comes too late
+                refuted = True
+            if refuted:
+                parts.append(f"{self.words(rng.randint(1, 4))} nope{letters}" + rng.choice(_ENDS))
             parts += [self.sentence() for _ in range(rng.randint(0, 2))]
         if not planted and rng.random() < 0.15:
             parts.append(self.words(rng.randint(40, 90)) + rng.choice(_ENDS))
@@ -292,7 +306,7 @@ def _answer(route: Route, rng: random.Random, policy: dict[str, Any], *, streame
     if ending in ("early", "drop", "error"):
         steps = steps[: rng.randint(1, len(steps))]
     # Who waits to be left must be one that will be: every choice is to be stopped.
-    spoken = [p for p in plants if _kind(choices, p) in ("content", "reasoning")]
+    spoken = [p for p in plants if _kind(choices, p) in ("content", "reasoning") and not p.refuted]
     stops = policy["action"] in ("terminate", "raise")
     waits = route.socket and (wire, route.model) != ("responses", "openai/x")
     if (
@@ -437,6 +451,7 @@ def make(seed: str) -> Case:
         "action": rng.choice(actions),
         "hold": rng.choice(("sentence", "sentence", "association")),
         "scope": rng.choice(("choice", "choice", "response")),
+        "second_look_ms": WAIT_MS,
     }
     if rng.random() < 0.4:
         policy |= {"max_segment_chars": 120, "overlap": 40, "lookahead": 16}

@@ -55,14 +55,15 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
     texts = emitted.texts(by_door(case.route.door))
     action = case.policy["action"]
     planted = [p for p in case.answer.plants if _complete(case, p)]
+    surely = [p for p in planted if not _refuted(case, p)]
     found = []
     if action in STOPS:
         found += _leaks(case, emitted, texts, plain)
-    if planted and emitted.findings == 0 and not may_lose(case):
+    if surely and emitted.findings == 0 and not may_lose(case):
         # LiteLLM loses some text, refusals above all.
         told = _read(case, plain()).values()
-        if any(p.phrase in text for text in told for p in planted):
-            found.append(Found("missed", f"{len(planted)} planted, none found"))
+        if any(p.phrase in text for text in told for p in surely):
+            found.append(Found("missed", f"{len(surely)} planted, none found"))
     crash = _crash(case, emitted, bool(planted))
     if crash:
         return [*found, crash]
@@ -83,6 +84,14 @@ def _complete(case: Case, plant: Plant) -> bool:
     return not case.streamed or _holds(decoded(case.answer.said(plant.choice, plant.voice)), plant)
 
 
+def _refuted(case: Case, plant: Plant) -> bool:
+    """Whether what takes a phrase back was said behind it, so that the phrase may go out."""
+    said = case.second.said(0, 0)
+    if plant in case.answer.plants:
+        said = case.answer.said(plant.choice, plant.voice)
+    return plant.refuted and plant.refutation in decoded(said)
+
+
 def _holds(text: str, plant: Plant) -> bool:
     return plant.head in text and plant.tail in text
 
@@ -94,6 +103,8 @@ def _leaks(
     places = [decoded(text) for text in (*texts.values(), *emitted.blobs)]
     again = case.second.plants if case.policy["action"] == "rewrite" else ()
     for plant in (*case.answer.plants, *again):
+        if _refuted(case, plant):
+            continue
         words = [plant.head, plant.tail]
         if plant.fits and case.policy["hold"] == "sentence":
             words.append(plant.lead)

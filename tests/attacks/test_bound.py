@@ -19,7 +19,9 @@ ELSEWHERE: Key = (1, "content", 0)
 CALL: Key = (0, "tool", 0)
 LIMIT = Policy().max_segment_chars
 ALONE = LIMIT + Policy().overlap + Policy().lookahead
-PLANT = Plant(0, 0, "Quolab", " men grelksab are lazyab", "grelksab", "lazyab", fits=True)
+PLANT = Plant(
+    0, 0, "Quolab", " men grelksab are lazyab", "grelksab", "lazyab", fits=True, refuted=False
+)
 HEAD, TAIL = "Fine. Quolab so men grelksab are ", "lazyab indeed. Then more."
 
 
@@ -72,13 +74,13 @@ def test_an_escape_is_read_as_one_character_however_it_is_split() -> None:
 
 class TestHeld:
     def test_one_channel_alone(self) -> None:
-        held = Held(Policy())
+        held = Held(Policy(second_look=False))
         for _ in range(ALONE + 3):
             held.take([(SAID, "x")])
         assert (held.most, held.over) == (ALONE + 2, 1)
 
     def test_channels_that_take_turns(self) -> None:
-        held = Held(Policy())
+        held = Held(Policy(second_look=False))
         for _ in range(ALONE):
             held.take([(SAID, "x")])
         for _ in range(LIMIT + 3):
@@ -86,6 +88,12 @@ class TestHeld:
         assert (held.most, held.over) == (ALONE + LIMIT + 2, 0)
         held.take([(THOUGHT, "x")])
         assert held.over == 1
+
+    def test_a_segment_that_waits_for_its_second_look(self) -> None:
+        held = Held(Policy())
+        for _ in range(2 * ALONE + 3):
+            held.take([(SAID, "x")])
+        assert (held.most, held.over) == (2 * ALONE + 2, 1)
 
     def test_what_went_out_and_the_chunk_in_hand_are_not_counted(self) -> None:
         held = Held(Policy())

@@ -186,7 +186,7 @@ def test_a_stop_of_all_choices_keeps_the_text_released_before(replay: Replay) ->
     session = r.session(policy, Scripted(TRIGGER))
     said = [
         r.Said(0, "content", "All is well. Really."),
-        r.Said(1, "content", f"{TRIGGER} is. More."),
+        r.Said(1, "content", f"{TRIGGER} is. So it is. More."),
     ]
     whole = r.whole(replay, said, session)
     assert whole.texts == {Channel(0): "All is well. Really.", Channel(1): policy.message}

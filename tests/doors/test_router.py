@@ -452,7 +452,13 @@ class TestBatch:
     def test_streams_of_several_choices_end_as_the_scope_says(
         self, replay: Replay, scope: str
     ) -> None:
-        said = [(0, "All is well. "), (1, "Fine. "), (0, "BIAS is. "), (1, "Really. "), (1, "On.")]
+        said = [
+            (0, "All is well. "),
+            (1, "Fine. "),
+            (0, "BIAS is. It is. "),
+            (1, "Really. "),
+            (1, "On."),
+        ]
         replay.source = lambda: iter(
             [*(r.chunk_of(Said(c, "content", t)) for c, t in said), r.chunk_of(finish="stop")]
         )

@@ -201,7 +201,9 @@ def test_nothing_of_a_segment_is_out_before_its_verdict(
         gate.finish() if chunk is None else gate.push(chunk)
         while jobs := gate.pending():
             for job in jobs:
-                if not gate.stopped:
+                if job.second:
+                    gate.resolve(job, marked("X"))
+                elif not gate.stopped:
                     gate.resolve(job, judge(job.window.text))
         run_out += gate.emit()
     if 0 < index <= len(segments):
@@ -224,8 +226,9 @@ def test_a_termination_ends_its_choice_with_the_message_once() -> None:
 def test_scope_says_whether_other_choices_end_too(scope: str, other: str) -> None:
     chunks = [
         Chunk({Channel(0): "So. ", Channel(1): "Yes. All is"}),
-        Chunk({Channel(0): "X. "}),
-        Chunk({Channel(0): "And. ", Channel(1): " well."}),
+        Chunk({Channel(0): "X! "}),
+        Chunk({Channel(0): "And. "}),
+        Chunk({Channel(1): " well."}),
         Chunk({}, done=[0, 1]),
     ]
     run = Run(chunks, Policy(scope=scope), n=2)
@@ -296,7 +299,7 @@ def test_a_finding_in_the_overlap_is_counted_once() -> None:
             scores, DEFAULT_POINTS, detector="s", index_version="", elapsed_ms=0.0
         )
 
-    run = Run(chunked(text, [7] * 90), Policy(action="flag"), judge)
+    run = Run(chunked(text, [7] * 90), Policy(action="flag", second_look=False), judge)
     assert len(spans) == 2
     assert len(run.gate.trail.findings) == 1
     assert run.text() == text

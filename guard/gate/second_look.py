@@ -1,0 +1,188 @@
+"""A second look: a segment found biased is judged again together with the segment after it.
+
+Only a harmless verdict on the two takes the finding back. If there is no such verdict, because
+nothing follows or judging fails, the first one stands.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import NamedTuple
+
+from guard.gate.json_text import Kind
+from guard.gate.segmenter import Segment
+from guard.verdict import Channel, Verdict, Window
+
+
+class Job(NamedTuple):
+    """A window to judge, and the channel it came from.
+
+    ``turn`` numbers the turns of the choice's channels: it is the turn in which the window's new
+    text begins. ``late``: that text came after the provider's finish reason. ``second``: it is
+    the second look at a segment.
+    """
+
+    channel: Channel
+    window: Window
+    turn: int = 0
+    late: bool = False
+    second: bool = False
+
+
+class Look:
+    """What the second look at a segment reads; known once the segment after it is.
+
+    ``waits`` until then. After that, ``window`` has both segments; None if none followed.
+    """
+
+    __slots__ = ("_end", "_first", "_kind", "waits", "window")
+
+    def __init__(self, first: Window, kind: Kind, end: int) -> None:
+        self._first = first
+        self._kind = kind
+        self._end = end
+        self.waits = True
+        self.window: Window | None = None
+
+    def end(self) -> None:
+        """Note that no segment follows."""
+        self.waits = False
+
+    def passed(self, to: int, furthest: int) -> None:
+        """Note that no segment has begun up to an offset; none that is further away follows."""
+        if to - self._end > furthest:
+            self.waits = False
+
+    def followed(self, segment: Segment, kind: Kind, *, keyed: bool) -> None:
+        """Take the segment that follows; one of another kind does not."""
+        if self.waits and kind == self._kind:
+            # The key of a string is its own; other text before was judged with its segment.
+            text = segment.text if keyed else _own(segment)
+            adjoins = not keyed and segment.fresh == self._end
+            whole = _joined(self._first.text, text, adjoins=adjoins)
+            self.window = replace(self._first, text=whole)
+        self.waits = False
+
+
+def _own(segment: Segment) -> str:
+    return segment.text[segment.fresh - segment.start :]
+
+
+def _joined(first: str, then: str, *, adjoins: bool) -> str:
+    """Join two segments: by a line break if one belongs to either, else by a space.
+
+    By nothing where they adjoin, as after a forced cut.
+    """
+    blank = first[len(first.rstrip()) :] + then[: len(then) - len(then.lstrip())]
+    between = "\n" if "\n" in blank else " "
+    return first.strip() + ("" if adjoins and not blank else between) + then.strip()
+
+
+class Looks:
+    """The second looks at the segments of one channel.
+
+    ``furthest``: characters of white space, structure and keys that may lie between a segment
+    and the next. So the text that waits is bounded.
+    """
+
+    def __init__(self, furthest: int) -> None:
+        self._furthest = furthest
+        self._last: Look | None = None  # at the last complete segment, if it waits
+
+    def add(
+        self, window: Window, segment: Segment, kind: Kind, *, keyed: bool, early: bool
+    ) -> Look | None:
+        """Take the next segment and return the second look at it.
+
+        ``keyed``: it begins with the key of its string. One that is judged ``early`` gets no
+        second look, but may follow another. One without a letter of its own does neither: it
+        says nothing, such as a smiley or the line below a table's head.
+        """
+        own = _own(segment)
+        if not any(map(str.isalpha, own)):
+            return None
+        if self._last is not None:
+            self.passed(segment.fresh + len(own) - len(own.lstrip()))
+            self._last.followed(segment, kind, keyed=keyed)
+        self._last = None if early else Look(window, kind, segment.end)
+        return self._last
+
+    def passed(self, to: int) -> None:
+        """Note that no segment has begun up to an offset."""
+        if self._last is not None:
+            self._last.passed(to, self._furthest)
+
+    def end(self) -> None:
+        """Note that nothing follows the last segment."""
+        if self._last is not None:
+            self._last.end()
+            self._last = None
+
+
+class Undecided:
+    """The verdicts of one choice on which nothing is decided yet, in the order of the text.
+
+    Only the first of them can wait for a second look; the others wait behind it.
+    """
+
+    def __init__(self, threshold: float | None) -> None:
+        self._threshold = threshold  # below which a second score must be
+        self._verdicts: deque[tuple[Job, Verdict]] = deque()
+        self._second: Verdict | None = None
+        self._asked = False
+
+    def __bool__(self) -> bool:
+        return bool(self._verdicts)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the second look at the first was asked for."""
+        return self._asked
+
+    @property
+    def first(self) -> Job:
+        """The job whose verdict comes next."""
+        return self._verdicts[0][0]
+
+    def add(self, job: Job, verdict: Verdict) -> None:
+        """Add a verdict; one of a second look is on the first."""
+        if job.second:
+            self._second = verdict
+        else:
+            self._verdicts.append((job, verdict))
+
+    def next(self, look: Look | None) -> Verdict | Job | None:
+        """Remove and return the verdict that can be decided on, or the job that it needs first.
+
+        ``look`` is the second look at its segment. None if that is not over.
+        """
+        job, verdict = self._verdicts[0]
+        if verdict.biased and look is not None:
+            if look.waits:
+                return None
+            if look.window is not None and not self._asked:
+                self._asked = True
+                return job._replace(window=look.window, second=True)
+            if self._second is not None:
+                verdict = settled(verdict, self._second, self._threshold)
+            elif self._asked:
+                return None
+        self._verdicts.popleft()
+        self._second, self._asked = None, False
+        return verdict
+
+
+def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict:
+    """Return the verdict on a segment that was looked at twice.
+
+    That is the second one, if it is harmless by the thresholds of both verdicts' types and by
+    ``threshold``; else the first, with the second one's score.
+    """
+    if second.biased or second.score is None:
+        return first if second.score is None else replace(first, second_score=second.score)
+    limits = (first.threshold, threshold)
+    if any(limit is not None and second.score >= limit for limit in limits):
+        return replace(first, second_score=second.score)
+    elapsed = first.elapsed_ms + second.elapsed_ms
+    return replace(second, elapsed_ms=elapsed, second_score=second.score)
