@@ -7,10 +7,10 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
-from guard.gate.context import Context
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
+from guard.gate.joined import Joins, Look
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
@@ -26,7 +26,8 @@ class _Asked(NamedTuple):
     White space needs no verdict, nor does a segment that was judged early with the same window.
     ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
     the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
-    the key that the segment of a JSON string begins with.
+    the key that the segment of a JSON string begins with. ``look`` is what of it is judged; None
+    if it is a key, or none of it is.
     """
 
     segment: Segment
@@ -34,6 +35,7 @@ class _Asked(NamedTuple):
     sent_to: int | None = None
     kind: Kind = "prose"
     label: Label | None = None
+    look: Look | None = None
 
 
 class Gate:
@@ -92,7 +94,7 @@ class Gate:
         self._in_code = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
-        self._context = Context(policy.context_segments, before)
+        self._context = Joins(policy.context_segments, before, self._user)
         self._asked: deque[_Asked] = deque()
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
@@ -321,9 +323,18 @@ class Gate:
             text, start, free = self._segmenter.open, self._segmenter.start, self._flow.free
             if self._asked:
                 text, start, *_ = self._asked[0].segment
-                free = self._free[0]
+                look = self._asked[0].look
+                free = start if look is not None and look.pieces else self._free[0]
+            elif self._may_answer(text):
+                free = start
             if free > start + _blank(text) or not self._edits.holds_space:
                 self._edits.keep(free)
+
+    def _may_answer(self, text: str) -> bool:
+        """Whether the open segment may be judged joined to a question that names a group."""
+        start, fresh = self._segmenter.start, self._segmenter.fed - self._segmenter.held
+        begun = text[max(fresh - start, 0) : max(self._segmenter.sure - start, 0)]
+        return self._kind in ("prose", "value") and self._context.holds(begun)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -339,7 +350,9 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label = self._take()
+        segment, _, early_to, kind, label, look = self._take()
+        if look is not None:
+            verdict = look.in_segment(verdict)
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and not self._can_replace(kind):
             action = "terminate"
@@ -391,34 +404,45 @@ class Gate:
         self._pass_known()
 
     def _ask(
-        self, segment: Segment, context: Context, user: str, sent_to: int | None = None
+        self, segment: Segment, context: Joins, user: str, sent_to: int | None = None
     ) -> Window | None:
         """Queue a segment for its verdict; return its window, None for white space.
 
         Adds the segment to ``context``.
         """
-        window, known, label = None, True, None
+        window, known, label, look = None, True, None, None
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
-            # A key is judged once, whatever is before it; it is context in what it labels.
-            is_key = self._kind == "key"
-            window = Window(segment.text, () if is_key else context.shown(), user or None)
-            if not is_key:
-                context.add(segment.text)
+            if self._kind == "key":
+                # A key is judged once, whatever is before it; it is context in what it labels.
+                window = Window(segment.text, (), user or None)
+            else:
+                look = self._look(segment, context, label)
+                window = look.window(user)
             known = self._early.get(segment.start) == window
             if not known:
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label))
+        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, look))
         return window
+
+    def _look(self, segment: Segment, context: Joins, label: Label | None) -> Look:
+        shared = segment.start < segment.fresh
+        whole = segment.release == segment.end and shared == (label is not None)
+        if label is None:
+            return context.read(segment.text, whole=whole)
+        lead = segment.fresh - segment.start
+        return context.read(
+            segment.text, lead=lead, key=label.key, around=label.around, whole=whole
+        )
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            segment, _, early_to, kind, _ = self._take()
+            segment, _, early_to, kind, *_ = self._take()
             if kind == "structure":
                 self._edits.keep_structure(segment.release)
             self._edits.keep(segment.release)
@@ -450,7 +474,7 @@ class Gate:
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""
         known = self._found_to - segment.start
-        return bool(verdict.attributions) and all(
+        return known > 0 < len(verdict.attributions) and all(
             max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
         )
 
