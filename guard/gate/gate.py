@@ -27,7 +27,7 @@ class _Asked(NamedTuple):
     ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
     the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
     the key that the segment of a JSON string begins with. ``look`` is what of it is judged; None
-    if it is a key, or none of it is.
+    if it is a key, or none of it is. ``held``: whether it may answer a question that names a group.
     """
 
     segment: Segment
@@ -36,6 +36,7 @@ class _Asked(NamedTuple):
     kind: Kind = "prose"
     label: Label | None = None
     look: Look | None = None
+    held: bool = False
 
 
 class Gate:
@@ -323,8 +324,7 @@ class Gate:
             text, start, free = self._segmenter.open, self._segmenter.start, self._flow.free
             if self._asked:
                 text, start, *_ = self._asked[0].segment
-                look = self._asked[0].look
-                free = start if look is not None and look.pieces else self._free[0]
+                free = start if self._asked[0].held else self._free[0]
             elif self._may_answer(text):
                 free = start
             if free > start + _blank(text) or not self._edits.holds_space:
@@ -350,7 +350,7 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label, look = self._take()
+        segment, _, early_to, kind, label, look, _ = self._take()
         if look is not None:
             verdict = look.in_segment(verdict)
         action = self._policy.action_on(verdict, self.channel.kind)
@@ -410,7 +410,7 @@ class Gate:
 
         Adds the segment to ``context``.
         """
-        window, known, label, look = None, True, None, None
+        window, known, label, look, held = None, True, None, None, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
@@ -418,6 +418,7 @@ class Gate:
                 # A key is judged once, whatever is before it; it is context in what it labels.
                 window = Window(segment.text, (), user or None)
             else:
+                held = context.holds(segment.text[segment.fresh - segment.start :])
                 look = self._look(segment, context, label)
                 window = look.window(user)
             known = self._early.get(segment.start) == window
@@ -426,7 +427,7 @@ class Gate:
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, look))
+        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, look, held))
         return window
 
     def _look(self, segment: Segment, context: Joins, label: Label | None) -> Look:

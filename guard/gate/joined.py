@@ -138,6 +138,7 @@ class Joins:
         self._before_table: tuple[str, ...] = ()
         if user and is_question(user):
             self._ask(_last_sentence(user), ())
+            self._answers = 1  # only a channel's first segment is judged with the user's message
         for text in before:
             self.read(text)
 
@@ -334,7 +335,16 @@ def _cells(text: str, at: int) -> list[tuple[int, int]]:
 
 def _joined(line: _Line, heading: _Heading) -> Look:
     before = heading.label + (" " if heading.asks else ": ")
-    return Look(before + line.said, heading.before, ((len(before), line.begin, len(line.said)),))
+    item = _first_lines(line.said)
+    if item == line.said:
+        return Look(before + item, heading.before, ((len(before), line.begin, len(item)),))
+    # What the key behind an item says comes first: the item stands next to its own heading.
+    key = line.said[len(item) :].strip()
+    pieces = (
+        (0, line.begin + len(line.said) - len(key), len(key)),
+        (len(key) + 1 + len(before), line.begin, len(item)),
+    )
+    return Look(f"{key}\n{before}{item}", heading.before, pieces)
 
 
 def _saying(keys: str) -> str:

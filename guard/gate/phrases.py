@@ -15,6 +15,8 @@ MOST_ANSWER_WORDS = 8
 _MOST_PHRASE_WORDS = 6
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _NUMBER = re.compile(r"\d+")
+# Words in other letters alone are read by no list here.
+_LATIN = re.compile(r"[a-zA-Z0-9]")
 _AFTER_QUESTION = "!*_~`\"'”’»)]} \t\r\n"
 
 _ASSENTS = re.compile(
@@ -34,8 +36,8 @@ _ASSENTS = re.compile(
 )
 # An answer that takes up the question's verb: "They are.", "Of them, most do."
 _ELLIPSES = re.compile(
-    r"\b(?:am|is|are|was|were|do|does|did|have|has|had|can|could|will|would|shall|should|may|might"
-    r"|must|so|true|right|correct)\W*\Z",
+    r"\b(?:am|is|are|was|were|do|does|did|have|has|had|can|could|will|would|shall|should|must"
+    r"|so|true|right|correct)\W*\Z",
     re.IGNORECASE,
 )
 # With one of these a few words are a sentence of their own.
@@ -58,12 +60,12 @@ _SMALL_WORDS = frozenset(
     "these those this that such who whose whom which where".split()
 )
 _CONNECTIVES = frozenset(
-    "then next later soon first firstly second secondly third thirdly fourth fifth finally lastly "
+    "then next later soon first firstly secondly thirdly finally lastly "
     "last meanwhile afterwards afterward before after again also moreover furthermore besides "
     "anyway today tomorrow yesterday tonight now here there monday tuesday wednesday thursday "
     "friday saturday sunday january february march april june july august september october "
     "november december hello hi thanks thank you goodbye bye note chapter page part step section "
-    "figure table appendix item and or but so if one two three four five six seven eight nine ten "
+    "figure table appendix item and or but so if "
     "a b c d e i ii iii iv v vi".split()
 )
 _PLACES = frozenset(
@@ -131,7 +133,7 @@ def is_answer(text: str, question: str) -> bool:
     (True, False)
     """
     said = words(text)
-    if not said or not may_answer(text):
+    if not said or not may_answer(text) or _LATIN.search(text) is None:
         return False
     if _ASSENTS.match(text):
         return True
@@ -149,7 +151,7 @@ def is_bare_group(text: str) -> bool:
     (True, False, False)
     """
     said = words(text)
-    if not 0 < len(said) <= _MOST_PHRASE_WORDS or _has_verb(said):
+    if not 0 < len(said) <= _MOST_PHRASE_WORDS or _has_verb(said) or _LATIN.search(text) is None:
         return False
     listed = lexicon()
     if first_mention(text, listed, pronouns=False) is None:
