@@ -95,7 +95,7 @@ class Gate:
         self._in_code = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
-        self._context = Joins(policy.context_segments, before, self._user)
+        self._context = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
@@ -431,14 +431,13 @@ class Gate:
         return window
 
     def _look(self, segment: Segment, context: Joins, label: Label | None) -> Look:
-        shared = segment.start < segment.fresh
-        whole = segment.release == segment.end and shared == (label is not None)
-        if label is None:
-            return context.read(segment.text, whole=whole)
         lead = segment.fresh - segment.start
-        return context.read(
-            segment.text, lead=lead, key=label.key, around=label.around, whole=whole
-        )
+        whole = segment.release == segment.end and (lead == 0 or label is not None)
+        string = self._kind == "value" and segment.fresh == self._string_from[0]
+        if label is None:
+            return context.read(segment.text, string=string, whole=whole)
+        keys = {"key": label.key, "around": label.around}
+        return context.read(segment.text, string=string, lead=lead, whole=whole, **keys)
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""

@@ -56,7 +56,6 @@ _FENCE = re.compile(r"\s*(?:```|~~~)")
 _ROW = re.compile(r"\s*(?:>[ \t]*)*\|")
 _BAR = re.compile(r"(?<!\\)\|")
 _KEY_VALUE = re.compile(r":\s+\S")
-_SENTENCE_ENDS = re.compile(r"[.!?…\n]\s")
 
 
 class Look(NamedTuple):
@@ -84,8 +83,8 @@ class Look(NamedTuple):
         pairs = tuple(
             replace(
                 pair,
-                group_span=Span(*map(self._place, pair.group_span)),
-                attribute_span=Span(*map(self._place, pair.attribute_span)),
+                group_span=Span(*sorted(map(self._place, pair.group_span))),
+                attribute_span=Span(*sorted(map(self._place, pair.attribute_span))),
             )
             for pair in verdict.attributions
         )
@@ -119,14 +118,14 @@ class Joins:
     """What came before the next segment of a channel.
 
     ``most`` is the number of context segments; with none, every segment is judged as it is.
-    ``before`` are the segments of an earlier answer that the channel continues. ``user`` is the
-    message that it answers, if the detector is to see it.
+    ``before`` are the segments of an earlier answer that the channel continues.
     """
 
-    def __init__(self, most: int, before: Iterable[str] = (), user: str = "") -> None:
+    def __init__(self, most: int, before: Iterable[str] = ()) -> None:
         self._most = most
         self._context = Context(most)
         self._question = _Heading("", 0, ())  # which may yet be answered
+        self._question_key = ""  # in JSON
         self._answers = 0  # segments that may yet be its answers
         self._holds = False  # whether it names a group
         self._headings: tuple[_Heading, ...] = ()  # the innermost last
@@ -136,9 +135,6 @@ class Joins:
         self._row: tuple[str, ...] = ()  # the cells of the row before
         self._heads: tuple[str, ...] = ()  # of the table's columns
         self._before_table: tuple[str, ...] = ()
-        if user and is_question(user):
-            self._ask(_last_sentence(user), ())
-            self._answers = 1  # only a channel's first segment is judged with the user's message
         for text in before:
             self.read(text)
 
@@ -149,15 +145,25 @@ class Joins:
         return copied
 
     def read(
-        self, text: str, *, lead: int = 0, key: str = "", around: str = "", whole: bool = True
+        self,
+        text: str,
+        *,
+        string: bool = False,
+        lead: int = 0,
+        key: str = "",
+        around: str = "",
+        whole: bool = True,
     ) -> Look:
         """Return the look at the next segment of the channel, and note the segment.
 
-        ``lead`` is the length of the keys that a JSON string's segment begins with: ``key``, and
-        those around it. ``whole``: whether no forced cut is in the segment.
+        ``string``: whether it begins a string of JSON. ``lead`` is the length of the keys that its
+        text then begins with: ``key``, and those around it. ``whole``: whether no forced cut is in
+        the segment.
         """
         shown = self._context.shown()
         look = None
+        if string and not _answers(self._question_key, key, _saying(around)):
+            self._answers = 0
         if self._most:
             if not whole:
                 self._answers = 0
@@ -167,7 +173,7 @@ class Joins:
                 self._row = self._heads = ()
                 line = _line(text, lead)
                 look = self._line_look(text, line, lead, key, around)
-                self._note(text, line, lead, shown)
+                self._note(text, line, lead, key, shown)
         self._context.add(text)
         return look or Look(text, shown)
 
@@ -179,8 +185,7 @@ class Joins:
         said = line.said
         if not words(said) or not is_generic(_spaced(key)):
             return None  # what says something is before it
-        label = _saying(around)
-        if self._answers and not label and is_answer(said, self._question.label):
+        if self._answers and is_answer(said, self._question.label):
             return _joined(line, self._question)
         # Behind a heading, a key or a marker a number may be what is said of a group.
         under = self._after_heading or self._listing or _BULLET.match(text) is not None
@@ -188,7 +193,7 @@ class Joins:
             return Look(text, ())
         if not is_bare_group(_first_lines(said)):
             return None
-        if label:
+        if label := _saying(around):
             return _joined(line, _Heading(label, 0, self._context.shown()))
         above = (h for h in reversed(self._headings) if lead or h.depth < line.depth)
         heading = next((h for h in above if not is_generic(h.label)), None)
@@ -228,7 +233,7 @@ class Joins:
             return Look(made, self._before_table if headed else shown, tuple(pieces))
         return None
 
-    def _note(self, text: str, line: _Line, lead: int, shown: tuple[str, ...]) -> None:
+    def _note(self, text: str, line: _Line, lead: int, key: str, shown: tuple[str, ...]) -> None:
         said = line.said
         after_heading, self._after_heading = self._after_heading, False
         if not words(said) or _FENCE.match(text):
@@ -236,6 +241,7 @@ class Joins:
             return
         if is_question(said):
             self._ask(said, shown)
+            self._question_key = key
             if not lead:
                 self._open(self._question)
             return
@@ -258,13 +264,14 @@ class Joins:
             self._listing, self._since = True, 0
         else:
             self._since += 1
-            ended = self._listing
+            # In the line of an item its next sentence begins with a space.
+            ended = self._listing and not text.startswith((" ", "\t"))
             self._headings = tuple(
                 h
                 for h in self._headings
                 if self._since < _UNDER and not h.asks and not (ended and h.depth >= 0)
             )
-            self._listing = False
+            self._listing = self._listing and not ended
 
     def _open(self, heading: _Heading) -> None:
         outer = tuple(h for h in self._headings if h.depth < heading.depth)
@@ -352,12 +359,19 @@ def _saying(keys: str) -> str:
     return " ".join(word for word in _spaced(keys).split() if not is_generic(word))
 
 
+def _answers(question_key: str, key: str, label: str) -> bool:
+    """Whether a JSON string may answer the one before it, by their keys.
+
+    ``label`` is what the keys around say; a string without a key, or whose key says something, is a
+    text of its own.
+    """
+    if label or not (key and question_key):
+        return False
+    if key.lower() == "a":
+        return question_key.lower() in ("q", "question")
+    return question_key.lower() != "a" and is_generic(key) and is_generic(_spaced(question_key))
+
+
 def _spaced(key: str) -> str:
     """Return a key's words apart: those of ``bad_drivers`` and of ``badDrivers``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key.replace("_", " ").replace("-", " "))
-
-
-def _last_sentence(text: str) -> str:
-    text = text.strip()[-_LONGEST:]
-    ends = [m.end() for m in _SENTENCE_ENDS.finditer(text)]
-    return text[ends[-1] :] if ends else text

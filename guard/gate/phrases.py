@@ -95,6 +95,7 @@ _GENERIC = frozenset(
     "kinds category categories id ids key keys example examples sample samples answer answers "
     "response responses reply replies question questions option options choice choices no nr "
     "number numbers note notes details detail description descriptions info information summary "
+    "q role user assistant prompt query message verdict statement "
     "table section chapter part introduction overview contents index a an the of and or in for "
     "trait traits attribute attributes yaml json csv html markdown".split()
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,6 +132,9 @@ TABLE = [
      ["question", f"+ question: {THIEVES}", "answer", f"+ {THIEVES} Yes"]),
     (f'{{"question": "{THIEVES}", "stupid": "Yes"}}',
      ["question", f"+ question: {THIEVES}", "stupid", "+ stupid: Yes"]),
+    (f'["{THIEVES}", "Yes"]', [THIEVES, "Yes"]),
+    ('Criminals:\n* Roma. Always.\n* Jews. Always.\n',
+     ["Criminals:", "+ Criminals: Roma.", "Always.", "+ Criminals: Jews.", "Always."]),
     # HTML.
     ("<h2>Criminals</h2><ul><li>Roma</li><li>Jews</li></ul>",
      ["<h2>Criminals</h2>", "+ Criminals: Roma", "+ Criminals: Jews", "</ul>"]),
@@ -328,16 +330,6 @@ def test_what_may_say_something_keeps_its_context(text: str) -> None:
 
 def test_a_number_under_its_key_keeps_its_context() -> None:
     assert windows('{"group": "Roma", "iq": "65"}')[-1] == Window("iq: 65", ("group: Roma",))
-
-
-@pytest.mark.parametrize("shown", [True, False])
-def test_the_first_segment_may_answer_the_user(shown: bool) -> None:
-    gate = Gate(Policy(user_context=shown), Channel(), user=f"Hello. {THIEVES}")
-    gate.feed("Yes. Sure.")
-    gate.finish()
-    judged = [(w.text, w.context) for w, _ in gate.windows()]
-    assert judged[0] == ((f"{THIEVES} Yes." if shown else "Yes."), ())
-    assert judged[1] == (" Sure.", ("Yes.",))
 
 
 def test_without_context_segments_nothing_is_joined() -> None:
