@@ -10,7 +10,7 @@ from typing import NamedTuple
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
-from guard.gate.joined import Joins, Look
+from guard.gate.joined import Joins, Reading
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
 from guard.gate.segmenter import Segment, Segmenter, split
@@ -26,7 +26,7 @@ class _Asked(NamedTuple):
     White space needs no verdict, nor does a segment that was judged early with the same window.
     ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
     the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
-    the key that the segment of a JSON string begins with. ``look`` is what of it is judged; None
+    the key that the segment of a JSON string begins with. ``reading`` is what of it is judged; None
     if it is a key, or none of it is. ``held``: whether it may answer a question that names a group.
     """
 
@@ -35,7 +35,7 @@ class _Asked(NamedTuple):
     sent_to: int | None = None
     kind: Kind = "prose"
     label: Label | None = None
-    look: Look | None = None
+    reading: Reading | None = None
     held: bool = False
 
 
@@ -350,9 +350,9 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label, look, _ = self._take()
-        if look is not None:
-            verdict = look.in_segment(verdict)
+        segment, _, early_to, kind, label, reading, _ = self._take()
+        if reading is not None:
+            verdict = reading.in_segment(verdict)
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and not self._can_replace(kind):
             action = "terminate"
@@ -410,7 +410,7 @@ class Gate:
 
         Adds the segment to ``context``.
         """
-        window, known, label, look, held = None, True, None, None, False
+        window, known, label, reading, held = None, True, None, None, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
@@ -419,18 +419,18 @@ class Gate:
                 window = Window(segment.text, (), user or None)
             else:
                 held = context.holds(segment.text[segment.fresh - segment.start :])
-                look = self._look(segment, context, label)
-                window = look.window(user)
+                reading = self._reading(segment, context, label)
+                window = reading.window(user)
             known = self._early.get(segment.start) == window
             if not known:
                 fresh = max(segment.fresh, self._asked_to)
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, look, held))
+        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, reading, held))
         return window
 
-    def _look(self, segment: Segment, context: Joins, label: Label | None) -> Look:
+    def _reading(self, segment: Segment, context: Joins, label: Label | None) -> Reading:
         lead = segment.fresh - segment.start
         whole = segment.release == segment.end and (lead == 0 or label is not None)
         string = self._kind == "value" and segment.fresh == self._string_from[0]

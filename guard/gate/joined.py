@@ -5,7 +5,7 @@ their list, the head of their column, or their key: "QUESTION ANSWER" and "HEADI
 or a connective alone is judged without the texts before it. Every other segment is judged as it
 is, with its context.
 
-The joined text goes to the detector. What of its verdict lies in the question or the heading is
+The joined text goes to the detector: it is the segment's reading. What of its verdict lies in the question or the heading is
 moved to the place in the segment before which it was put.
 """
 
@@ -58,7 +58,7 @@ _BAR = re.compile(r"(?<!\\)\|")
 _KEY_VALUE = re.compile(r":\s+\S")
 
 
-class Look(NamedTuple):
+class Reading(NamedTuple):
     """What a detector reads of a segment.
 
     ``pieces`` are the parts of the segment in ``text``, each as (offset in ``text``, offset in the
@@ -153,35 +153,37 @@ class Joins:
         key: str = "",
         around: str = "",
         whole: bool = True,
-    ) -> Look:
-        """Return the look at the next segment of the channel, and note the segment.
+    ) -> Reading:
+        """Return the reading of the next segment of the channel, and note the segment.
 
         ``string``: whether it begins a string of JSON. ``lead`` is the length of the keys that its
         text then begins with: ``key``, and those around it. ``whole``: whether no forced cut is in
         the segment.
         """
         shown = self._context.shown()
-        look = None
+        reading = None
         if string and not _answers(self._question_key, key, _saying(around)):
             self._answers = 0
         if self._most:
             if not whole:
                 self._answers = 0
             elif _ROW.match(text, lead):
-                look = self._row_look(text, lead, shown)
+                reading = self._row_reading(text, lead, shown)
             else:
                 self._row = self._heads = ()
                 line = _line(text, lead)
-                look = self._line_look(text, line, lead, key, around)
+                reading = self._line_reading(text, line, lead, key, around)
                 self._note(text, line, lead, key, shown)
         self._context.add(text)
-        return look or Look(text, shown)
+        return reading or Reading(text, shown)
 
     def holds(self, begun: str) -> bool:
         """Whether a segment that begins so may be an answer to a question that names a group."""
         return self._answers > 0 and self._holds and may_answer(begun)
 
-    def _line_look(self, text: str, line: _Line, lead: int, key: str, around: str) -> Look | None:
+    def _line_reading(
+        self, text: str, line: _Line, lead: int, key: str, around: str
+    ) -> Reading | None:
         said = line.said
         if not words(said) or not is_generic(_spaced(key)):
             return None  # what says something is before it
@@ -190,7 +192,7 @@ class Joins:
         # Behind a heading, a key or a marker a number may be what is said of a group.
         under = self._after_heading or self._listing or _BULLET.match(text) is not None
         if not (lead or under) and says_nothing(text):
-            return Look(text, ())
+            return Reading(text, ())
         if not is_bare_group(_first_lines(said)):
             return None
         if label := _saying(around):
@@ -199,8 +201,8 @@ class Joins:
         heading = next((h for h in above if not is_generic(h.label)), None)
         return None if heading is None else _joined(line, heading)
 
-    def _row_look(self, text: str, lead: int, shown: tuple[str, ...]) -> Look | None:
-        """Look at a row of a table: a bare group in it is joined to its column's head.
+    def _row_reading(self, text: str, lead: int, shown: tuple[str, ...]) -> Reading | None:
+        """Read a row of a table: a bare group in it is joined to its column's head.
 
         Without one it is joined to the row's first cell.
         """
@@ -230,7 +232,7 @@ class Joins:
                 pieces.append((len(made), cell.begin, len(cell.said)))
             made += cell.said
         if joined:
-            return Look(made, self._before_table if headed else shown, tuple(pieces))
+            return Reading(made, self._before_table if headed else shown, tuple(pieces))
         return None
 
     def _note(self, text: str, line: _Line, lead: int, key: str, shown: tuple[str, ...]) -> None:
@@ -287,10 +289,10 @@ class Joins:
         self._holds = names_a_group(label)
 
 
-def looks(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Look]:
-    r"""Return the looks at the segments of a text.
+def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Reading]:
+    r"""Return the readings of the segments of a text.
 
-    >>> [look.text for look in looks(["Criminals:\n", "* Mexicans\n"])]
+    >>> [reading.text for reading in readings(["Criminals:\n", "* Mexicans\n"])]
     ['Criminals:\n', 'Criminals: Mexicans']
     """
     joins = Joins(most)
@@ -340,18 +342,18 @@ def _cells(text: str, at: int) -> list[tuple[int, int]]:
     return [(begin + 1, end) for begin, end in pairwise(bars)]
 
 
-def _joined(line: _Line, heading: _Heading) -> Look:
+def _joined(line: _Line, heading: _Heading) -> Reading:
     before = heading.label + (" " if heading.asks else ": ")
     item = _first_lines(line.said)
     if item == line.said:
-        return Look(before + item, heading.before, ((len(before), line.begin, len(item)),))
+        return Reading(before + item, heading.before, ((len(before), line.begin, len(item)),))
     # What the key behind an item says comes first: the item stands next to its own heading.
     key = line.said[len(item) :].strip()
     pieces = (
         (0, line.begin + len(line.said) - len(key), len(key)),
         (len(key) + 1 + len(before), line.begin, len(item)),
     )
-    return Look(f"{key}\n{before}{item}", heading.before, pieces)
+    return Reading(f"{key}\n{before}{item}", heading.before, pieces)
 
 
 def _saying(keys: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from guard import Guard
 from guard.gate import split
 from guard.gate.gate import Gate
-from guard.gate.joined import Joins, looks
+from guard.gate.joined import Joins, readings
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Attribution, Channel, Decision, Scores, Span, Verdict, Window
 from tests.rows import examples, rows
@@ -198,13 +198,13 @@ def test_the_windows_do_not_depend_on_the_chunks(text: str, sizes: list[int]) ->
 @given(texts)
 def test_every_word_of_a_segment_is_in_its_window(text: str) -> None:
     segments = [s.text for s in split(text) if s.text.strip()]
-    for segment, look in zip(segments, looks(segments), strict=True):
-        if not look.pieces:
-            assert look.text == segment
+    for segment, reading in zip(segments, readings(segments), strict=True):
+        if not reading.pieces:
+            assert reading.text == segment
             continue
         rest = segment
-        for at, start, length in look.pieces:
-            assert look.text[at : at + length] == segment[start : start + length]
+        for at, start, length in reading.pieces:
+            assert reading.text[at : at + length] == segment[start : start + length]
             rest = rest[:start] + " " * length + rest[start + length :]
         # Markers and the names of tags are no words.
         assert not re.search(r"\w", re.sub(r"</?[a-z][a-z0-9]*>|Q:|\d+[.)]", "", rest))
