@@ -5,8 +5,8 @@ their list, the head of their column, or their key: "QUESTION ANSWER" and "HEADI
 or a connective alone is judged without the texts before it. Every other segment is judged as it
 is, with its context.
 
-The joined text goes to the detector: it is the segment's reading. What of its verdict lies in the question or the heading is
-moved to the place in the segment before which it was put.
+The joined text goes to the detector: it is the segment's reading. What of its verdict lies in the
+question or the heading is moved to the place in the segment before which it was put.
 """
 
 from __future__ import annotations
