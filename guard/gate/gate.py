@@ -7,10 +7,10 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
-from guard.gate.context import Context
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
+from guard.gate.joined import Joins, Reading
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
 from guard.gate.second_look import Look, Looks
@@ -28,7 +28,8 @@ class _Asked(NamedTuple):
     ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
     the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
     the key that the segment of a JSON string begins with. ``look`` is its second look, if it may
-    get one.
+    get one. ``reading`` is what of it is judged; None if it is a key, or none of it is. ``held``:
+    whether it may answer a question that names a group.
     """
 
     segment: Segment
@@ -37,6 +38,8 @@ class _Asked(NamedTuple):
     kind: Kind = "prose"
     label: Label | None = None
     look: Look | None = None
+    reading: Reading | None = None
+    held: bool = False
 
 
 class Gate:
@@ -95,7 +98,7 @@ class Gate:
         self._in_code = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
-        self._context = Context(policy.context_segments, before)
+        self._context = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
         self._looks: Looks | None = None
         if policy.second_look:
@@ -342,9 +345,17 @@ class Gate:
             text, start, free = self._segmenter.open, self._segmenter.start, self._flow.free
             if self._asked:
                 text, start, *_ = self._asked[0].segment
-                free = self._free[0]
+                free = start if self._asked[0].held else self._free[0]
+            elif self._may_answer(text):
+                free = start
             if free > start + _blank(text) or not self._edits.holds_space:
                 self._edits.keep(free)
+
+    def _may_answer(self, text: str) -> bool:
+        """Whether the open segment may be judged joined to a question that names a group."""
+        start, fresh = self._segmenter.start, self._segmenter.fed - self._segmenter.held
+        begun = text[max(fresh - start, 0) : max(self._segmenter.sure - start, 0)]
+        return self._kind in ("prose", "value") and self._context.holds(begun)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -360,7 +371,9 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label, _ = self._take()
+        segment, _, early_to, kind, label, _, reading, _ = self._take()
+        if reading is not None:
+            verdict = reading.in_segment(verdict)
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and not self._can_replace(kind):
             action = "terminate"
@@ -412,21 +425,24 @@ class Gate:
         self._pass_known()
 
     def _ask(
-        self, segment: Segment, context: Context, user: str, sent_to: int | None = None
+        self, segment: Segment, context: Joins, user: str, sent_to: int | None = None
     ) -> Window | None:
         """Queue a segment for its verdict; return its window, None for white space.
 
         Adds the segment to ``context``.
         """
         window, known, label, look = None, True, None, None
+        reading, held = None, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
-            # A key is judged once, whatever is before it; it is context in what it labels.
-            is_key = self._kind == "key"
-            window = Window(segment.text, () if is_key else context.shown(), user or None)
-            if not is_key:
-                context.add(segment.text)
+            if self._kind == "key":
+                # A key is judged once, whatever is before it; it is context in what it labels.
+                window = Window(segment.text, (), user or None)
+            else:
+                held = context.holds(segment.text[segment.fresh - segment.start :])
+                reading = self._reading(segment, context, label)
+                window = reading.window(user)
                 look = self._look(window, segment, label, early=sent_to is not None)
             known = self._early.get(segment.start) == window
             if not known:
@@ -434,7 +450,8 @@ class Gate:
                 # White space belongs to no turn of its channel.
                 fresh += _blank(segment.text[fresh - segment.start :])
                 self._new.append((window, fresh))
-        self._asked.append(_Asked(segment, not known, sent_to, self._kind, label, look))
+        asked = _Asked(segment, not known, sent_to, self._kind, label, look, reading, held)
+        self._asked.append(asked)
         return window
 
     def _look(
@@ -444,6 +461,15 @@ class Gate:
             return None
         keyed = label is not None and self._kind == "value"
         return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
+
+    def _reading(self, segment: Segment, context: Joins, label: Label | None) -> Reading:
+        lead = segment.fresh - segment.start
+        whole = segment.release == segment.end and (lead == 0 or label is not None)
+        string = self._kind == "value" and segment.fresh == self._string_from[0]
+        if label is None:
+            return context.read(segment.text, string=string, whole=whole)
+        keys = {"key": label.key, "around": label.around}
+        return context.read(segment.text, string=string, lead=lead, whole=whole, **keys)
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
@@ -480,7 +506,7 @@ class Gate:
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""
         known = self._found_to - segment.start
-        return bool(verdict.attributions) and all(
+        return known > 0 < len(verdict.attributions) and all(
             max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
         )
 

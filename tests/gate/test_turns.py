@@ -74,9 +74,9 @@ def test_every_segment_of_a_channel_is_judged_whole(said: list[Turn]) -> None:
         return marked("")
 
     Run([Chunk({channel: text}) for channel, text in said], Policy(), judge)
-    for text in spoken(said).values():
+    for text in filter(str.strip, spoken(said).values()):
         for segment in split(text):
-            assert segment.text.isspace() or segment.text in windows
+            assert any(segment.text.strip() in window for window in windows)
 
 
 @given(turns(), st.sampled_from(["terminate", "redact", "raise"]))
