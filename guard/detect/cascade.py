@@ -52,9 +52,6 @@ class Cascade:
 
     """
 
-    #: A threshold is 0 or from the first to the second: the head knows of no others.
-    thresholds = (0.1, 0.95)
-
     @native
     def __init__(
         self,
@@ -111,6 +108,13 @@ class Cascade:
     def operating_points(self) -> Mapping[str, Mapping[BiasType, float]]:
         """Threshold per bias type for ``strict``, ``balanced`` and ``quiet``; those of the last."""
         return self._last.operating_points
+
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """The lowest and the highest threshold that the head knows of; 0 is allowed, too."""
+        return min(self.operating_points["strict"].values()), max(
+            self.operating_points["quiet"].values()
+        )
 
     @property
     def own_thresholds(self) -> Mapping[str, float]:

@@ -2,7 +2,7 @@
 
 A family's side of the split is that of :mod:`guard.train.rows`. Neither detector has learned from
 the validation side, so the head learns from a half of it and its bound is chosen on the other.
-Rows of stance are few there: those of the training side are learned from as well.
+Rows of stance, and long harmless ones, are few there: it learns from some of the training side too.
 """
 
 from __future__ import annotations
@@ -37,19 +37,24 @@ from guard.verdict import BIAS_TYPES, Window
 
 #: The most windows that are judged.
 WINDOWS = 12_000
-#: The most of a source's rows on the validation side, and on the training side.
-MOST = 900
-STANCE = {"framed": 2400, "listed": 400, "carried": 400}
+#: The most of a source's rows on the validation side.
+MOST = 800
+# The rows about stance, and the harmless ones that answers are most like.
+STANCE = ("framed", "listed", "carried")
+_HARMLESS = ("negatives", "bold")
+#: The most of a source's rows on the training side.
+TRAINED = {"framed": 1800, "listed": 400, "carried": 400, "negatives": 900, "bold": 900}
 # Share of the rows without context that get unrelated sentences as context, as answers have them.
-_FOREIGN = 0.4
+_FOREIGN = {"negatives": 0.8, "bold": 0.8}
+_FOREIGN_ELSE = 0.3
 # The head: its width, and how it is fitted.
 HIDDEN = 16
-_STEPS, _RATE, _DECAY, _LEFT_OUT = 200, 4e-3, 1.0, 0.3
+_STEPS, _RATE, _DECAY, _LEFT_OUT = 200, 4e-3, 2.0, 0.3
 # Weights of rows in its loss: harmless texts, biased ones of stance, and those that differ.
-_HARMLESS, _STANCE, _LOST = 3.0, 2.0, 8.0
-_EVERYDAY = ("negatives", "bold", "unseen", "not_hate", "emgsd_first")
+_FAIR, _STANCE, _LOST = 4.0, 3.0, 30.0
+_EVERYDAY = (*_HARMLESS, "unseen", "not_hate", "emgsd_first")
 #: The largest share of validation texts that may be decided otherwise.
-MOST_DIFFERING = 0.02
+MOST_DIFFERING = 0.03
 # Windows of one file of scores: what an interruption loses.
 _LOT = 400
 Report = Callable[[int, int], None]
@@ -104,7 +109,7 @@ def cases(data: Path, statements: Path, most: int = WINDOWS) -> list[Case]:
         by_source[row.source, held_back].append(row)
     chosen: list[tuple[TrainingRow, str]] = []
     for (source, held_back), rows in sorted(by_source.items()):
-        limit = MOST if held_back else STANCE.get(source, 0)
+        limit = MOST if held_back else TRAINED.get(source, 0)
         for row in sorted(rows, key=lambda row: share(f"{row.text}|{row.context}", "cascade"))[
             :limit
         ]:
@@ -112,11 +117,11 @@ def cases(data: Path, statements: Path, most: int = WINDOWS) -> list[Case]:
             chosen.append((row, half if held_back else "train"))
     chosen.sort(key=lambda pair: share(f"{pair[0].text}|{pair[0].context}", "order"))
     rng = random.Random("cascade")
-    harmless = [r.text for r, _ in chosen if r.source in ("negatives", "bold")]
+    harmless = [r.text for r, _ in chosen if r.source in _HARMLESS]
     found = []
     for row, part in chosen[:most]:
         context = row.context
-        if not context and harmless and rng.random() < _FOREIGN:
+        if not context and harmless and rng.random() < _FOREIGN.get(row.source, _FOREIGN_ELSE):
             context = tuple(rng.choice(harmless) for _ in range(rng.randint(1, 2)))
         found.append(Case(Window(row.text, context), row.source, row.biased, part))
     return found
@@ -285,7 +290,7 @@ def weights_of(cases: Sequence[Case], different: NDArray[np.bool_]) -> Floats:
         if case.source in STANCE and case.biased:
             found[i] = _LOST if different[i] else _STANCE
         elif case.source in _EVERYDAY and not case.biased:
-            found[i] = _HARMLESS
+            found[i] = _FAIR
     return found
 
 
@@ -295,8 +300,9 @@ class Choice:
 
     ``deferred`` is the share of all of them, ``differs`` that decided otherwise than by the last
     detector alone, at any operating point; ``at`` the same by operating point. ``any_threshold``
-    is the largest share at one threshold from .1 to .95, the same for all types. ``lost`` is the
-    share of the biased texts of stance, found at `balanced` by the last, that pass.
+    is the largest share at one threshold from the lowest of `strict` to the highest of `quiet`, the
+    same for all types. ``lost`` is the share of the biased texts of stance, found at `balanced` by
+    the last, that pass.
     ``sources``: of each source the number of texts, the share deferred and that differing.
     """
 
@@ -330,7 +336,7 @@ def choose(
     bound = float(np.floor(bound * 1e5) / 1e5)
     deferred = (probability >= bound) | ~found.known
     left_apart = apart & ~deferred[:, None]
-    limits = np.arange(0.1, 0.951, 0.05)
+    limits = np.linspace(min(last["strict"].values()), max(last["quiet"].values()), 20)
     by_threshold = (found.mapped[:, None] >= limits) != (found.score[:, None] >= limits)
     of_last = np.array([[last["balanced"][BIAS_TYPES[k]] for k in found.last_kind]])[0]
     stance_found = np.array([c.source in STANCE and c.biased for c in cases])
