@@ -24,7 +24,7 @@ from guard.errors import ConfigError, UsageError
 from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
-from guard.places import ENCODERS
+from guard.places import CASCADE, DEFAULT, DETECTORS, ENCODERS, embedder_of
 from guard.policy import Policy, PolicyLike
 from guard.signatures import alike, like
 from guard.verdict import Decision, GuardTrail, Verdict
@@ -50,9 +50,10 @@ class Guard:
     further keyword arguments are single settings. Other settings come from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
     :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (faster,
-    less accurate), or any object of the Detector protocol. For the two embedded detectors,
-    ``weights`` is a folder that replaces theirs, and ``index`` the folder of a bias
-    index, which is watched: new streams use its latest version. ``sinks`` are called with every
+    less accurate), ``"cascade"`` (the second first, then the first where it would decide
+    otherwise), or any object of the Detector protocol. For an embedded detector, ``index`` is the
+    folder of a bias index, which is watched: new streams use its latest version; for the first
+    two, ``weights`` is a folder that replaces theirs. ``sinks`` are called with every
     decision; if a ``rewrite`` fails, also with the ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
@@ -102,8 +103,10 @@ class Guard:
         else:
             arguments = {"detector": detector, "index": index, "weights": weights}
             own = merge(own, {k: v for k, v in arguments.items() if v is not None})
+            # Weights are those of an encoder, whatever the default is.
+            usual = DEFAULT if own.get("weights") is None else embedder_of(DEFAULT)
             self.detector = _detector(
-                own.get("detector", ENCODERS[0]), own.get("index"), own.get("weights")
+                own.get("detector", usual), own.get("index"), own.get("weights")
             )
         given = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in given.items() if v is not None}
@@ -326,10 +329,25 @@ def _encoder(weights: Path, index: Path | None, _manifest: bytes) -> Detector:
     return Encoder(weights, index)
 
 
+@cache
+def _cascade(index: Path | None, _manifests: tuple[bytes, ...]) -> Detector:
+    from guard.detect.cascade import Cascade
+
+    return Cascade(index=index)
+
+
 @native
 def _detector(detector: str, index: str | Path | None, weights: str | Path | None) -> Detector:
     folder = shipped_weights(detector)
+    if detector == CASCADE and weights is not None:
+        raise ConfigError(
+            "Guard: a cascade has the weights of two detectors, and weights names one folder; "
+            f"leave weights out, or use detector={ENCODERS[0]!r}."
+        )
     with _loading:
+        if detector == CASCADE:
+            folders = (folder, *map(shipped_weights, ENCODERS))
+            return _cascade(_absolute(index), tuple(map(manifest, folders)))
         place = _absolute(weights) or folder
         return _encoder(place, _absolute(index), manifest(place))
 
@@ -364,7 +382,7 @@ def _absolute(path: str | Path | None) -> Path | None:
 def _checked(detector: Detector, index: str | Path | None, weights: str | Path | None) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
-            f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(ENCODERS)} or "
+            f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(DETECTORS)} or "
             "an object with name, operating_points and snapshot()."
         )
     if index is not None or weights is not None:

@@ -17,8 +17,19 @@ else:
     import tomli as tomllib
 
 Room = Literal["index", "benchmarks"]
-#: The embedded detectors, the default first; their folders of weights have these names.
+#: The embedded detectors of one network; their folders of weights have these names.
 ENCODERS = ("encoder", "encoder-small")
+#: The second and then, where it is in doubt, the first.
+CASCADE = "cascade"
+#: All embedded detectors.
+DETECTORS = (*ENCODERS, CASCADE)
+#: The detector where no setting names one.
+DEFAULT = "encoder"
+
+
+def embedder_of(detector: str) -> str:
+    """Return the encoder whose vectors the index of an embedded detector has."""
+    return ENCODERS[0] if detector == CASCADE else detector
 
 
 def detector_of(name: str) -> str:

@@ -17,7 +17,7 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.models import LOCAL, CallError, CombinedModel, Model, check_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
-from guard.places import ENCODERS
+from guard.places import DEFAULT, ENCODERS, embedder_of
 from guard.policy import OperatingPoint, Policy
 from guard.suites import Capability, Chat, GroupTexts, Judge, Request, Role, Suite
 from guard.suites.clustering import leaders
@@ -80,8 +80,8 @@ def others(
 
 
 def default_scorer(detector: str | None) -> str:
-    """Return a scorer other than the guard's ``detector``, whose default is the first encoder."""
-    guards = detector or ENCODERS[0]
+    """Return a scorer other than the guard's ``detector``: an encoder by itself."""
+    guards = embedder_of(detector or DEFAULT)
     return next(f"{name}:balanced" for name in ENCODERS if name != guards)
 
 

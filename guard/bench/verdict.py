@@ -1,4 +1,4 @@
-"""Measures the time of an embedded detector's verdict, and its verdicts per second."""
+"""Measures the time of an embedded detector's verdict, its verdicts per second, and a ratio."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
+from guard.detect.cascade import Cascade, CascadeSession
 from guard.gate import split
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.verdict import Window
@@ -15,6 +16,10 @@ from guard.verdict import Window
 _BOUNDS = {"encoder": ("<= 18", "<= 40", ""), "encoder-small": ("<= 6", "<= 15", ">= 500")}
 #: Windows of one call where the throughput is measured.
 BATCH = 32
+#: How often each window is judged where two detectors are compared.
+ROUNDS = 3
+# Seconds that a cascade has to read the statements of a user's index.
+READY = 600.0
 
 
 def windows_of(texts: Iterable[str], context: int = CONTEXT_SEGMENTS) -> list[Window]:
@@ -26,6 +31,55 @@ def windows_of(texts: Iterable[str], context: int = CONTEXT_SEGMENTS) -> list[Wi
             (s.text for s in split(text) if not s.text.isspace()), context
         )
     ]
+
+
+def compared(
+    texts: Iterable[str],
+    detector: str | None,
+    against: str,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Figure]:
+    """Time verdicts of two detectors in turn, in one thread, and return the ratios of the first's.
+
+    So what else runs on the machine slows both. Each window is judged ``ROUNDS`` times by each.
+    ``detector``, by default that of the settings, and ``against`` name embedded ones; of a cascade
+    the share of windows that its last detector judged is returned as well.
+    """
+    judges = [Guard(detector=name, events="none").detector for name in (detector, against)]
+    for judge in judges:
+        if isinstance(judge, Cascade):
+            judge.ready(READY)
+    sessions = [judge.snapshot() for judge in judges]
+    texts = list(texts)
+    windows = windows_of(texts)
+    for session in sessions:
+        session.score(windows[:20])
+    wall: tuple[list[float], list[float]] = ([], [])
+    busy = [0.0, 0.0]
+    for done, window in enumerate(windows):
+        for turn in range(2 * ROUNDS):
+            # The first goes first every other time: the second finds the caches warm.
+            one = (turn + turn // 2) % 2
+            begin, cpu = time.perf_counter(), time.thread_time()
+            sessions[one].score([window])
+            wall[one].append(time.perf_counter() - begin)
+            busy[one] += time.thread_time() - cpu
+        progress(done, len(windows))
+    found = [
+        Figure("CPU a text", busy[0] / ROUNDS / len(texts) * 1000, "ms", judges[0].name),
+        Figure("CPU a text", busy[1] / ROUNDS / len(texts) * 1000, "ms", judges[1].name),
+        Figure("CPU a text, ratio", busy[0] / busy[1], "", f"of {len(texts)} texts"),
+    ]
+    for name, share in (("median", 0.5), ("99th percentile", 0.99)):
+        first, second = (percentile(sorted(times), share) for times in wall)
+        found.append(
+            Figure(f"verdict, {name}, ratio", first / second, "", f"{len(windows)} windows")
+        )
+    for judge, session in zip(judges, sessions, strict=True):
+        if isinstance(session, CascadeSession):
+            count = sum(session.judged(window).deferred for window in windows)
+            found.append(Figure("deferred", 100 * count / len(windows), "%", judge.name))
+    return found
 
 
 def figures(

@@ -83,7 +83,7 @@ class Number(click.FloatRange):
 detector_option = click.option(
     "--detector",
     metavar="NAME",
-    help="The embedded detector that judges: encoder or encoder-small.",
+    help="The embedded detector that judges: encoder, encoder-small or cascade.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

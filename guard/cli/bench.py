@@ -49,14 +49,27 @@ def door(rounds: int, as_json: bool) -> None:
     help="JSON lines with a 'comment' or 'text' to judge; by default the shipped ones.",
 )
 @detector_option
+@click.option(
+    "--against",
+    metavar="NAME",
+    help="Judge by this embedded detector in turn, and show the ratios; in a checkout the texts "
+    "are by default those of benchmarks/speed/everyday.jsonl.",
+)
 @json_option
-def verdict(texts: Path | None, detector: str | None, as_json: bool) -> None:
+def verdict(texts: Path | None, detector: str | None, against: str | None, as_json: bool) -> None:
     """Measure how long the embedded detector takes for one verdict, references included."""
+    if against is not None and texts is None:
+        # Only a checkout has them.
+        everyday = shipped("benchmarks") / "speed" / "everyday.jsonl"
+        texts = everyday if everyday.exists() else None
     read = texts_of(texts)
     with stdout_kept(), _bar("windows", None) as progress:
         from guard.bench import verdict as measuring
 
-        figures = measuring.figures(read, detector, progress)
+        if against is None:
+            figures = measuring.figures(read, detector, progress)
+        else:
+            figures = measuring.compared(read, detector, against, progress)
     _show(figures, as_json)
 
 

@@ -17,7 +17,7 @@ from guard import installed
 from guard.cli import in_pipe, json_option, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
-from guard.places import ENCODERS
+from guard.places import CASCADE, ENCODERS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -272,6 +272,27 @@ def _detectors() -> Iterator[Finding]:
             f"{sha256(folder / ONNX)}"
         )
         yield Finding("shipped detectors", name, "ok", detail)
+    yield _cascade()
+
+
+def _cascade() -> Finding:
+    """Report the head of the cascade, and whether it is for the shipped weights."""
+    from guard.detect.cascade_files import HEAD, read_head
+    from guard.detect.weights import open_weights, sha256, shipped_weights
+
+    folder = shipped_weights(CASCADE)
+    try:
+        head = read_head(folder)
+        for name, recorded in zip(ENCODERS[::-1], (head.first, head.last), strict=True):
+            place = shipped_weights(name)
+            recorded.check(open_weights(place).name, place, folder)
+    except GuardError as error:
+        return Finding("shipped detectors", CASCADE, "note", str(error))
+    detail = (
+        f"{head.name}, {head.first.name} and then {head.last.name}; {HEAD} has sha256 "
+        f"{sha256(folder / HEAD)}"
+    )
+    return Finding("shipped detectors", CASCADE, "ok", detail)
 
 
 def _models() -> Iterator[Finding]:

@@ -231,13 +231,16 @@ def _embedder(detector: str | None) -> Encoder:
 
 
 def _weights(detector: str | None) -> Path:
-    """Return the folder of the weights in use; ``detector`` is from the command line."""
+    """Return the folder of the weights in use; ``detector`` is from the command line.
+
+    The index of a cascade has the vectors of `encoder`.
+    """
     from guard.config import merge, settings
     from guard.detect.weights import shipped_weights
-    from guard.places import ENCODERS
+    from guard.places import DEFAULT, embedder_of
 
     own = merge(settings(), {} if detector is None else {"detector": detector})
-    folder = shipped_weights(own.get("detector", ENCODERS[0]))
+    folder = shipped_weights(embedder_of(own.get("detector", DEFAULT)))
     return Path(own["weights"]) if "weights" in own else folder
 
 

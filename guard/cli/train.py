@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, without_nan
+from guard.cli import Number, given, without_nan
 from guard.cli.train_options import (
     COUNT,
     DATA,
@@ -65,6 +65,7 @@ VERSION = click.option(
     show_default=True,
     help="Version of the weights, of letters, digits and dots; their name has their hash, too.",
 )
+_WEIGHTS = click.Path(path_type=Path, exists=True, file_okay=False)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 
 
@@ -187,6 +188,76 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     _print_path("final", run(folder or SHIPPED, work), as_json)
 
 
+@train.command()
+@given(WORK, DATA, STATEMENTS)
+@click.option("--to", type=PATH, help="Folder that receives the head; by default the shipped one.")
+@click.option("--small", type=_WEIGHTS, help="Weights that judge first; by default the shipped.")
+@click.option("--large", type=_WEIGHTS, help="Weights that judge last; by default the shipped.")
+@click.option(
+    "--differ",
+    type=Number(0, 1),
+    default=0.03,
+    show_default=True,
+    help="The largest share of validation texts that may be decided otherwise than by --large.",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(100, 12_000),
+    default=12_000,
+    show_default=True,
+    help="The most windows that both judge.",
+)
+@VERSION
+@JSON
+def cascade(
+    to: Path | None,
+    small: Path | None,
+    large: Path | None,
+    differ: float,
+    windows: int,
+    version: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train the head of `cascade`, which says when `encoder` must judge after `encoder-small`.
+
+    Both judge texts of the sources; their scores are kept in --work, and an interrupted command
+    resumes. The bound is the one by which the fewest windows are judged twice.
+    """
+    config = _config_with_data(options)
+    check_folder(config.work, "--work")
+    from guard.detect.weights import shipped_weights
+    from guard.places import CASCADE, ENCODERS
+    from guard.train.cascade import train as run
+
+    to = to or shipped_weights(CASCADE)
+    check_folder(to, "--to")
+    assert config.data is not None
+    with _counted("windows") as show:
+        choice = run(
+            config.data, config.statements, config.work, to, version,
+            first=small or shipped_weights(ENCODERS[1]),
+            last=large or shipped_weights(ENCODERS[0]),
+            most=differ, windows=windows, report=show,
+        )  # fmt: skip
+    if as_json:
+        from dataclasses import asdict
+
+        click.echo(json.dumps({"head": str(to), **asdict(choice)}))
+        return
+    at = ", ".join(f"{share:.2%} at {point}" for point, share in choice.at.items())
+    click.echo(
+        f"Of {choice.n} validation texts {choice.deferred:.1%} are judged twice; "
+        f"{choice.differs:.2%} are decided otherwise than by the large one alone ({at}; at any one "
+        f"threshold {choice.any_threshold:.2%}).\n"
+        f"Of the endorsing ones that the large one finds, {choice.lost:.2%} pass."
+    )
+    click.echo(f"{'source':20} {'texts':>6} {'deferred':>9} {'differ':>7}")
+    for source, (n, deferred, apart) in choice.sources.items():
+        click.echo(f"{source:20} {n:6} {deferred:9.1%} {apart:7.2%}")
+    click.echo(str(to))
+
+
 @train.command("sentence-model")
 @click.option("--work", type=PATH, required=True, help="Folder of a finished run.")
 @click.option("--to", type=PATH, required=True, help="Folder that receives the model; a new one.")
@@ -298,6 +369,26 @@ def _write(path: Path, text: str) -> None:
 
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _counted(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of all are done: a bar on a terminal, else a line now and then."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console)
+    with bar if console.is_terminal else nullcontext():
+        task = bar.add_task(name, total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, total=total, completed=done)
+            if not console.is_terminal:
+                click.echo(f"{name}: {done} of {total}", err=True)
+
+        yield show
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,21 @@ Floats = NDArray[np.float32]
 T = TypeVar("T")
 # From this many windows on, a call uses several threads.
 _MANY = 4
+
+
+class Seen(NamedTuple):
+    """What led to the scores of one input.
+
+    ``out`` is the network's output. ``logit`` is that of the score; ``types`` (9,) are the type
+    logits, both after references. ``lexical`` is the share of the n-grams in the logit.
+    """
+
+    encoded: Encoded
+    out: Pass
+    logit: float
+    types: Floats
+    lexical: float
+    scores: Scores
 
 
 class Encoder:
@@ -140,6 +155,11 @@ class Encoder:
     def name(self) -> str:
         """Name, version and hash of the weights; an index built with other weights is refused."""
         return self._weights.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the weights."""
+        return self._weights.folder
 
     @property
     def shipped_index(self) -> Path:
@@ -300,7 +320,12 @@ class Encoder:
         kind = BIAS_TYPES[int(types.argmax())]
         implied = _sigmoid(out.implied)
         pairs = attributions(text, encoded, out.spans)
-        return Scores(score, kind, pairs, references, implied=implied)
+        scores = Scores(score, kind, pairs, references, implied=implied)
+        self.saw(Seen(encoded, out, scaled, types, lexical, scores))
+        return scores
+
+    def saw(self, seen: Seen) -> None:
+        """Do nothing; called once for every input of a window, for what builds on an encoder."""
 
 
 class EncoderSession:

@@ -16,7 +16,8 @@ class Detector(Protocol):
 
     A detector that scores several windows faster together than one by one may have an attribute
     ``batch``, the most windows of one call: then windows of concurrent responses share calls.
-    Without it every call has one window.
+    Without it every call has one window. A detector whose scores hold only at some thresholds may
+    have an attribute ``thresholds``, the lowest and the highest: others are refused, except 0.
     """
 
     @property

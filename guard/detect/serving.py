@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple
 
@@ -33,9 +33,10 @@ from guard.detect.workers import (
 )
 from guard.errors import ConfigError
 from guard.policy import Policy, unjudged_verdict
-from guard.verdict import BIAS_TYPES, Scores, Verdict
+from guard.verdict import BIAS_TYPES, BiasType, Scores, Verdict
 
 _log = logging.getLogger("guard")
+Points = Mapping[str, Mapping[BiasType, float]]
 
 
 class _Ticket(NamedTuple):
@@ -59,7 +60,8 @@ _LOOK = 1.0
 class Judge:
     """Turns windows into verdicts with one detector, one index version and one policy.
 
-    Raises ConfigError if the detector has no threshold for a bias type, or an invalid ``batch``.
+    Raises ConfigError if the detector has no threshold for a bias type, an invalid ``batch``, or
+    ``thresholds`` that do not allow one of the policy's.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Judge:
                 f"Detector {self._name} has no threshold {error} at the operating point "
                 f"{policy.operating_point!r}; set threshold, or thresholds for every type."
             ) from None
+        _check_thresholds(detector, policy, self._points)
         self._session: DetectorSession = detector.snapshot()
         self._limit = _seconds(policy.timeout_ms)
         self._queue = ResponseQueue(detector, self._session, self._limit)
@@ -233,6 +236,18 @@ class Judge:
             index_version=version,
             elapsed_ms=elapsed,
         )
+
+
+def _check_thresholds(detector: Detector, policy: Policy, points: Points) -> None:
+    low, high = getattr(detector, "thresholds", (0.0, 1.0))
+    for bias_type in BIAS_TYPES:
+        threshold = policy.threshold_for(bias_type, points)
+        # At 0 everything is biased, whoever judges.
+        if threshold and not low <= threshold <= high:
+            raise ConfigError(
+                f"Detector {detector.name} takes thresholds from {low:g} to {high:g}, and 0; that "
+                f"of {bias_type} is {threshold:g}: set another one, or detector='encoder'."
+            )
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from guard.errors import ConfigError, WeightsError
-from guard.places import ENCODERS, regular_bytes
+from guard.places import DETECTORS, ENCODERS, regular_bytes
 from guard.policy import OperatingPoint
 from guard.verdict import BiasType
 
@@ -28,7 +28,7 @@ TABLE = "encoder.tokens"
 #: Files that some weights have.
 OPTIONAL = (LEXICAL, TABLE)
 _MODELS = Path(__file__).resolve().parent.parent / "models"
-#: The weights of the default detector.
+#: The weights of `encoder`.
 SHIPPED = _MODELS / ENCODERS[0]
 _NAME = re.compile("[a-z][a-z0-9-]*")
 _VERSION = re.compile("[0-9A-Za-z.]+")
@@ -75,15 +75,15 @@ class Weights:
 
 
 def shipped_weights(detector: str) -> Path:
-    """Return the folder of the weights that guard ships for ``detector``.
+    """Return the folder of the weights that guard ships for ``detector``; of a cascade, its head.
 
     Raises:
         ConfigError: guard ships no detector of this name.
 
     """
-    if detector not in ENCODERS:
+    if detector not in DETECTORS:
         raise ConfigError(
-            f"unknown detector {detector!r}; known are {', '.join(ENCODERS)}, and Guard takes an "
+            f"unknown detector {detector!r}; known are {', '.join(DETECTORS)}, and Guard takes an "
             "object with name, operating_points and snapshot()."
         )
     return _MODELS / detector

@@ -1,0 +1,150 @@
+"""The files of a cascade on disk: the head, the weights that it is for, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guard.detect.deferral import Deferral, Floats
+from guard.detect.weights import MANIFEST, manifest
+from guard.errors import WeightsError
+from guard.places import regular_bytes
+
+HEAD = "head.json"
+FORMAT = 1
+_VERSION = re.compile("[0-9A-Za-z.]{1,20}")
+_REMEDY = "reinstall the package, or train one: guard train cascade"
+_ARRAYS = ("mean", "deviation", "direct", "hidden", "hidden_bias", "out")
+
+
+class Member(NamedTuple):
+    """Weights that a head is for: their name, and the SHA-256 of their manifest."""
+
+    name: str
+    manifest: str
+
+    @classmethod
+    def of(cls, name: str, folder: Path) -> Member:
+        """Return the weights in ``folder``; raises WeightsError if there are none."""
+        return cls(name, hashlib.sha256(manifest(folder)).hexdigest())
+
+    def check(self, name: str, folder: Path, head: Path) -> None:
+        """Raise WeightsError unless these are the weights ``name`` in ``folder``."""
+        found = Member.of(name, folder)
+        if found != self:
+            other = " with other settings" if found.name == self.name else ""
+            raise WeightsError(
+                f"The head of the cascade in {head} was trained for {self.name}, not for "
+                f"{found.name}{other}; train it again (guard train cascade), or use "
+                "detector='encoder'."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A checked head: its name ``cascade-VERSION+HASH``, the weights it is for, and the numbers."""
+
+    name: str
+    first: Member
+    last: Member
+    deferral: Deferral
+
+
+def read_head(folder: Path) -> Head:
+    """Read the head in ``folder``.
+
+    Raises:
+        WeightsError: a file is missing, has not the hash that the manifest records, or is invalid.
+
+    """
+    path = folder / HEAD
+    recorded = _object(manifest(folder), folder / MANIFEST).get("sha256")
+    if not isinstance(recorded, dict):
+        raise WeightsError(f"{folder / MANIFEST} is not a manifest of a cascade: {_REMEDY}.")
+    data = _bytes(path)
+    found = hashlib.sha256(data).hexdigest()
+    if found != recorded.get(HEAD):
+        raise WeightsError(
+            f"{path} is not the recorded one (sha256 {found}, recorded {recorded.get(HEAD)}): "
+            f"{_REMEDY}."
+        )
+    raw = _object(data, path)
+    try:
+        if raw["format"] != FORMAT or not _VERSION.fullmatch(raw["version"]):
+            raise ValueError
+        members = [Member(str(raw[k]["name"]), str(raw[k]["manifest"])) for k in ("first", "last")]
+        return Head(f"cascade-{raw['version']}+{found[:8]}", *members, _deferral(raw["head"]))
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise WeightsError(
+            f"{path} holds no head of a cascade ({type(error).__name__}): {_REMEDY}."
+        ) from error
+
+
+def write_head(
+    folder: Path, version: str, first: Member, last: Member, head: Deferral, **more: Any
+) -> None:
+    """Write a head and its manifest; ``more`` is kept beside it, such as its figures."""
+    numbers: dict[str, Any] = {name: _listed(getattr(head, name)) for name in _ARRAYS}
+    content = {
+        "format": FORMAT,
+        "version": version,
+        "first": first._asdict(),
+        "last": last._asdict(),
+        **more,
+        "head": {"bound": head.bound, "bias": head.bias, **numbers},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    data = (json.dumps(content, separators=(",", ":")) + "\n").encode()
+    (folder / HEAD).write_bytes(data)
+    hashes = {"format": FORMAT, "sha256": {HEAD: hashlib.sha256(data).hexdigest()}}
+    (folder / MANIFEST).write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
+
+
+def rounded(head: Deferral) -> Deferral:
+    """Return the head with its numbers as a file has them."""
+    numbers = {name: _listed(getattr(head, name)) for name in _ARRAYS}
+    return _deferral({"bound": head.bound, "bias": head.bias, **numbers})
+
+
+def _listed(array: Floats) -> Any:
+    # Four digits: the text is half as long, and no probability changes by a thousandth.
+    if array.ndim == 2:
+        return [_listed(row) for row in array]
+    return [float(f"{x:.4g}") for x in array.tolist()]
+
+
+def _deferral(raw: dict[str, Any]) -> Deferral:
+    """Return the head of a file; raises ValueError if its numbers do not go together."""
+    arrays = {name: np.array(raw[name], np.float32) for name in _ARRAYS}
+    made = Deferral(bound=float(raw["bound"]), bias=float(raw["bias"]), **arrays)
+    h, f = made.hidden.shape
+    shapes = {"mean": (f,), "deviation": (f,), "direct": (f,), "hidden_bias": (h,), "out": (h,)}
+    right = all(arrays[name].shape == shape for name, shape in shapes.items())
+    finite = all(np.isfinite(a).all() for a in (*arrays.values(), made.bias))
+    if not (right and finite and 0 <= made.bound <= 1 and (made.deviation > 0).all()):
+        raise ValueError
+    return made
+
+
+def _object(data: bytes, path: Path) -> dict[str, Any]:
+    try:
+        content: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{path} cannot be read ({type(error).__name__}): {_REMEDY}.") from error
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} is not a JSON object: {_REMEDY}.")
+    return content
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return regular_bytes(path)
+    except (OSError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or "it is too large for memory"
+        raise WeightsError(f"{path} cannot be read ({reason}): {_REMEDY}.") from error

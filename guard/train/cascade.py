@@ -1,0 +1,403 @@
+"""Trains the head of a cascade: windows through both detectors, the head, and its bound.
+
+A family's side of the split is that of :mod:`guard.train.rows`. Neither detector has learned from
+the validation side, so the head learns from a half of it and its bound is chosen on the other.
+Rows of stance, and long harmless ones, are few there: it learns from some of the training side too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from guard.detect.cascade_files import Member, rounded, write_head
+from guard.detect.deferral import MOST_DEVIATION, ORDER, Deferral, Floats, Points, Scale
+from guard.detect.encoder import Encoder
+from guard.detect.first import FirstEncoder
+from guard.detect.weights import manifest
+from guard.errors import UsageError
+from guard.gate.context import in_context
+from guard.retrieve.index import BiasIndex
+from guard.train import own as own_texts
+from guard.train import stance
+from guard.train.checkpoint import replacing
+from guard.train.corpus import eval_folds, licensed_rows, says
+from guard.train.own import corpus_folder
+from guard.train.rows import TrainingRow, fold, share, validates
+from guard.train.sources import Text, pieces, read_jsonl, row_of
+from guard.verdict import BIAS_TYPES, Window
+
+#: The most windows that are judged.
+WINDOWS = 12_000
+#: The most of a source's rows on the validation side.
+MOST = 800
+# The rows about stance, and the harmless ones that answers are most like.
+STANCE = ("framed", "listed", "carried")
+_HARMLESS = ("negatives", "bold")
+#: The most of a source's rows on the training side.
+TRAINED = {"framed": 1800, "listed": 400, "carried": 400, "negatives": 900, "bold": 900}
+# Share of the rows without context that get unrelated sentences as context, as answers have them.
+_FOREIGN = {"negatives": 0.8, "bold": 0.8}
+_FOREIGN_ELSE = 0.3
+# The head: its width, and how it is fitted.
+HIDDEN = 16
+_STEPS, _RATE, _DECAY, _LEFT_OUT = 200, 4e-3, 2.0, 0.3
+# Weights of rows in its loss: harmless texts, biased ones of stance, and those that differ.
+_FAIR, _STANCE, _LOST = 4.0, 3.0, 30.0
+_EVERYDAY = (*_HARMLESS, "unseen", "not_hate", "emgsd_first")
+#: The largest share of validation texts that may be decided otherwise.
+MOST_DIFFERING = 0.03
+# Windows of one file of scores: what an interruption loses.
+_LOT = 400
+Report = Callable[[int, int], None]
+
+
+class Case(NamedTuple):
+    """A window, with the source of its row; ``part`` is what it is for: train, fit or choose."""
+
+    window: Window
+    source: str
+    biased: bool
+    part: str
+
+
+def rows_of(data: Path, statements: Path) -> list[TrainingRow]:
+    """Return the rows of both sides of the split, without any that an evaluation file has."""
+    rows = [
+        *own_texts.own(statements),
+        *stance.framed(statements),
+        *stance.listed(statements),
+        *stance.carried(),
+        *licensed_rows(data),
+        *_unseen(),
+    ]
+    forbidden = eval_folds(data)
+    first: dict[tuple[str, tuple[str, ...]], TrainingRow] = {}
+    for row in rows:
+        first.setdefault((fold(row.text), row.context), row)
+    return [
+        row
+        for (text, _), row in first.items()
+        if text and not any(says(t, forbidden) for t in (row.text, *row.context))
+    ]
+
+
+def _unseen() -> Iterator[TrainingRow]:
+    """Yield the sentences of the own texts that no run reads."""
+    for item in read_jsonl(corpus_folder() / "unseen.jsonl"):
+        of = Text("unseen", item["text"], item["biased"], f"unseen:{fold(item['text'])}")
+        for text, context in in_context(pieces(of.text)):
+            yield row_of(of, text=text, context=context)
+
+
+def cases(data: Path, statements: Path, most: int = WINDOWS) -> list[Case]:
+    """Return the windows to judge, at most ``most``; which of larger sources follows from a hash.
+
+    Raises UsageError if a source cannot be read.
+    """
+    by_source: dict[tuple[str, bool], list[TrainingRow]] = defaultdict(list)
+    for row in rows_of(data, statements):
+        held_back = validates(row.family) or row.source == "unseen"
+        by_source[row.source, held_back].append(row)
+    chosen: list[tuple[TrainingRow, str]] = []
+    for (source, held_back), rows in sorted(by_source.items()):
+        limit = MOST if held_back else TRAINED.get(source, 0)
+        for row in sorted(rows, key=lambda row: share(f"{row.text}|{row.context}", "cascade"))[
+            :limit
+        ]:
+            half = "fit" if share(row.family, "cascade") < 0.5 else "choose"
+            chosen.append((row, half if held_back else "train"))
+    chosen.sort(key=lambda pair: share(f"{pair[0].text}|{pair[0].context}", "order"))
+    rng = random.Random("cascade")
+    harmless = [r.text for r, _ in chosen if r.source in _HARMLESS]
+    found = []
+    for row, part in chosen[:most]:
+        context = row.context
+        if not context and harmless and rng.random() < _FOREIGN.get(row.source, _FOREIGN_ELSE):
+            context = tuple(rng.choice(harmless) for _ in range(rng.randint(1, 2)))
+        found.append(Case(Window(row.text, context), row.source, row.biased, part))
+    return found
+
+
+def _turn(row: TrainingRow) -> float:
+    return share(f"{row.text}|{row.context}", "cascade")
+
+
+class Pair:
+    """Both detectors, each with its index without the statements of the validation side."""
+
+    def __init__(self, first: Path, last: Path) -> None:
+        """Load the weights in two folders; raises WeightsError, BiasIndexError."""
+        self.first, self.last = FirstEncoder(first), Encoder(last)
+        self.scale = Scale(self.first.operating_points, self.last.operating_points)
+        self._indexes = [_without_validation(e) for e in (self.first, self.last)]
+
+    def judged(self, window: Window) -> Row | None:
+        """Return what both find; None if the first alone would not decide."""
+        look = self.first.look(window, self._indexes[0], self.scale)
+        if look.features is None:
+            return None
+        scores = self.last.judge(window, self._indexes[1])
+        assert look.scores.score is not None
+        assert look.scores.bias_type is not None
+        mapped = self.scale.mapped(look.scores.score, look.scores.bias_type)
+        kinds = (look.scores.bias_type, scores.bias_type or look.scores.bias_type)
+        ids = tuple(BIAS_TYPES.index(kind) for kind in kinds)
+        # What the last leaves unjudged is no finding.
+        return Row(look.features, mapped, ids[0], scores.score or 0.0, ids[1])
+
+
+class Row(NamedTuple):
+    """What both detectors find in a window: mapped score and type, then those of the last."""
+
+    features: Floats
+    mapped: float
+    kind: int
+    score: float
+    last_kind: int
+
+
+def _without_validation(encoder: Encoder) -> BiasIndex:
+    index = encoder.index
+    assert index is not None
+    rows = [i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")]
+    kept = [index.statements[i] for i in rows]
+    return BiasIndex(kept, index.vectors[rows], encoder.name)
+
+
+class Table(NamedTuple):
+    """The rows of all cases, as arrays; ``known`` marks those that the first alone may decide."""
+
+    features: Floats
+    mapped: NDArray[np.float64]
+    kind: NDArray[np.int64]
+    score: NDArray[np.float64]
+    last_kind: NDArray[np.int64]
+    known: NDArray[np.bool_]
+
+
+def table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> Table:
+    """Judge all cases by both detectors; what ``work`` has of an earlier call is not judged again.
+
+    Scores are stored beside the hash of the windows, the weights and the rows' order.
+    """
+    folder = work / _digest(pair, cases)
+    lots = [cases[i : i + _LOT] for i in range(0, len(cases), _LOT)]
+    found = []
+    for number, lot in enumerate(lots):
+        path = folder / f"{number:03}.npz"
+        if not path.exists():
+            _judge(pair, lot, path)
+        with np.load(path, allow_pickle=False) as stored:
+            found.append({name: stored[name] for name in Table._fields})
+        report(min((number + 1) * _LOT, len(cases)), len(cases))
+    return Table(*(np.concatenate([lot[name] for lot in found]) for name in Table._fields))
+
+
+def _judge(pair: Pair, lot: Sequence[Case], path: Path) -> None:
+    rows = list(pair.last.threads().map(lambda case: pair.judged(case.window), lot))
+    width = next((len(r.features) for r in rows if r is not None), 0)
+    filled = [Row(np.zeros(width, np.float32), 0.0, 0, 0.0, 0) if r is None else r for r in rows]
+    columns = dict(zip(Row._fields, map(np.array, zip(*filled, strict=True)), strict=True))
+    columns["known"] = np.array([r is not None for r in rows])
+    with replacing(path) as part:
+        np.savez(part, **columns)
+
+
+def _digest(pair: Pair, cases: Sequence[Case]) -> str:
+    found = hashlib.sha256()
+    for encoder in (pair.first, pair.last):
+        found.update(manifest(encoder.folder))
+    for case in cases:
+        found.update(f"{case}\n".encode(errors="surrogatepass"))
+    return found.hexdigest()[:16]
+
+
+def differs(found: Table, last: Points) -> NDArray[np.bool_]:
+    """Return whether the two decide differently at an operating point: (n, points of ``ORDER``)."""
+    limits = np.array([[last[point][kind] for kind in BIAS_TYPES] for point in ORDER])
+    by_first = found.mapped[:, None] >= limits[:, found.kind].T
+    by_last = found.score[:, None] >= limits[:, found.last_kind].T
+    different: NDArray[np.bool_] = by_first != by_last
+    return different
+
+
+def fit(
+    features: Floats,
+    target: NDArray[np.bool_],
+    weight: Floats,
+    hidden: int = HIDDEN,
+    seed: int = 17,
+) -> Deferral:
+    """Return the head with the least weighted log loss, with the bound 1.
+
+    ``features`` (n, f), ``target`` (n,) whether the two differ, ``weight`` (n,). Full batches of
+    AdamW, a random third of the inputs left out of each; every random number follows from ``seed``.
+    """
+    import torch
+
+    mean, deviation = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
+    x = torch.tensor(np.clip((features - mean) / deviation, -MOST_DEVIATION, MOST_DEVIATION))
+    y, w = torch.tensor(target, dtype=torch.float32), torch.tensor(weight / weight.mean())
+    torch.manual_seed(seed)
+    direct = torch.nn.Linear(x.shape[1], 1)
+    inner, out = torch.nn.Linear(x.shape[1], HIDDEN), torch.nn.Linear(HIDDEN, 1, bias=False)
+    torch.nn.init.zeros_(direct.weight)
+    net = torch.nn.ModuleList([direct, inner, out])
+    optimiser = torch.optim.AdamW(net.parameters(), lr=_RATE, weight_decay=_DECAY)
+    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _STEPS)
+    for _ in range(_STEPS):
+        optimiser.zero_grad()
+        seen = torch.nn.functional.dropout(x, _LEFT_OUT)
+        logit = (direct(seen) + out(torch.relu(inner(seen)))).squeeze(1)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logit, y, w)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        rate.step()
+
+    def array(tensor: Any) -> Floats:
+        found: Floats = tensor.detach().numpy().astype(np.float32)
+        return found
+
+    return Deferral(
+        bound=1.0,
+        mean=mean.astype(np.float32),
+        deviation=deviation.astype(np.float32),
+        direct=array(direct.weight)[0],
+        hidden=array(inner.weight),
+        hidden_bias=array(inner.bias),
+        out=array(out.weight)[0],
+        bias=float(direct.bias.item()),
+    )
+
+
+def weights_of(cases: Sequence[Case], different: NDArray[np.bool_]) -> Floats:
+    """Return how much each case weighs in the head's loss.
+
+    Harmless texts are what assistants write most. A biased text of stance that the first alone
+    would let pass is what a band of scores loses.
+    """
+    found = np.ones(len(cases), np.float32)
+    for i, case in enumerate(cases):
+        if case.source in STANCE and case.biased:
+            found[i] = _LOST if different[i] else _STANCE
+        elif case.source in _EVERYDAY and not case.biased:
+            found[i] = _FAIR
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A bound, and what the texts that chose it show.
+
+    ``deferred`` is the share of all of them, ``differs`` that decided otherwise than by the last
+    detector alone, at any operating point; ``at`` the same by operating point. ``any_threshold``
+    is the largest share at one threshold from the lowest of `strict` to the highest of `quiet`, the
+    same for all types. ``lost`` is the share of the biased texts of stance, found at `balanced` by
+    the last, that pass.
+    ``sources``: of each source the number of texts, the share deferred and that differing.
+    """
+
+    bound: float
+    n: int
+    deferred: float
+    differs: float
+    at: dict[str, float]
+    any_threshold: float
+    lost: float
+    sources: dict[str, tuple[int, float, float]]
+
+
+def choose(
+    probability: Floats, found: Table, cases: Sequence[Case], last: Points, most: float
+) -> Choice:
+    """Return the highest bound by which at most the share ``most`` of the texts decide otherwise.
+
+    Raises UsageError if there is no text.
+    """
+    if not len(cases):
+        raise UsageError("There is no validation text to choose the bound by; use more --data.")
+    apart = differs(found, last)
+    different = apart.any(axis=1)
+    order = np.argsort(-probability, kind="stable")
+    # With the first i deferred, the others that differ are left.
+    left = different.sum() - np.concatenate([[0], np.cumsum(different[order])])
+    count = int(np.argmax(left <= most * len(cases)))
+    bound = float(probability[order[count - 1]]) if count else 1.0
+    # Not a digit more than is kept: what is at the bound is deferred.
+    bound = float(np.floor(bound * 1e5) / 1e5)
+    deferred = (probability >= bound) | ~found.known
+    left_apart = apart & ~deferred[:, None]
+    limits = np.linspace(min(last["strict"].values()), max(last["quiet"].values()), 20)
+    by_threshold = (found.mapped[:, None] >= limits) != (found.score[:, None] >= limits)
+    of_last = np.array([[last["balanced"][BIAS_TYPES[k]] for k in found.last_kind]])[0]
+    stance_found = np.array([c.source in STANCE and c.biased for c in cases])
+    stance_found &= found.score >= of_last
+    sources = {}
+    for source in sorted({c.source for c in cases}):
+        inside = np.array([c.source == source for c in cases])
+        shares = deferred[inside].mean(), left_apart[inside].any(axis=1).mean()
+        sources[source] = (int(inside.sum()), *(round(float(x), 4) for x in shares))
+    return Choice(
+        bound,
+        len(cases),
+        round(float(deferred.mean()), 4),
+        round(float(left_apart.any(axis=1).mean()), 4),
+        {p: round(float(x), 4) for p, x in zip(ORDER, left_apart.mean(axis=0), strict=True)},
+        round(float((by_threshold & ~deferred[:, None]).mean(axis=0).max()), 4),
+        round(float(left_apart[stance_found, 1].mean()) if stance_found.any() else 0.0, 4),
+        sources,
+    )
+
+
+def train(
+    data: Path,
+    statements: Path,
+    work: Path,
+    to: Path,
+    version: str,
+    *,
+    first: Path,
+    last: Path,
+    most: float = MOST_DIFFERING,
+    windows: int = WINDOWS,
+    report: Report = lambda done, total: None,
+) -> Choice:
+    """Train the head for the weights in ``first`` and ``last``, and write it to ``to``.
+
+    Scores are kept in ``work``, so that an interrupted call resumes. ``most`` is the largest share
+    of the validation texts that may be decided otherwise than by the last detector alone.
+
+    Raises UsageError if a source cannot be read, WeightsError or BiasIndexError for the detectors.
+    """
+    pair = Pair(first, last)
+    of = cases(data, statements, windows)
+    found = table(pair, of, work, report)
+    points = pair.last.operating_points
+    different = differs(found, points).any(axis=1)
+    learned = np.array([c.part != "choose" for c in of]) & found.known
+    weight = weights_of(of, different)
+    head = fit(found.features[learned], different[learned], weight[learned])
+    # As it will be read: with four digits.
+    head = rounded(head)
+    chosen = [i for i, c in enumerate(of) if c.part == "choose"]
+    some = Table(*(column[chosen] for column in found))
+    probability = np.array([head.probability(x) for x in some.features])
+    choice = choose(probability, some, [of[i] for i in chosen], points, most)
+    write_head(
+        to,
+        version,
+        Member.of(pair.first.name, first),
+        Member.of(pair.last.name, last),
+        replace(head, bound=choice.bound),
+        figures=asdict(choice),
+    )
+    return choice
