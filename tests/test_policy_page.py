@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.datasets.split import fold
+from guard.train.own import corpus_folder
 from guard.verdict import Verdict
 from tests.policy_page import MARGIN, MARK, PAGE, Example, close, examples, judge, remarked, wrongly
 from tests.rows import examples as drawn
@@ -57,6 +59,17 @@ def test_every_theme_has_a_rule_and_examples_of_both_sides() -> None:
 def test_no_example_occurs_twice() -> None:
     texts = [example.text for example in examples(PAGE.read_text("utf-8"))]
     assert len(set(texts)) == len(texts) >= 100
+
+
+def test_no_example_is_a_training_text() -> None:
+    lines = [
+        f" {fold(line)} "
+        for path in corpus_folder().iterdir()
+        for line in path.read_text("utf-8").splitlines()
+    ]
+    corpus = "\n".join(lines)
+    texts = [example.text for example in examples(PAGE.read_text("utf-8"))]
+    assert [text for text in texts if f" {fold(text)} " in corpus] == []
 
 
 def test_examples_are_the_cells_of_tables_with_both_sides() -> None:

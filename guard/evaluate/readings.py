@@ -71,7 +71,7 @@ def shipped_readings(name: str) -> Readings:
     return read(place).get(name, {}) if place.is_file() else {}
 
 
-def read(place: Path) -> dict[str, Readings]:
+def read(place: Path) -> Mapping[str, Readings]:
     """Return the readings in a file, by set.
 
     Raises UsageError, with file and line, for a line that is no reading or a second one of the same
