@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +116,20 @@ class Limits(NamedTuple):
     value: float
     low: float
     high: float
+
+
+def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> Limits:
+    """Return Cohen's kappa of two raters from their pairs of ratings, one or more.
+
+    Cohen, Educational and Psychological Measurement 20, 1960. It is nan if both gave one same
+    rating to everything. The interval is Clopper and Pearson's of the agreement; it takes the
+    agreement by chance as known, as Cohen's does.
+    """
+    n, same = len(pairs), sum(a == b for a, b in pairs)
+    first, second = (Counter(side) for side in zip(*pairs, strict=True))
+    chance = sum(count * second[rating] for rating, count in first.items()) / n**2
+    agreed = (same / n, *exact(same, n))
+    return Limits(*((p - chance) / (1 - chance) if chance < 1 else math.nan for p in agreed))
 
 
 def weighted(

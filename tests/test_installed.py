@@ -244,6 +244,7 @@ def test_the_wheel_holds_what_an_installed_guard_runs_and_nothing_of_training() 
         "index/manifest.json",
         "index/encoder-small/vectors.npy",
         "benchmarks/detector/assistant.jsonl",
+        "benchmarks/detector/readings.csv",
         "benchmarks/detector/behaviours/negation.jsonl",
         "benchmarks/hbb/items.jsonl",
     ):

@@ -13,7 +13,9 @@ from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
 from guard.evaluate.metrics import Figure
 from guard.evaluate.near import NEAR
+from guard.evaluate.readings import NOTE
 from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
+from guard.intervals import Limits
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,10 +62,11 @@ class Grid(NamedTuple):
 
 
 def grids(result: Result) -> list[Grid]:
-    """Return the tables of one set: measures, publications, operating points, breakdowns."""
+    """Return the tables of one set: measures, publications, readings, points, breakdowns."""
     return [
         _measures(result),
         *_published(result),
+        *_read_twice(result),
         _points(result),
         *_breakdowns(result),
         *_reliability(result),
@@ -93,6 +96,9 @@ def notes(result: Result) -> list[str]:
         n = near["yes"] + near["no"]
         share = f"{near['yes']} of {n} ({near['yes'] / n:.1%})"
         found.append(f"Near-duplicates of training texts: {share}.")
+    if result.readings:
+        clear, read = result.readings.by_readers.n, result.readings.read
+        found.append(f"{NOTE} They are sure and agree on {clear} of {read} texts.")
     if result.types == "paper":
         found.append("Types are the paper's seven: age and appearance count as social.")
     if data.skipped:
@@ -268,6 +274,32 @@ def _published(result: Result) -> Iterator[Grid]:
         for p in result.published
     ]
     yield Grid("published figures", header, rows)
+
+
+def _read_twice(result: Result) -> Iterator[Grid]:
+    """Yield the figures by two readers' labels and by the published ones, and who agrees."""
+    if result.readings is None:
+        return
+    scopes = (result.readings.by_readers, result.readings.by_published)
+    header = ["measure"]
+    for scope in scopes:
+        header += ["n", f"by the {scope.name}"]
+    rows = []
+    for name in _measured(_IN_ROWS, [s.figures for s in scopes]):
+        row = [LABELS[name]]
+        for scope in scopes:
+            row += [str(scope.figures[name].n), _with_interval(name, scope.figures[name])]
+        rows.append(row)
+    yield Grid("two readings: where both are sure and agree", header, rows)
+    agreed = [
+        [f"{a.first} : {a.second}", str(a.n), _limits(a.agreed), _limits(a.kappa)]
+        for a in result.readings.agreements
+    ]
+    yield Grid("two readings: agreement", ["between", "n", "agreed", "kappa"], agreed)
+
+
+def _limits(limits: Limits) -> str:
+    return f"{limits.value:.3f} [{limits.low:.3f}, {limits.high:.3f}]"
 
 
 def _points(result: Result) -> Grid:

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from guard.evaluate.example import Types
 from guard.evaluate.metrics import Bin, Figure
 from guard.evaluate.published import Published
+from guard.evaluate.readings import Agreement
 from guard.evaluate.sources import Dataset
+from guard.intervals import Limits
 
 # The columns of a set's figures: at the chosen operating point, and at the set's own threshold.
 GUARD, OWN = "guard", "own threshold"
@@ -42,6 +44,19 @@ class OwnThreshold(NamedTuple):
     figures: dict[str, Figure]
 
 
+class ReadTwice(NamedTuple):
+    """The figures on the texts on which both readers are sure and agree.
+
+    ``read`` is the number of texts that two readers have read. ``by_readers`` takes their label,
+    ``by_published`` the published one of the same texts.
+    """
+
+    read: int
+    agreements: list[Agreement]
+    by_readers: Scope
+    by_published: Scope
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The results on one dataset, and the settings of the run."""
@@ -61,6 +76,7 @@ class Result:
     parts: list[Scope]
     points: dict[str, dict[str, Figure]]
     own: OwnThreshold | None
+    readings: ReadTwice | None
     breakdowns: dict[str, list[Scope]]
     reliability: list[Bin]
     unjudged: dict[str, int]
@@ -101,6 +117,7 @@ class Result:
             "operating_points": {k: _figures(v) for k, v in self.points.items()},
             "own_threshold": self.own
             and self.own._asdict() | {"figures": _figures(self.own.figures)},
+            "readings": self.readings and _read_twice(self.readings),
             "parts": [_scope(s) for s in self.parts],
             "breakdowns": {k: [_scope(s) for s in v] for k, v in self.breakdowns.items()},
             "reliability": [b._asdict() for b in self.reliability],
@@ -113,6 +130,22 @@ class Result:
 def compares_with(published: Published) -> str:
     """Return our column to compare a published figure with."""
     return OWN if published.fitted else GUARD
+
+
+def _read_twice(found: ReadTwice) -> dict[str, Any]:
+    return {
+        "texts_read": found.read,
+        "agreements": [
+            a._asdict() | {key: _numbers(getattr(a, key)) for key in ("agreed", "kappa")}
+            for a in found.agreements
+        ],
+        "by_readers": _scope(found.by_readers),
+        "by_published": _scope(found.by_published),
+    }
+
+
+def _numbers(limits: Limits) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in limits._asdict().items()}
 
 
 def _scope(scope: Scope) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from guard.evaluate.columns import Columns, Prediction, columns
 from guard.evaluate.example import Example, Types, in_types
 from guard.evaluate.metrics import Figure, figures, reliability
 from guard.evaluate.published import NOTES, PUBLISHED
-from guard.evaluate.result import ErrorText, OwnThreshold, Result, Scope
+from guard.evaluate.readings import Readings, agreements, key_of, relabelled
+from guard.evaluate.result import ErrorText, OwnThreshold, ReadTwice, Result, Scope
 from guard.evaluate.sources import Dataset
 from guard.policy import Policy
 from guard.verdict import BiasType, Decision, GuardTrail
@@ -99,6 +100,7 @@ def evaluate(
         ],
         points={name: at(_at(guard.policy, name)) for name in points},
         own=None if own is None else OwnThreshold(own, at(_at(guard.policy, "balanced", own))),
+        readings=measure.read_twice(dataset.readings),
         breakdowns={
             axis: [measure.scope(name, rows) for name, rows in groups.items()]
             for axis, groups in _axes(examples).items()
@@ -199,6 +201,28 @@ class _Measure:
             len(mine.label),
             figures(mine, draws=self._draws, seed=self._seed),
             baselines,
+        )
+
+    def read_twice(self, readings: Readings) -> ReadTwice | None:
+        """Return the figures where both readers are sure and agree; None if no text was read."""
+        by_text = [readings.get(key_of(e.text), {}) for e in self._examples]
+        read = [i for i, of_text in enumerate(by_text) if len(of_text) > 1]
+        if not read:
+            return None
+        labels = relabelled(self._examples, readings)
+        clear = [i for i in read if labels[i] is not None]
+        by_readers = _Measure(
+            [label or e for label, e in zip(labels, self._examples, strict=True)],
+            self._predictions,
+            self._baselines,
+            self._draws,
+            self._seed,
+        )
+        return ReadTwice(
+            len(read),
+            agreements(self._examples, readings),
+            by_readers.scope("readers' label", clear),
+            self.scope("published label", clear),
         )
 
 

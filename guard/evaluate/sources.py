@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from guard.errors import GuardError, UsageError
 from guard.evaluate import adapters
 from guard.evaluate.example import Example
 from guard.evaluate.near import NEAR, far_from, sentences
+from guard.evaluate.readings import Readings, shipped_readings
 from guard.places import shipped
 
 Adapter = Callable[[Any, str], list[Example]]
@@ -58,7 +59,8 @@ class Dataset:
     """The examples of a set, and their origin for the report.
 
     ``total`` is the number of texts before sampling; ``skipped`` has the reasons why rows were left
-    out, with file and line. ``known`` is the set's source; None for a custom file.
+    out, with file and line. ``known`` is the set's source; None for a custom file. ``readings`` are
+    what two readers say of some of the texts.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Dataset:
     skipped: list[str]
     sha256: str
     known: Source | None = None
+    readings: Readings = field(default_factory=dict)
 
 
 _NEAR_RULE = (
@@ -282,7 +285,7 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
     if source.parts is not None:
         examples = source.parts(data_dir, examples)
     found = _dataset(source.name, source.title, source.protocol, examples, skipped, path)
-    return replace(found, known=source)
+    return replace(found, known=source, readings=shipped_readings(source.name))
 
 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:

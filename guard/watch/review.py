@@ -13,7 +13,6 @@ that of more than half of its reviewers, else unclear.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 from sqlalchemy import Connection, and_, delete, func, select
 
 from guard.errors import UsageError
-from guard.intervals import Limits, exact
+from guard.intervals import Limits, cohens_kappa, exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.draw import Draw as Draw
 from guard.watch.draw import Key as Key
@@ -249,10 +248,7 @@ def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]])
     n = len(verdicts)
     same = sum(a == b for a, b in verdicts)
     agreed = Limits(same / n, *exact(same, n))
-    sides = [Counter(side) for side in zip(*verdicts, strict=True)]
-    chance = sum(sides[0][verdict] * sides[1][verdict] for verdict in MARKS) / n**2
-    values = [(p - chance) / (1 - chance) if chance < 1 else math.nan for p in agreed]
-    return Agreement(first, second, n, agreed, Limits(*values))
+    return Agreement(first, second, n, agreed, cohens_kappa(verdicts))
 
 
 def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
