@@ -24,6 +24,7 @@ from guard.cli.train_options import (
     FILE,
     FUSION,
     MACHINE,
+    ONWARD,
     PATH,
     RUN,
     SEED,
@@ -33,7 +34,7 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
-from guard.train.config import EMBEDDER_EPOCHS, QUOTAS, TrainConfig
+from guard.train.config import EMBEDDER_EPOCHS, ONWARD_QUOTAS, QUOTAS, TrainConfig
 
 if TYPE_CHECKING:
     from guard.train import loop
@@ -152,6 +153,24 @@ def references(as_json: bool, **options: Any) -> None:
         raise click.UsageError("Name the encoder's run: --start WORK/final.pt.")
     check_folder(config.work, "--work")
     _print_path("final", _encoder(config.references_after(config.start, config.work)), as_json)
+
+
+@train.command()
+@given(WORK, DATA, *ONWARD)
+@JSON
+def onward(as_json: bool, **options: Any) -> None:
+    """Go on from the finished run named by --start: half of the rows are of forms.
+
+    The map to sentence vectors and the fusion stay. The run is seeded, and resumes after an
+    interruption.
+    """
+    usual = options["quotas"] is None
+    config = _config(options)
+    assert config.start is not None, "--start is required"
+    if usual:
+        config = replace(config, quotas=dict(ONWARD_QUOTAS))
+    check_folder(config.work, "--work")
+    _print_path("final", _encoder(config.onward_from(config.start, config.work)), as_json)
 
 
 @train.command()
