@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given, without_nan
+from guard.cli import Number, given, without_nan
 from guard.cli.train_options import (
     COUNT,
     DATA,
@@ -204,6 +204,23 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     from guard.train.restore import restore as run
 
     _print_path("final", run(folder or SHIPPED, work), as_json)
+
+
+@train.command()
+@click.option("--old", type=FILE, required=True, help="The final.pt that --new went on from.")
+@click.option("--new", type=FILE, required=True, help="The final.pt of `guard train onward`.")
+@click.option(
+    "--share", type=Number(0, 1), default=0.7, show_default=True, help="Share of the new weights."
+)
+@click.option("--work", type=PATH, required=True, help="Folder that receives the run.")
+@JSON
+def mean(old: Path, new: Path, share: float, work: Path, as_json: bool) -> None:
+    """Take the mean of the weights of a run and of the one that it went on from."""
+    _needs_training()
+    check_folder(work, "--work")
+    from guard.train.mean import mean as run
+
+    _print_path("final", run(old, new, share, work), as_json)
 
 
 @train.command("sentence-model")

@@ -17,6 +17,7 @@ BaseName = Literal["mpnet", "minilm"]
 # source with fewer rows gives all, or more if REPEATS allows.
 _ROWS = {
     **dict.fromkeys(FORMS, (2000, 0)),
+    "slurbare": (600, 0),
     "redditbias": (18000, 2500),
     "redditbias_rest": (5400, 0),
     "redditbias_whole": (5400, 0),

@@ -150,9 +150,10 @@ def quantise(source: Path, target: Path) -> None:
     prepared.unlink()
 
 
-# The largest factor by which a channel's step grows, and how near to whole numbers of the smallest
-# step the weights of a channel lie that has been stored before and not been trained since.
+# The largest integer of a weight, and the largest factor by which a channel's step grows.
+_LARGEST = 64
 _LARGEST_STEP = 1.15
+# How near to whole numbers of a step the weights of a channel lie that was stored and not trained.
 _STORED = 1e-3
 
 
@@ -176,10 +177,13 @@ def _draw_steps(path: Path, exact: Path) -> None:
         name = node.input[1].removesuffix("_quantized")
         weight = weights[name]
         step = numpy_helper.to_array(stored[f"{name}_scale"])
-        steps = weight / step
-        kept = (np.abs(steps - steps.round()) < _STORED).all(axis=0)
-        step = np.where(kept, step, step * rng.uniform(1, _LARGEST_STEP, step.shape))
-        step = step.astype(np.float32)
+        step = (step * rng.uniform(1, _LARGEST_STEP, step.shape)).astype(np.float32)
+        peak = np.abs(weight).max(axis=0)
+        for most in range(_LARGEST, int(_LARGEST / _LARGEST_STEP) - 1, -1):
+            before = np.maximum(peak, np.finfo(np.float32).tiny) / most
+            steps = weight / before
+            kept = (np.abs(steps - steps.round()) < _STORED).all(axis=0)
+            step = np.where(kept, before, step)
         rounded = (weight / step).round().astype(np.int8)
         for key, array in ((node.input[1], rounded), (f"{name}_scale", step)):
             stored[key].CopyFrom(numpy_helper.from_array(array, key))
