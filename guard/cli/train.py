@@ -24,6 +24,7 @@ from guard.cli.train_options import (
     FILE,
     FUSION,
     MACHINE,
+    ONWARD,
     PATH,
     RUN,
     SEED,
@@ -33,7 +34,7 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
-from guard.train.config import EMBEDDER_EPOCHS, QUOTAS, TrainConfig
+from guard.train.config import EMBEDDER_EPOCHS, ONWARD_QUOTAS, QUOTAS, TrainConfig
 
 if TYPE_CHECKING:
     from guard.train import loop
@@ -156,6 +157,24 @@ def references(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
+@given(WORK, DATA, *ONWARD)
+@JSON
+def onward(as_json: bool, **options: Any) -> None:
+    """Go on from the finished run named by --start: half of the rows are of forms.
+
+    The map to sentence vectors and the fusion stay. The run is seeded, and resumes after an
+    interruption.
+    """
+    usual = options["quotas"] is None
+    config = _config(options)
+    assert config.start is not None, "--start is required"
+    if usual:
+        config = replace(config, quotas=dict(ONWARD_QUOTAS))
+    check_folder(config.work, "--work")
+    _print_path("final", _encoder(config.onward_from(config.start, config.work)), as_json)
+
+
+@train.command()
 @given(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed again.")
@@ -256,6 +275,23 @@ def cascade(
     for source, (n, deferred, apart) in choice.sources.items():
         click.echo(f"{source:20} {n:6} {deferred:9.1%} {apart:7.2%}")
     click.echo(str(to))
+
+
+@train.command()
+@click.option("--old", type=FILE, required=True, help="The final.pt that --new went on from.")
+@click.option("--new", type=FILE, required=True, help="The final.pt of `guard train onward`.")
+@click.option(
+    "--share", type=Number(0, 1), default=0.7, show_default=True, help="Share of the new weights."
+)
+@click.option("--work", type=PATH, required=True, help="Folder that receives the run.")
+@JSON
+def mean(old: Path, new: Path, share: float, work: Path, as_json: bool) -> None:
+    """Take the mean of the weights of a run and of the one that it went on from."""
+    _needs_training()
+    check_folder(work, "--work")
+    from guard.train.mean import mean as run
+
+    _print_path("final", run(old, new, share, work), as_json)
 
 
 @train.command("sentence-model")

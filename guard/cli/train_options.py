@@ -49,32 +49,41 @@ MACHINE = (
         "--bf16", is_flag=True, help="Compute in bfloat16: twice as fast if the processor has it."
     ),
 )
+BASE = setting(
+    "--base",
+    type=click.Choice(["mpnet", "minilm"]),
+    help="The base model: all-mpnet-base-v2 (`guard models get mpnet`) or all-MiniLM-L6-v2.",
+)
+LAYERS = setting("--layers", type=COUNT, help="Number of the base's layers to use, evenly spaced.")
+EPOCHS = "Passes over the rows of the quotas."
+BATCH_SIZE = setting("--batch-size", type=COUNT, help="Rows of a step.")
+MAX_STEPS = setting("--max-steps", type=COUNT, help="Maximum steps of a run.")
+CACHE = setting("--cache", type=PATH, help="File of the embedder's vectors, to share between runs.")
+QUOTAS = click.option(
+    "--quotas",
+    type=FILE,
+    help="JSON object: the number of rows that an epoch draws from each source.",
+)
+FROZEN = "Freeze the embeddings and this many of the lowest layers; 0 trains all."
+LR = "Highest learning rate of the base."
 # The options of the run that trains the fusion with references.
 FUSION = (
     STATEMENTS,
-    setting(
-        "--base",
-        type=click.Choice(["mpnet", "minilm"]),
-        help="The base model: all-mpnet-base-v2 (`guard models get mpnet`) or all-MiniLM-L6-v2.",
-    ),
-    setting("--layers", type=COUNT, help="Number of the base's layers to use, evenly spaced."),
+    BASE,
+    LAYERS,
     setting("--start", type=FILE, help="A final.pt to start from instead of the base model."),
     setting("--context/--no-context", help="Train segments with those before them as context."),
-    setting("--epochs", type=_POSITIVE, help="Passes over the rows of the quotas."),
-    setting("--batch-size", type=COUNT, help="Rows of a step."),
-    setting("--max-steps", type=COUNT, help="Maximum steps of a run."),
-    setting("--cache", type=PATH, help="File of the embedder's vectors, to share between runs."),
+    setting("--epochs", type=_POSITIVE, help=EPOCHS),
+    BATCH_SIZE,
+    MAX_STEPS,
+    CACHE,
     SEED,
     *MACHINE,
 )
 # The options of the encoder's run.
 RUN = (
     *FUSION,
-    setting(
-        "--frozen",
-        type=click.IntRange(min=0),
-        help="Freeze the embeddings and this many of the lowest layers; 0 trains all.",
-    ),
+    setting("--frozen", type=click.IntRange(min=0), help=FROZEN),
     setting(
         "--method",
         type=click.Choice(["full", "lora"]),
@@ -85,11 +94,7 @@ RUN = (
         type=click.Choice(["fused", "none"]),
         help="Whether the fusion sees statements of the index; only `fused` can be released.",
     ),
-    click.option(
-        "--quotas",
-        type=FILE,
-        help="JSON object: the number of rows that an epoch draws from each source.",
-    ),
+    QUOTAS,
     click.option(
         "--taught-by",
         "teachers",
@@ -98,8 +103,24 @@ RUN = (
         default=(),
         help="A final.pt whose logits are learned beside the labels; if several, their mean.",
     ),
-    setting("--lr", type=_POSITIVE, help="Highest learning rate of the base."),
+    setting("--lr", type=_POSITIVE, help=LR),
     setting("--head-lr", type=_POSITIVE, help="Highest learning rate of the heads."),
+)
+# The options of a run that goes on from a finished one.
+ONWARD = (
+    STATEMENTS,
+    click.option("--start", type=FILE, required=True, help="The final.pt to go on from."),
+    BASE,
+    LAYERS,
+    click.option("--epochs", type=_POSITIVE, default=1.0, show_default=True, help=EPOCHS),
+    BATCH_SIZE,
+    MAX_STEPS,
+    CACHE,
+    click.option("--frozen", type=click.IntRange(min=0), default=4, show_default=True, help=FROZEN),
+    QUOTAS,
+    click.option("--lr", type=_POSITIVE, default=2.5e-5, show_default=True, help=LR),
+    SEED,
+    *MACHINE,
 )
 
 

@@ -13,6 +13,7 @@ from guard.detect.tokens import WindowTokens
 from guard.train.base import padded
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler
+from guard.train.misspelt import misspelt
 from guard.train.model import Targets
 from guard.train.references import TrainIndex
 from guard.verdict import BIAS_TYPES
@@ -26,7 +27,7 @@ class Prepared:
     tokens: WindowTokens
     index: TrainIndex
     sampler: Sampler
-    soft: Tensor  # (rows,) the teachers' probability of "biased", or (0,) without teachers
+    soft: Tensor  # (rows,) the teachers' probability of "biased" or -1, (0,) without teachers
 
 
 class Batch(NamedTuple):
@@ -46,12 +47,14 @@ def make_batch(
 ) -> Batch:
     """Return the tensors of one batch of training rows, with a newly subsampled index.
 
-    Inputs are padded to the longest; an overlong segment trains on its first part.
+    Inputs are padded to the longest; an overlong segment trains on its first part. A misspelt row
+    has the vector and the teachers' logit of the text without the mistake.
     """
     ids = [p.row for p in picks]
     fused = config.references == "fused"
     hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))
     rows = [ready.corpus.train[i] for i in ids]
+    rows = [misspelt(r, rng) if rng.random() < config.misspelt else r for r in rows]
     encoded = [ready.tokens.encode(r.text, p.context)[0] for r, p in zip(rows, picks, strict=True)]
     inputs = padded(encoded, ready.tokens.pad)
     spans = torch.zeros(*inputs[0].shape, 2)

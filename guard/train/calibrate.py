@@ -29,12 +29,12 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "StereoSet": ("stereoset",),
     "HEARTS": ("hearts",),
     "implicit hate": ("implied", "implicit_hate"),
-    "own": ("statements", "implicit", "negatives", "pairs"),
+    "own": ("statements", "implicit", "negatives", "pairs", "forms"),
     "BOLD": ("bold",),
 }
 # The pools for accuracy and recall, with equal weights, and those for false positives.
 ACCURACY_POOLS = ("redditbias", "emgsd")
-HARMLESS = ("negatives", "bold")
+HARMLESS = ("negatives", "forms", "bold")
 # Explicitly biased statements, which every operating point must find.
 PLAIN = "statements"
 

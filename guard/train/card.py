@@ -32,7 +32,8 @@ _SOURCES = (
      ("bold",)),
     ("Texts written for guard", "Apache-2.0", WRITTEN),
 )  # fmt: skip
-_TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion"}
+_TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion",
+           "onward": "the network, further"}  # fmt: skip
 
 
 def card(stored: dict[str, Any]) -> str:

@@ -8,12 +8,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from guard.train.rows import FORMS
+
 BaseName = Literal["mpnet", "minilm"]
 
 # Rows of each source in one epoch: of the encoder's run, and of the run that trains the fusion.
 # A third of the second are about invented groups; most of their labels depend on the references. A
 # source with fewer rows gives all, or more if REPEATS allows.
 _ROWS = {
+    **dict.fromkeys(FORMS, (2000, 0)),
+    "slurbare": (600, 0),
     "redditbias": (18000, 2500),
     "redditbias_rest": (5400, 0),
     "redditbias_whole": (5400, 0),
@@ -40,9 +44,17 @@ _ROWS = {
 }
 QUOTAS = {source: rows for source, (rows, _) in _ROWS.items()}
 REFERENCE_QUOTAS = {source: rows for source, (_, rows) in _ROWS.items() if rows}
+# Of a run that goes on from a release: half of its rows are of forms, which the release has not
+# seen, half of a fifth of the sources.
+ONWARD_QUOTAS = {
+    source: rows if source in FORMS else rows // 5 for source, rows in QUOTAS.items()
+} | {"invented": 1500, "renamed": 300, "bare": 200}
 EMBEDDER_EPOCHS = 3
 # Small, valuable sources, which an epoch may show more than once.
-REPEATS: dict[str, int] = {"redditbias": 3, "redditbias_rest": 2, "stereoset": 2, "carried": 2}
+REPEATS: dict[str, int] = {
+    **{"redditbias": 3, "redditbias_rest": 2, "stereoset": 2, "carried": 2},
+    **dict.fromkeys(FORMS, 2),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +70,17 @@ class TrainConfig:
         layers: how many of the base's layers are used, evenly from the first to the last.
         frozen: how many of the lowest layers are not trained, nor the embeddings if it is not 0.
         start: final weights to start from instead of the base.
-        teachers: finished runs whose mean logit of a row is learned beside its label.
+        teachers: finished runs whose mean logit of a row is learned beside its label, but not of
+            the rows of forms.
         embedder: file of ``guard train embedder``, which the sentence vectors learn from, and the
             start of the base ``minilm``; without it the published all-MiniLM-L6-v2.
         method: what is trained. ``full``: all weights; ``lora``: adapters and heads;
-            ``references``: the fusion alone, after the map to sentence vectors is fitted again.
+            ``references``: the fusion alone, after the map to sentence vectors is fitted again;
+            ``onward``: the network of ``start``, whose sentence vectors it keeps close to, without
+            the map to sentence vectors and the fusion.
         references: whether the fusion sees statements of the training-time index.
         context: whether a segment is shown with those before it.
+        misspelt: share of the rows that are shown with a spelling mistake.
         foreign: share of the segments without context that get unrelated sentences as context.
         epochs, max_steps: the length of the run; an epoch has the rows of ``quotas``.
         batch_size: rows of a step.
@@ -94,9 +110,10 @@ class TrainConfig:
     start: Path | None = None
     teachers: tuple[Path, ...] = ()
     embedder: Path | None = None
-    method: Literal["full", "lora", "references"] = "full"
+    method: Literal["full", "lora", "references", "onward"] = "full"
     references: Literal["fused", "none"] = "fused"
     context: bool = True
+    misspelt: float = 0.1
     foreign: float = 0.15
     seed: int = 17
     epochs: float = 2.0
@@ -121,16 +138,20 @@ class TrainConfig:
     quotas: dict[str, int] = field(default_factory=lambda: dict(QUOTAS))
 
     def vectors(self) -> Path:
-        """Return the file of the vectors of the texts, one for each embedder."""
+        """Return the file of the vectors of the texts, one for each network that makes them."""
+        name = file_hash(self.start if self.method == "onward" else self.embedder)
+        return self.cached("" if name is None else f"-{name}")
+
+    def cached(self, name: str) -> Path:
+        """Return a file beside that of the vectors, or without a name that file."""
         file = self.cache or self.work / "vectors.npz"
-        name = _hash(self.embedder)
-        return file if name is None else file.with_stem(f"{file.stem}-{name}")
+        return file.with_stem(f"{file.stem}{name}")
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
         found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
-        files = {"start": _hash(self.start), "embedder": _hash(self.embedder)}
-        return found | files | {"teachers": [*map(_hash, self.teachers)]}
+        files = {"start": file_hash(self.start), "embedder": file_hash(self.embedder)}
+        return found | files | {"teachers": [*map(file_hash, self.teachers)]}
 
     def for_embedder(self, work: Path, epochs: int = EMBEDDER_EPOCHS) -> TrainConfig:
         """Return the embedder's run, on the same data and machine."""
@@ -150,6 +171,20 @@ class TrainConfig:
             quotas=dict(REFERENCE_QUOTAS),
         )
 
+    def onward_from(self, final: Path, work: Path) -> TrainConfig:
+        """Return a run that goes on from the finished run ``final``, which is also its teacher."""
+        return replace(
+            self,
+            work=work,
+            cache=self.cache or self.work / "vectors.npz",
+            start=final,
+            teachers=(final,),
+            method="onward",
+            head_lr=5e-5,
+            max_context_tokens=24,
+            checkpoint_every=50,
+        )
+
     def as_described(self, settings: Mapping[str, Any]) -> TrainConfig:
         """Return this run's paths with the settings of another run; unknown ones are ignored."""
         known = {f.name for f in fields(self)} - _PLACES - _FILES
@@ -160,6 +195,6 @@ _PLACES = {"work", "cache", "data", "statements", "checkpoint_every", "threads",
 _FILES = {"start", "teachers", "embedder"}
 
 
-def _hash(path: Path | None) -> str | None:
+def file_hash(path: Path | None) -> str | None:
     """Return the start of a file's hash."""
     return None if path is None else hashlib.sha256(path.read_bytes()).hexdigest()[:12]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from guard.train import forms, sources, stance
 from guard.train import own as own_texts
-from guard.train import sources, stance
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import Statement, TrainingRow, fold, share, validates
+from guard.train.rows import FORMS, Statement, TrainingRow, fold, share, validates
 
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
@@ -83,6 +83,7 @@ def build(config: TrainConfig) -> Corpus:
         *stance.framed(config.statements),
         *stance.listed(config.statements),
         *stance.carried(),
+        *forms.rows(config.seed),
     ]
     stated = [r for r in rows if r.source == "own"]
     if config.data is not None:
@@ -90,8 +91,9 @@ def build(config: TrainConfig) -> Corpus:
     rows = _without_repeats(rows)
     predicates = own_texts.predicates(held_back=False)
     train = [r for r in rows if not validates(r.family)]
+    told = [r for r in train if r.source not in FORMS]
     train += [
-        *own_texts.invented(rng, train, predicates, config.invented),
+        *own_texts.invented(rng, told, predicates, config.invented),
         *own_texts.plain_without_reference(rng, predicates, config.invented // 10),
     ]
     if config.data is not None:
@@ -132,8 +134,16 @@ def _capped(rows: list[TrainingRow], config: TrainConfig) -> list[TrainingRow]:
 
 
 def _by_family(rows: list[TrainingRow], ids: list[int], salt: str) -> list[int]:
-    """Shuffle rows so that the first of them are whole families: pairs and comments."""
-    return sorted(ids, key=lambda i: share(rows[i].family, salt))
+    """Shuffle rows so that the first of them are whole families: pairs and comments.
+
+    Forms have many rows each: the first of them are of as many forms as possible.
+    """
+
+    def place(i: int) -> float:
+        row = rows[i]
+        return share(f"{row.family}|{row.text}" if row.source in FORMS else row.family, salt)
+
+    return sorted(ids, key=place)
 
 
 def _without_repeats(rows: list[TrainingRow]) -> list[TrainingRow]:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from guard.detect.tokens import WindowTokens
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import BASES, autocast, base_model, base_tokens, in_passes, text_embedder
+from guard.train.base import (
+    BASES,
+    Embed,
+    autocast,
+    base_model,
+    base_tokens,
+    in_passes,
+    text_embedder,
+)
 from guard.train.batches import Batch, Prepared, make_batch
-from guard.train.config import TrainConfig
+from guard.train.config import TrainConfig, file_hash
 from guard.train.corpus import Sampler, build
 from guard.train.loop import Plan, Show, run
 from guard.train.model import DIM, BiasNet, Fusion, Outputs, Targets, losses, total
-from guard.train.references import TrainIndex
-from guard.train.rows import TrainingRow
+from guard.train.references import TrainIndex, cached
+from guard.train.rows import FORMS, TrainingRow
 
 NAME = "final.pt"
 # Processes that make batches for a GPU, which else would wait for each.
@@ -57,7 +68,7 @@ def prepare(config: TrainConfig) -> Prepared:
             "There is no row to learn from: --quotas names no source that has texts, or --data is "
             "missing."
         )
-    index = TrainIndex(corpus, text_embedder(config.embedder, config.bf16, config.device), config)
+    index = TrainIndex(corpus, _embed(config), config)
     # Leave out invented rows that are biased by their reference alone if retrieval cannot find it.
     lost = frozenset(
         i for i, r in enumerate(rows)
@@ -66,22 +77,57 @@ def prepare(config: TrainConfig) -> Prepared:
     return Prepared(corpus, tokens, index, Sampler(rows, config, lost), _taught(rows, config))
 
 
+def _embed(config: TrainConfig) -> Embed:
+    """Return what makes the vectors that the sentence vectors learn from."""
+    if config.method != "onward":
+        return text_embedder(config.embedder, config.bf16, config.device)
+    assert config.start is not None, "there is nothing to go on from"
+    nets, content = load_final(config.start)
+    tokens = base_tokens(content["settings"]["base"])
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        encoded = [tokens.encode(text)[0] for text in texts]
+        net = nets.net.to(config.device)
+        return in_passes(
+            encoded, tokens.pad, config.device, config.bf16, lambda *inputs: net(*inputs).embedding
+        ).numpy()
+
+    return embed
+
+
 def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers.
 
-    They read what training reads: of an overlong row its first part. Raises UsageError if one gives
-    no number.
+    They read what training reads: of an overlong row its first part. Their logits are cached. Rows
+    of forms have -1: forms are what the teachers do not know. Raises UsageError if one gives no
+    number.
     """
-    found = torch.zeros(len(rows) if config.teachers else 0)
-    windows = [(row.text, row.context) for row in rows]
+    if not config.teachers:
+        return torch.zeros(0)
+    taught = [i for i, row in enumerate(rows) if row.source not in FORMS]
+    found = torch.zeros(len(taught))
     for path in config.teachers:
-        nets, content = load_final(path)
-        tokens = base_tokens(content["settings"]["base"], config.max_context_tokens)
-        logits = logits_of(nets.net, tokens, windows, config.device, config.bf16)
-        found += logits / len(config.teachers)
-        if not found.isfinite().all():
+        of = _cached_logits(path, [rows[i] for i in taught], config)
+        if not of.isfinite().all():
             raise UsageError(f"{path} gives no number for some text; name another teacher.")
-    return found.sigmoid()
+        found += of / len(config.teachers)
+    soft = torch.full((len(rows),), -1.0)
+    soft[taught] = found.sigmoid()
+    return soft
+
+
+def _cached_logits(path: Path, rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
+    """Return the logits of a finished run: (rows,)."""
+    nets, content = load_final(path)
+    tokens = base_tokens(content["settings"]["base"], config.max_context_tokens)
+
+    def logits(keys: Sequence[str]) -> NDArray[np.float32]:
+        windows = [json.loads(key) for key in keys]
+        return logits_of(nets.net, tokens, windows, config.device, config.bf16).numpy()[:, None]
+
+    file = config.cached(f"-logits-{config.max_context_tokens}-{file_hash(path)}")
+    keys = [json.dumps([row.text, row.context]) for row in rows]
+    return torch.from_numpy(cached(file, keys, logits, width=1)[:, 0])
 
 
 def logits_of(
@@ -134,6 +180,8 @@ def build_nets(config: TrainConfig, start: Mapping[str, Any] | None = None) -> N
     if config.frozen:
         encoder.embeddings.requires_grad_(False)
         encoder.encoder.layer[: config.frozen].requires_grad_(False)
+        if hasattr(encoder.encoder, "relative_attention_bias"):  # all layers share MPNet's
+            encoder.encoder.relative_attention_bias.requires_grad_(False)
     if config.method == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -146,6 +194,9 @@ def build_nets(config: TrainConfig, start: Mapping[str, Any] | None = None) -> N
         nets.net.encoder = get_peft_model(encoder, adapters).base_model
     if config.method == "references":
         nets.net.requires_grad_(False)
+    if config.method == "onward":  # so that they still fit the references of the start
+        nets.net.embed.requires_grad_(False)
+        nets.fusion.requires_grad_(False)
     return nets
 
 

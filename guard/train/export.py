@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 import torch
+from onnx import numpy_helper
 from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
@@ -143,9 +144,50 @@ def quantise(source: Path, target: Path) -> None:
         nodes_to_exclude=apart,
         extra_options={"MatMulConstBOnly": True},
     )
+    _draw_steps(target, prepared)
     if target.stat().st_size > _LARGEST_FILE:
         _without_table(target)
     prepared.unlink()
+
+
+# The largest integer of a weight, and the largest factor by which a channel's step grows.
+_LARGEST = 64
+_LARGEST_STEP = 1.15
+# How near to whole numbers of a step the weights of a channel lie that was stored and not trained.
+_STORED = 1e-3
+
+
+def _draw_steps(path: Path, exact: Path) -> None:
+    """Round the products' weights in ``path`` once more, to a step drawn for each channel.
+
+    A run that goes on from a release begins on whole numbers of the release's steps. Rounded to the
+    same steps, most weights would return to where they began. ``exact`` has the float32 weights. A
+    channel that was not trained keeps its step, and so its weights.
+    """
+    model, whole = onnx.load(str(path)), onnx.load(str(exact)).graph
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in whole.initializer}
+    for node in whole.node:  # it is stored as a product, (in, out)
+        if any(a.name == "transB" and a.i for a in node.attribute) and node.input[1] in weights:
+            weights[node.input[1]] = weights[node.input[1]].T
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    rng = np.random.default_rng(0)
+    for node in model.graph.node:
+        if node.op_type != "MatMulInteger":
+            continue
+        name = node.input[1].removesuffix("_quantized")
+        weight = weights[name]
+        step = numpy_helper.to_array(stored[f"{name}_scale"])
+        step = (step * rng.uniform(1, _LARGEST_STEP, step.shape)).astype(np.float32)
+        peak = np.abs(weight).max(axis=0)
+        for most in range(_LARGEST, int(_LARGEST / _LARGEST_STEP) - 1, -1):
+            before = np.maximum(peak, np.finfo(np.float32).tiny) / most
+            steps = weight / before
+            kept = (np.abs(steps - steps.round()) < _STORED).all(axis=0)
+            step = np.where(kept, before, step)
+        rounded = (weight / step).round().astype(np.int8)
+        for key, array in ((node.input[1], rounded), (f"{name}_scale", step)):
+            stored[key].CopyFrom(numpy_helper.from_array(array, key))
+    onnx.save(model, str(path))
 
 
 # Git hosts take no larger file.

@@ -143,7 +143,7 @@ class Targets(NamedTuple):
     spans_mask: Tensor  # (n, t) 1 for segment tokens of rows with known spans
     embedding: Tensor  # (n, d) the embedder's
     implied: Tensor  # (n,) 0/1, -1 where unknown
-    soft: Tensor  # (n,) the teachers' probability of "biased", or (0,) without teachers
+    soft: Tensor  # (n,) the teachers' probability of "biased" or -1, (0,) without teachers
     known: Tensor  # (n,) 1, 0 where the label is unknown
 
 
@@ -169,7 +169,7 @@ def losses(
     """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
     soft = torch.zeros(())
     if len(targets.soft):
-        soft = _log_loss(out.logit, targets.soft, torch.ones_like(out.logit))
+        soft = _log_loss(out.logit, targets.soft, (targets.soft >= 0).float())
     types = F.cross_entropy(
         out.types + type_change, targets.types, ignore_index=-1, reduction="none"
     )

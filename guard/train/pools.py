@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from guard.evaluate.near import far_from
+from guard.train import forms
 from guard.train.own import corpus_folder, own_texts
 from guard.train.rows import fold, share, validates
 from guard.train.sources import Text, pieces, read_jsonl, texts
@@ -23,8 +24,8 @@ def read(data: Path, statements: Path) -> list[Text]:
     """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
 
     Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
-    ``statements``, ``implicit``, ``negatives``, ``unseen``, ``pairs``, ``bold``. Which texts of a
-    larger pool are taken is decided by a hash of the text.
+    ``statements``, ``implicit``, ``negatives``, ``unseen``, ``pairs``, ``forms``, ``bold``. Which
+    texts of a larger pool are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
     for t in (*texts(data), *own(statements)):
@@ -40,6 +41,7 @@ def read(data: Path, statements: Path) -> list[Text]:
 def own(statements: Path) -> Iterator[Text]:
     """Yield the texts written for guard, of both sides of the split."""
     yield from (text for text, _ in own_texts(statements))
+    yield from forms.whole_texts()
     # No run reads these: both sides of the split validate.
     for r in read_jsonl(corpus_folder() / "unseen.jsonl"):
         yield Text("unseen", r["text"], r["biased"], f"unseen:{fold(r['text'])}")

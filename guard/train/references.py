@@ -43,8 +43,10 @@ class Hits(NamedTuple):
 _AT_ONCE = 10_000
 
 
-def cached(path: Path, texts: Sequence[str], embed: Embed) -> Vectors:
+def cached(path: Path, texts: Sequence[str], embed: Embed, width: int = DIM) -> Vectors:
     """Return ``embed(texts)``, cached in ``path`` (npz) by the texts' hashes as they are made.
+
+    ``width`` is the number of columns.
 
     They are rounded to float16, also on the first call, so that runs agree. Raises UsageError if
     the cache is damaged or cannot be written.
@@ -60,7 +62,7 @@ def cached(path: Path, texts: Sequence[str], embed: Embed) -> Vectors:
     if not all(key in known for key in keys):
         with checkpoint.alone(path):
             _add(known, path, dict(zip(keys, texts, strict=True)), embed)
-    return np.array([known[k] for k in keys], np.float32).reshape(-1, DIM)
+    return np.array([known[k] for k in keys], np.float32).reshape(-1, width)
 
 
 def _add(

@@ -9,10 +9,16 @@ from guard.datasets.split import share as share
 from guard.verdict import BiasType, Span
 
 VALIDATION_SHARE = 0.08
+# Kinds of forms, each a source and a file of the corpus.
+FORMS = (
+    *("answers", "defending", "endorsing", "headed", "person", "places", "practice", "refuted"),
+    *("scenes", "second", "slurbare", "technical", "truths"),
+)
 # Sources written for guard.
 WRITTEN = (
     *("own", "negatives", "pairs", "framed", "listed", "carried"),
     *("invented", "renamed", "bare"),
+    *FORMS,
 )
 
 

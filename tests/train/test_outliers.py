@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,31 @@ def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -
             apart = getattr(layer, part).dense.outliers
             assert torch.equal(found[name][:, apart], trained[name][:, apart])
             assert not torch.equal(found[name], trained[name])
+
+
+def stored(nets: Nets, folder: Path) -> dict[str, torch.Tensor]:
+    folder.mkdir()
+    export_onnx(nets, folder / "float.onnx")
+    quantise(folder / "float.onnx", folder / "int8.onnx")
+    return float_weights(folder / "int8.onnx")
+
+
+def test_what_a_run_learned_from_a_release_on_is_stored_and_the_rest_stays(
+    nets: Nets, tmp_path: Path
+) -> None:
+    released = stored(nets, tmp_path / "first")
+    again = copy.deepcopy(nets)
+    again.load_state_dict(again.state_dict() | released)
+    trained = "net.encoder.encoder.layer.0.attention.self.query.weight"
+    frozen = "net.encoder.encoder.layer.0.attention.self.key.weight"
+    before = released[trained]
+    # A tenth of a step is learned, far less than rounding keeps of it.
+    learned = 0.1 * before.abs().amax(dim=1, keepdim=True) / 64
+    again.load_state_dict(again.state_dict() | {trained: before + learned})
+    found = stored(again, tmp_path / "second")
+    for name in (frozen, "net.embed.weight"):
+        assert torch.allclose(found[name], released[name], rtol=1e-5, atol=0)
+    kept = float(((found[trained] - before) / learned).mean())
+    assert kept == pytest.approx(1, abs=0.15)
+    steps = before.abs().amax(dim=1, keepdim=True) / 64
+    assert float(((found[trained] - before - learned) / steps).abs().max()) < 0.6

