@@ -31,14 +31,17 @@ from tests.behaviours.floors import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-# Behaviours that can only go one way: what is described is never biased, or never judged.
+# Behaviours that can only go one way: what is described is never biased, always biased, or never
+# judged.
 ONE_WAY = {
     "anti_stereotype",
     "denial_of_loaded_question",
     "history_and_law",
     "neutral_mention",
+    "not_refuted_next",
     "object_abuse",
     "other_languages",
+    "refuted_next",
     "self_description",
 }
 # Behaviours with a direction that they are about, and as a check some cases of the other.
@@ -46,12 +49,20 @@ MOSTLY_ONE_WAY = {
     "counter_speech_quoting",
     "counter_speech_referring",
     "debunking_lists",
+    "defending",
     "disguised_forms",
+    "endorsed_from_afar",
+    "harmless_second_sentences",
     "negated_hate",
     "neutral_identity",
     "other_senses",
+    "places",
+    "religious_practice",
+    "scenes",
     "stance_endorsing",
     "stance_opposing",
+    "technical_senses",
+    "universal_truths",
 }
 # Its texts stand in pairs: biased after one context, harmless after another.
 PAIRED = "bias_over_sentences"
@@ -188,11 +199,11 @@ EVERY_TENTH_PASSED = 181
 def test_no_more_than_a_margin_of_every_tenth_case_has_fallen(few: Behaviours) -> None:
     known = json.loads(FILE.read_text(encoding="utf-8"))["behaviours"]
     assert known.keys() == {row.name for row in few.rows}
-    assert sum(row.n for row in few.rows) == 196
+    assert sum(row.n for row in few.rows) == 290
     assert sum(row.passed for row in few.rows) >= EVERY_TENTH_PASSED - MARGIN
 
 
-@pytest.mark.slow("judges 1,951 cases by the default detector")
+@pytest.mark.slow("judges 2,891 cases by the default detector")
 def test_no_behaviour_has_fallen() -> None:
     found = measured()
     known = json.loads(FILE.read_text(encoding="utf-8"))
