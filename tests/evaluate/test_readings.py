@@ -151,6 +151,17 @@ def test_figures_by_both_labels_stand_beside_the_official_ones(tmp_path: Path) -
     assert without.whole == result.whole
 
 
+def test_texts_on_which_the_readers_differ_give_nan_and_no_error(tmp_path: Path) -> None:
+    place = tmp_path / "mine.csv"
+    place.write_text("text,label\nFine four.,0\nFine five.,0\n", encoding="utf-8")
+    data = replace(load(str(place), None), readings=readings())
+    result = evaluate(data, Guard(detector=Scripted()), terms=Terms("none", ()), draws=20)
+    assert result.readings is not None
+    assert (result.readings.read, result.readings.by_readers.n) == (2, 0)
+    assert "They are sure and agree on 0 of 2 texts." in report.markdown([result])
+    assert result.as_json()["readings"]["by_readers"]["figures"]["accuracy"]["value"] is None
+
+
 def test_readings_are_kept_without_a_text_and_read_back(tmp_path: Path) -> None:
     place = written(tmp_path / READINGS, "redditbias,0123,A,B,1", "redditbias,0123,B,N,0")
     assert read(place) == {
