@@ -27,7 +27,7 @@ from guard.evaluate.readings import Readings, agreements, key_of, relabelled
 from guard.evaluate.result import ErrorText, OwnThreshold, ReadTwice, Result, Scope
 from guard.evaluate.sources import Dataset
 from guard.policy import Policy
-from guard.verdict import BiasType, Decision, GuardTrail
+from guard.verdict import BiasType, Decision, GuardTrail, Verdict
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -118,7 +118,7 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
     free.sinks, free.recorder = (), None
-    return batches(examples, lambda example: free.trail(example.text))
+    return batches(examples, lambda example: looked_twice(free.trail(example.text), guard.policy))
 
 
 def batches(items: Sequence[T], judge: Callable[[T], R]) -> Iterator[list[R]]:
@@ -168,6 +168,23 @@ def _decided(decision: Decision, policy: Policy, points: Points) -> Decision:
 def _without_references(trail: GuardTrail) -> GuardTrail:
     # They would take most of the memory, and no measure uses them.
     return GuardTrail([replace(d, verdict=replace(d.verdict, references=())) for d in trail])
+
+
+def looked_twice(trail: GuardTrail, policy: Policy) -> GuardTrail:
+    """Return a trail that was scored without a threshold with the scores that count.
+
+    A segment is biased at a threshold t if its own score is t or more, and the second one is t or
+    more too, or not below ``second_look_threshold``. So the score that counts is the lower one.
+    """
+    below = policy.second_look_threshold
+
+    def counts(verdict: Verdict) -> Verdict:
+        first, second = verdict.score, verdict.second_score
+        if first is None or second is None or (below is not None and second >= below):
+            return verdict
+        return replace(verdict, score=min(first, second))
+
+    return GuardTrail([replace(d, verdict=counts(d.verdict)) for d in trail])
 
 
 class _Measure:

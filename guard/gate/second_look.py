@@ -174,15 +174,18 @@ class Undecided:
 
 
 def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict:
-    """Return the verdict on a segment that was looked at twice.
+    """Return the verdict on a segment found biased that was looked at twice.
 
-    That is the second one, if it is harmless by the thresholds of both verdicts' types and by
-    ``threshold``; else the first, with the second one's score.
+    The segment is harmless if the second score is below the threshold of the first verdict's type
+    and below ``threshold``. If not, or if there is no second score, the first verdict stands.
     """
-    if second.biased or second.score is None:
-        return first if second.score is None else replace(first, second_score=second.score)
+    if second.score is None:
+        return first
     limits = (first.threshold, threshold)
-    if any(limit is not None and second.score >= limit for limit in limits):
-        return replace(first, second_score=second.score)
+    stands = any(limit is not None and second.score >= limit for limit in limits)
+    looked = replace(first, second_score=second.score)
+    if stands:
+        return looked
     elapsed = first.elapsed_ms + second.elapsed_ms
-    return replace(second, elapsed_ms=elapsed, second_score=second.score)
+    found = replace(looked, score=second.score, references=second.references, elapsed_ms=elapsed)
+    return replace(found, biased=False, bias_type=None, attributions=(), implied=None)

@@ -15,11 +15,13 @@ from guard import Guard
 from guard.datasets.terms import make
 from guard.evaluate import report
 from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
+from guard.evaluate.example import Example
 from guard.evaluate.near import NEAR
 from guard.evaluate.result import Result
 from guard.evaluate.run import BATCH, evaluate, judged, prediction
 from guard.evaluate.sources import SOURCES, Dataset, load
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Scores, Span, Window
+from tests.rows import rows
 from tests.scripted import Scripted
 
 TERMS = Terms("made up", (make(["pilots"], ["late"]),))
@@ -100,6 +102,48 @@ def test_answers_are_what_check_gives(settings: dict[str, object]) -> None:
         assert found.bias_type == verdict.bias_type
         assert found.attributions == verdict.attributions
         assert found.reason == verdict.unjudged
+
+
+class Softened(Graded):
+    """Where a window says "not", its last digit decides."""
+
+    def score(self, window: Window) -> Scores:
+        text = window.text
+        return super().score(Window(text[::-1] if "not" in text else text))
+
+
+DOUBTS = [
+    "Row 5 is here. It is not 1.",
+    "Row 9 is here. It is not 3.",
+    "Row 6 is here. It is not 5. Row 4 stands.",
+    "Row 7 is here. It is not 6.",
+    "Row 7 is here. Row 5 is here. It is not 2. Or 8?",
+    "Row 9 is here.",
+]
+
+
+@rows(
+    "settings",
+    [
+        {"operating_point": "strict"},
+        {"operating_point": "balanced"},
+        {"operating_point": "quiet"},
+        {"second_look_threshold": 0.25},
+        {"second_look": False},
+        {"threshold": 0.55, "second_look_threshold": 0.9},
+    ],
+)
+def test_a_second_look_counts_as_it_does_in_check(settings: dict[str, object]) -> None:
+    guard = Guard(detector=Softened(), **settings)
+    verdicts = guard.check_many(DOUBTS)
+    (trails,) = judged([Example(text, True, "") for text in DOUBTS], guard)
+    for trail, verdict in zip(trails, verdicts, strict=True):
+        found = prediction(trail, guard.policy, guard.detector.operating_points)
+        assert found.biased == verdict.biased
+        assert found.bias_type == verdict.bias_type
+        assert found.attributions == verdict.attributions
+    assert any(v.biased for v in verdicts)
+    assert not all(v.biased for v in verdicts) or not guard.policy.second_look
 
 
 def test_the_score_is_that_of_the_highest_segment_whatever_the_thresholds() -> None:
