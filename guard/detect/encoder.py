@@ -22,8 +22,10 @@ from guard.detect.index_watcher import IndexWatcher
 from guard.detect.language import has_english_clause, language_of
 from guard.detect.lexical import LexicalHead
 from guard.detect.network import Network, Pass
-from guard.detect.normalise import Normalised, normalise
+from guard.detect.normalise import Normalised, edited, normalise
+from guard.detect.respelling import respelt
 from guard.detect.script import latin_part, mostly_latin
+from guard.detect.slurs import plain_names
 from guard.detect.tokens import Encoded, WindowTokens
 from guard.detect.weights import (
     FUSION,
@@ -241,18 +243,32 @@ class Encoder:
         parts = self.tokens.encode(text, context)
         if self.tokens.unread(text, parts):
             return Scores(unjudged="language")
+        best = self._judge_text(text, parts, index)
+        if read.text != written:
+            best = _with_spans_in(best, read, written)
+        for other in self._other_readings(text, context):
+            scores = self._judge_text(other.text, self.tokens.encode(other.text, context), index)
+            if _worst(scores) > _worst(best):
+                best = _with_spans_in(_with_spans_in(scores, other, text), read, written)
+        # Slang of rare words looks like an unknown language: what is found in it counts.
+        if language == "unknown" and not self._found(best):
+            return Scores(unjudged="language")
+        return best
+
+    def _other_readings(self, text: str, context: Sequence[str]) -> list[Normalised]:
+        """Return what a text may also mean: its slips mended, its slurs in plain words."""
+        as_read = Normalised(text)
+        mended = edited(as_read, respelt(text, " ".join(context), self._known))
+        plain = edited(mended, plain_names(mended.text))
+        return [r for r, before in ((mended, as_read), (plain, mended)) if r is not before]
+
+    def _judge_text(self, text: str, parts: list[Encoded], index: BiasIndex | None) -> Scores:
+        """Return the highest score of the parts of a text."""
         # The n-gram model reads the whole segment, also if the network reads it in parts.
         lexical = 0.0
         if self._lexical is not None:
             lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        best = max((self._judge_part(text, p, lexical, index) for p in parts), key=_worst)
-        # Slang of rare words looks like an unknown language: what is found in it counts.
-        if language == "unknown" and not self._found(best):
-            return Scores(unjudged="language")
-        if read.text == written:
-            return best
-        pairs = tuple(_as_written(pair, read, written) for pair in best.attributions)
-        return replace(best, attributions=pairs)
+        return max((self._judge_part(text, p, lexical, index) for p in parts), key=_worst)
 
     def _found(self, scores: Scores) -> bool:
         """Whether a score is biased at ``strict``, the lowest thresholds."""
@@ -316,6 +332,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def _encodable(text: str) -> str:
     """Return ``text`` with each lone surrogate replaced by U+FFFD, which keeps the offsets."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def _with_spans_in(scores: Scores, read: Normalised, written: str) -> Scores:
+    """Return the scores of a text as read with the spans of the text as written."""
+    return replace(
+        scores, attributions=tuple(_as_written(p, read, written) for p in scores.attributions)
+    )
 
 
 def _as_written(pair: Attribution, read: Normalised, written: str) -> Attribution:

@@ -73,7 +73,7 @@ def normalise(text: str, known: Known) -> Normalised:
     while True:
         changed = found
         for stage in _stages(found.text):
-            changed = _edited(changed, stage(changed.text, known))
+            changed = edited(changed, stage(changed.text, known))
         # It ends: each change leaves fewer non-ASCII characters, fewer characters, more letters or
         # more words.
         if changed.text == found.text:
@@ -84,7 +84,8 @@ def normalise(text: str, known: Known) -> Normalised:
 Stage = Callable[[str, Known], Iterable[Edit]]
 
 
-def _edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
+def edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
+    """Return a text with edits of it made; the same object if they change nothing."""
     text = before.text
     todo = sorted({e for e in edits if text[e.start : e.end] != e.text})
     if not todo:
