@@ -179,7 +179,7 @@ class _Parts:
         yielded = self._yielded
         if not asyncio.isfuture(yielded):  # such as a sleep of no time
             await _Bare(yielded)
-            return True
+            return left is None or left > 0
         yielded._asyncio_future_blocking = False
         done, _ = await asyncio.wait([yielded], timeout=left)
         return bool(done)
