@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import os
 import shutil
@@ -17,11 +18,15 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from guard.cli import doctor, main
+from guard.cli.evidence import show_verdict
+from guard.core import Guard
 from guard.doors.litellm import compat
 from guard.installed import install_command
 from guard.places import ENCODERS
+from tests.scripted import Scripted
 from tests.small import WEIGHTS
 
 BIASED = "Old people are useless at work."
@@ -87,6 +92,17 @@ def test_check_of_harmless_text() -> None:
     result = run("check", HARMLESS)
     assert result.exit_code == 0
     assert "not biased" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("BIAS is. NO!", "read with the next sentence"), ("BIAS is. So!", "0.90 with the next")],
+)
+def test_a_second_look_is_said(text: str, said: str) -> None:
+    verdict = Guard(detector=Scripted("^(?!.*NO).*BIAS")).trail(text).decisions[0].verdict
+    console = Console(file=io.StringIO(), width=200)
+    show_verdict(console, text, verdict)
+    assert said in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_check_as_json() -> None:
