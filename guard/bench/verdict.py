@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
-from guard.detect.cascade import Cascade, CascadeSession
 from guard.gate import split
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.verdict import Window
@@ -47,8 +46,7 @@ def compared(
     """
     judges = [Guard(detector=name, events="none").detector for name in (detector, against)]
     for judge in judges:
-        if isinstance(judge, Cascade):
-            judge.ready(READY)
+        getattr(judge, "ready", bool)(READY)  # of a cascade
     sessions = [judge.snapshot() for judge in judges]
     texts = list(texts)
     windows = windows_of(texts)
@@ -76,8 +74,8 @@ def compared(
             Figure(f"verdict, {name}, ratio", first / second, "", f"{len(windows)} windows")
         )
     for judge, session in zip(judges, sessions, strict=True):
-        if isinstance(session, CascadeSession):
-            count = sum(session.judged(window).deferred for window in windows)
+        if judged := getattr(session, "judged", None):
+            count = sum(judged(window).deferred for window in windows)
             found.append(Figure("deferred", 100 * count / len(windows), "%", judge.name))
     return found
 

@@ -215,7 +215,7 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
 @click.option(
     "--differ",
     type=Number(0, 1),
-    default=0.03,
+    default=0.025,
     show_default=True,
     help="The largest share of validation texts that may be decided otherwise than by --large.",
 )

@@ -49,12 +49,12 @@ _FOREIGN = {"negatives": 0.8, "bold": 0.8}
 _FOREIGN_ELSE = 0.3
 # The head: its width, and how it is fitted.
 HIDDEN = 16
-_STEPS, _RATE, _DECAY, _LEFT_OUT = 200, 4e-3, 2.0, 0.3
+_STEPS, _RATE, _DECAY, _LEFT_OUT = 200, 4e-3, 4.0, 0.3
 # Weights of rows in its loss: harmless texts, biased ones of stance, and those that differ.
-_FAIR, _STANCE, _LOST = 4.0, 3.0, 30.0
+_FAIR, _STANCE, _LOST = 10.0, 3.0, 30.0
 _EVERYDAY = (*_HARMLESS, "unseen", "not_hate", "emgsd_first")
 #: The largest share of validation texts that may be decided otherwise.
-MOST_DIFFERING = 0.03
+MOST_DIFFERING = 0.025
 # Windows of one file of scores: what an interruption loses.
 _LOT = 400
 Report = Callable[[int, int], None]

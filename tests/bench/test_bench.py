@@ -94,6 +94,26 @@ def test_windows_are_those_of_a_stream() -> None:
     assert third.context == ("One is here.", " Two is there.")
 
 
+def test_two_detectors_are_compared_in_one_run(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "One is here. Old people are useless."}\n')
+    texts = str(tmp_path / "texts.jsonl")
+    done = run(
+        "verdict", "--texts", texts, "--detector", "cascade", "--against", "encoder", "--json"
+    )
+    found = [(f["name"], f["value"]) for f in json.loads(done.stdout)["figures"]]
+    assert [name for name, _ in found] == [
+        "CPU a text",
+        "CPU a text",
+        "CPU a text, ratio",
+        "verdict, median, ratio",
+        "verdict, 99th percentile, ratio",
+        "deferred",
+    ]
+    first, second, ratio = (value for _, value in found[:3])
+    assert ratio == pytest.approx(first / second)
+    assert found[-1][1] in (0, 50, 100)
+
+
 def test_percentiles() -> None:
     values = [float(n) for n in range(100)]
     assert percentile(values, 0.5) == 50

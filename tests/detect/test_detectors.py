@@ -17,7 +17,7 @@ from guard.detect.encoder import Encoder
 from guard.detect.index_watcher import IndexWatcher
 from guard.detect.weights import CONFIG, SHIPPED, open_weights, shipped_weights, write_manifest
 from guard.errors import BiasIndexError, ConfigError, WeightsError
-from guard.places import ENCODERS, shipped_index
+from guard.places import DEFAULT, DETECTORS, ENCODERS, shipped_index
 from guard.policy import Policy
 from guard.retrieve import store
 from guard.retrieve.index import STATEMENTS, BiasIndex
@@ -79,7 +79,7 @@ def test_both_read_the_same_statements() -> None:
 def test_the_default_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BIASGUARD_DETECTOR")
     default = open_weights(SHIPPED).name
-    assert SHIPPED.name == ENCODERS[0]
+    assert SHIPPED.name == ENCODERS[0] == DEFAULT
     assert Guard().detector.name == Guard(Policy()).detector.name == default
     monkeypatch.setenv("BIASGUARD_DETECTOR", "encoder-small")
     assert Guard().detector.name == open_weights(WEIGHTS).name
@@ -203,8 +203,9 @@ def test_doctor_tells_which_is_in_use_and_the_hash_and_size_of_each() -> None:
     small = open_weights(WEIGHTS).name
     assert [f["detail"] for f in found if f["name"] == "in use"] == [small]
     told = {f["name"]: f["detail"] for f in found if f["area"] == "shipped detectors"}
-    assert list(told) == list(ENCODERS)
-    for name, detail in told.items():
+    assert list(told) == list(DETECTORS)
+    for name in ENCODERS:
+        detail = told[name]
         folder = shipped_weights(name)
         hashes = json.loads((folder / "manifest.json").read_bytes())["sha256"]
         assert open_weights(folder).name in detail
