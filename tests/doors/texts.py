@@ -133,6 +133,24 @@ ENDED = [
 ]
 
 
+class SecondLooks:
+    """Tells second looks from the windows of segments, by a text that repeats none of its letters.
+
+    They begin with a segment found biased, and what follows it has a verdict of its own.
+    """
+
+    def __init__(self) -> None:
+        self.biased: list[str] = []
+
+    def has(self, text: str) -> bool:
+        """Whether a window's text is one; takes note of it otherwise."""
+        if any(text.startswith(one) and text.strip() != one for one in self.biased):
+            return True
+        if TRIGGER in text:
+            self.biased.append(text.strip())
+        return False
+
+
 class Unjudged:
     """Finds what of a segment is out before its verdict.
 
