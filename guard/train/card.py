@@ -75,9 +75,10 @@ def card(stored: dict[str, Any]) -> str:
 def _run(number: int, of: dict[str, Any]) -> str:
     """Return the line of a training run; the run of the fusion trains no layer of the network."""
     fusion = of["method"] == "references"
+    kept = f", {of['averaged']:.0%} of the change kept" if "averaged" in of else ""
     return _line([
         str(number),
-        _TRAINS[of["method"]],
+        _TRAINS[of["method"]] + kept,
         f"{of['steps']:,}",
         str(of["batch_size"]),
         "–" if fusion else f"{of['lr']:g}",

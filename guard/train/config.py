@@ -76,8 +76,8 @@ class TrainConfig:
             start of the base ``minilm``; without it the published all-MiniLM-L6-v2.
         method: what is trained. ``full``: all weights; ``lora``: adapters and heads;
             ``references``: the fusion alone, after the map to sentence vectors is fitted again;
-            ``onward``: the network of ``start``, whose sentence vectors it keeps close to, without
-            the map to sentence vectors and the fusion.
+            ``onward``: the network of ``start`` without the map to sentence vectors and the
+            fusion; its sentence vectors keep close to those of the first teacher.
         references: whether the fusion sees statements of the training-time index.
         context: whether a segment is shown with those before it.
         misspelt: share of the rows that are shown with a spelling mistake.
@@ -139,7 +139,7 @@ class TrainConfig:
 
     def vectors(self) -> Path:
         """Return the file of the vectors of the texts, one for each network that makes them."""
-        name = file_hash(self.start if self.method == "onward" else self.embedder)
+        name = file_hash(self.teachers[0] if self.method == "onward" else self.embedder)
         return self.cached("" if name is None else f"-{name}")
 
     def cached(self, name: str) -> Path:
@@ -172,13 +172,16 @@ class TrainConfig:
         )
 
     def onward_from(self, final: Path, work: Path) -> TrainConfig:
-        """Return a run that goes on from the finished run ``final``, which is also its teacher."""
+        """Return a run that goes on from the finished run ``final``.
+
+        The first teacher, by default ``final``, also gives the goals of the sentence vectors.
+        """
         return replace(
             self,
             work=work,
             cache=self.cache or self.work / "vectors.npz",
             start=final,
-            teachers=(final,),
+            teachers=self.teachers or (final,),
             method="onward",
             head_lr=5e-5,
             max_context_tokens=24,

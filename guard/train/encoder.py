@@ -81,8 +81,7 @@ def _embed(config: TrainConfig) -> Embed:
     """Return what makes the vectors that the sentence vectors learn from."""
     if config.method != "onward":
         return text_embedder(config.embedder, config.bf16, config.device)
-    assert config.start is not None, "there is nothing to go on from"
-    nets, content = load_final(config.start)
+    nets, content = load_final(config.teachers[0])
     tokens = base_tokens(content["settings"]["base"])
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:

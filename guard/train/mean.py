@@ -21,8 +21,9 @@ def mean(old: Path, new: Path, share: float, to: Path) -> Path:
     """
     content = checkpoint.final(new)
     start = checkpoint.final(old)
-    if content.get("before") != [*start.get("before", []), start["settings"]]:
-        raise UsageError(f"{new} did not go on from {old}; name the run that it began with.")
+    stages = [*start.get("before", []), start["settings"]]
+    if content.get("before", [])[: len(stages)] != stages:
+        raise UsageError(f"{new} did not go on from {old}; name a run that it began with.")
     settings = content["settings"] | {"averaged": share}
     final = to / NAME
     if checkpoint.load(final, settings, checkpoint.FINAL) is not None:
