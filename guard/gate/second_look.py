@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from guard.gate.json_text import Kind
+from guard.gate.phrases import is_question
 from guard.gate.segmenter import Segment
 from guard.verdict import Channel, Verdict, Window
 
@@ -55,8 +56,11 @@ class Look:
             self.waits = False
 
     def followed(self, segment: Segment, kind: Kind, *, keyed: bool) -> None:
-        """Take the segment that follows; one of another kind does not."""
-        if self.waits and kind == self._kind:
+        """Take the segment that follows; one of another kind does not.
+
+        A question refutes nothing ("Untrue? Look around."), so it takes nothing back.
+        """
+        if self.waits and kind == self._kind and not is_question(segment.text):
             # The key of a string is its own; other text before was judged with its segment.
             text = segment.text if keyed else _own(segment)
             adjoins = not keyed and segment.fresh == self._end

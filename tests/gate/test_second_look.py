@@ -72,7 +72,10 @@ holds = st.sampled_from(["sentence", "association"])
 
 
 def findings(text: str) -> list[tuple[int, int]]:
-    """Say from the text alone which of its segments are biased in the end."""
+    """Say from the text alone which of its segments are biased in the end.
+
+    Without context nothing is joined to what is before it.
+    """
     policy = POLICY
     segments = [s for s in split(text) if not s.text.isspace()]
     found = []
@@ -95,7 +98,7 @@ prose = st.lists(st.sampled_from([*PIECES, "long" * 20, " " * 40]), max_size=40)
 
 @given(prose, sizes)
 def test_findings_stand_unless_the_next_segment_takes_them_back(text: str, cuts: list[int]) -> None:
-    run = Run(chunked(text, cuts), Policy(action="flag"), refuted)
+    run = Run(chunked(text, cuts), Policy(action="flag", context_segments=0), refuted)
     assert [tuple(d.span) for d in run.gate.trail if d.verdict.biased] == findings(text)
     assert run.text() == text
 
@@ -104,7 +107,7 @@ def test_findings_stand_unless_the_next_segment_takes_them_back(text: str, cuts:
 def test_text_goes_out_up_to_the_first_finding_that_stands(
     text: str, cuts: list[int], action: str
 ) -> None:
-    run = Run(chunked(text, cuts), Policy(action=action), refuted)
+    run = Run(chunked(text, cuts), Policy(action=action, context_segments=0), refuted)
     begin = next((b for b, _ in findings(text)), len(text))
     end = begin + len(text[begin:]) - len(text[begin:].lstrip())
     assert run.text() == text[:end]
@@ -210,6 +213,11 @@ def _fields(verdict: Verdict) -> dict[str, Any]:
 
 def test_a_segment_after_the_next_takes_nothing_back() -> None:
     assert Asked(chunked("X here! Really! NO!", [])).text() == ""
+
+
+def test_a_question_takes_nothing_back() -> None:
+    run = Asked(chunked("X here! NO? Well! ", []))
+    assert (run.text(), run.second) == ("", [])
 
 
 def test_a_refutation_before_is_for_the_first_look() -> None:
