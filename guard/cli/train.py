@@ -34,7 +34,14 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
-from guard.train.config import EMBEDDER_EPOCHS, ONWARD_QUOTAS, QUOTAS, TrainConfig
+from guard.train.config import (
+    EMBEDDER_EPOCHS,
+    HEAD_WINDOWS,
+    MOST_DIFFERING,
+    ONWARD_QUOTAS,
+    QUOTAS,
+    TrainConfig,
+)
 
 if TYPE_CHECKING:
     from guard.train import loop
@@ -215,14 +222,14 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
 @click.option(
     "--differ",
     type=Number(0, 1),
-    default=0.025,
+    default=MOST_DIFFERING,
     show_default=True,
     help="The largest share of validation texts that may be decided otherwise than by --large.",
 )
 @click.option(
     "--windows",
-    type=click.IntRange(100, 12_000),
-    default=12_000,
+    type=click.IntRange(100, HEAD_WINDOWS),
+    default=HEAD_WINDOWS,
     show_default=True,
     help="The most windows that both judge.",
 )

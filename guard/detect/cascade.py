@@ -74,14 +74,14 @@ class Cascade:
         if use_references:
             known = BiasIndex.load(self._first.shipped_index, self._first.name)
             self._mirror = Mirror(self._first, known)
-        self._try(place)
+        self._check_head(place)
 
-    def _try(self, place: Path) -> None:
+    def _check_head(self, place: Path) -> None:
         """Raise WeightsError if the head does not fit the first detector's features."""
         try:
-            look = self._first.look(Window("A trial."), None, self._scale)
-            assert look.features is not None
-            self._deferral.probability(look.features)
+            found = self._first.judge_with_features(Window("A trial."), None, self._scale)
+            assert found.features is not None
+            self._deferral.probability(found.features)
         except Exception as error:
             raise WeightsError(
                 f"The head of the cascade in {place} does not read what {self._first.name} gives "
@@ -155,9 +155,9 @@ class Cascade:
         Without it, an index is searched by the last detector alone.
         """
         if index is None or mirror is not None:
-            look = self._first.look(window, mirror, self._scale)
-            if look.features is not None and not self._deferral.defers(look.features):
-                scores = look.scores
+            found = self._first.judge_with_features(window, mirror, self._scale)
+            if found.features is not None and not self._deferral.defers(found.features):
+                scores = found.scores
                 assert scores.score is not None
                 assert scores.bias_type is not None
                 mapped = self._scale.mapped(scores.score, scores.bias_type)

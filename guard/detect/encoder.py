@@ -53,13 +53,12 @@ _MANY = 4
 class Seen(NamedTuple):
     """What led to the scores of one input.
 
-    ``out`` is the network's output. ``logit`` is that of the score; ``types`` (9,) are the type
-    logits, both after references. ``lexical`` is the share of the n-grams in the logit.
+    ``out`` is the network's output, ``types`` (9,) are the type logits after references, and
+    ``lexical`` is what the n-grams added to the logit.
     """
 
     encoded: Encoded
     out: Pass
-    logit: float
     types: Floats
     lexical: float
     scores: Scores
@@ -316,12 +315,12 @@ class Encoder:
                 logit, types = logit + change, types + type_change
                 references = tuple(index.reference(h) for h in hits)
         scaled = (logit + lexical - settings.offset) / settings.temperature
-        score = _sigmoid(scaled)
+        score = sigmoid(scaled)
         kind = BIAS_TYPES[int(types.argmax())]
-        implied = _sigmoid(out.implied)
+        implied = sigmoid(out.implied)
         pairs = attributions(text, encoded, out.spans)
         scores = Scores(score, kind, pairs, references, implied=implied)
-        self.saw(Seen(encoded, out, scaled, types, lexical, scores))
+        self.saw(Seen(encoded, out, types, lexical, scores))
         return scores
 
     def saw(self, seen: Seen) -> None:
@@ -377,8 +376,9 @@ def _check_numbers(*values: Floats | float) -> None:
         raise ValueError
 
 
-def _sigmoid(x: float) -> float:
-    """Return the logistic function; the exponential of a large number would overflow."""
+def sigmoid(x: float) -> float:
+    """Return the logistic function; nan stays nan."""
+    # The exponential of a large number would overflow.
     small = math.exp(-abs(x))
     return 1 / (1 + small) if x >= 0 else small / (1 + small)
 
