@@ -13,7 +13,7 @@ from guard.gate.flow import Flow, View
 from guard.gate.joined import Joins, Reading
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
-from guard.gate.second_look import Look, Looks
+from guard.gate.second_look import SecondLook, SecondLooks
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
@@ -37,7 +37,7 @@ class _Asked(NamedTuple):
     sent_to: int | None = None
     kind: Kind = "prose"
     label: Label | None = None
-    look: Look | None = None
+    look: SecondLook | None = None
     reading: Reading | None = None
     held: bool = False
 
@@ -100,9 +100,9 @@ class Gate:
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._context = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
-        self._looks: Looks | None = None
+        self._looks: SecondLooks | None = None
         if policy.second_look:
-            self._looks = Looks(policy.overlap + policy.lookahead)
+            self._looks = SecondLooks(policy.overlap + policy.lookahead)
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
@@ -267,7 +267,7 @@ class Gate:
             self.end_looks()
 
     @property
-    def look(self) -> Look | None:
+    def look(self) -> SecondLook | None:
         """The second look at the segment of the oldest unresolved window; None if it has none."""
         return self._asked[0].look if self._asked else None
 
@@ -371,9 +371,10 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label, _, reading, _ = self._take()
-        if reading is not None:
-            verdict = reading.in_segment(verdict)
+        asked = self._take()
+        segment, early_to, kind, label = asked.segment, asked.sent_to, asked.kind, asked.label
+        if asked.reading is not None:
+            verdict = asked.reading.in_segment(verdict)
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and not self._can_replace(kind):
             action = "terminate"
@@ -431,8 +432,8 @@ class Gate:
 
         Adds the segment to ``context``.
         """
-        window, known, label, look = None, True, None, None
-        reading, held = None, False
+        window, label, look, reading = None, None, None, None
+        known, held = True, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
@@ -456,7 +457,7 @@ class Gate:
 
     def _look(
         self, window: Window, segment: Segment, label: Label | None, *, early: bool
-    ) -> Look | None:
+    ) -> SecondLook | None:
         if self._looks is None:
             return None
         keyed = label is not None and self._kind == "value"
@@ -474,8 +475,9 @@ class Gate:
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            segment, _, early_to, kind, *_ = self._take()
-            if kind == "structure":
+            asked = self._take()
+            segment, early_to = asked.segment, asked.sent_to
+            if asked.kind == "structure":
                 self._edits.keep_structure(segment.release)
             self._edits.keep(segment.release)
             self._edits.keep_sent(early_to or 0)
@@ -506,7 +508,9 @@ class Gate:
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""
         known = self._found_to - segment.start
-        return known > 0 < len(verdict.attributions) and all(
+        if known <= 0 or not verdict.attributions:
+            return False
+        return all(
             max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
         )
 
