@@ -130,7 +130,8 @@ class Policy(BaseModel):
     second_look_threshold: Probability | None = None
     """What the score of the two must be below, beside the threshold of its bias type."""
     second_look_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 2000.0
-    """How long a stream waits for that segment; then the first verdict stands. None: no limit."""
+    """Milliseconds that a stream waits for that segment; then the first verdict stands. None: no
+    limit."""
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from guard.detect.cascade_files import read_head
 from guard.detect.deferral import Scale
-from guard.detect.encoder import Encoder
+from guard.detect.encoder import MANY, Encoder
 from guard.detect.first import FirstEncoder
 from guard.detect.mirror import Mirror
 from guard.detect.weights import shipped_weights
@@ -19,8 +19,6 @@ from guard.places import CASCADE, ENCODERS
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BiasType, Scores, Window
 
-# From this many windows on, a call uses several threads.
-_MANY = 4
 _LAST, _FIRST = ENCODERS
 
 
@@ -164,11 +162,6 @@ class Cascade:
                 return Judged(replace(scores, score=mapped), False)
         return Judged(self._last.judge(window, index), True)
 
-    def map(self, session: CascadeSession, windows: Sequence[Window]) -> list[Judged]:
-        """Judge windows for a session, many of them in several threads."""
-        made = map if len(windows) < _MANY else self._last.threads().map
-        return list(made(session.judged, windows))
-
 
 class CascadeSession:
     """The cascade bound to one index version."""
@@ -185,7 +178,8 @@ class CascadeSession:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` for each window, in order."""
-        return [judged.scores for judged in self._cascade.map(self, windows)]
+        made = map if len(windows) < MANY else self._cascade.embedder.threads().map
+        return [judged.scores for judged in made(self.judged, windows)]
 
     def judged(self, window: Window) -> Judged:
         """Return the scores of a window, and whether it was deferred."""

@@ -46,8 +46,8 @@ from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, 
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
-# From this many windows on, a call uses several threads.
-_MANY = 4
+#: From this many windows on, a call uses several threads.
+MANY = 4
 
 
 class Seen(NamedTuple):
@@ -222,7 +222,7 @@ class Encoder:
         """Return the retrieval vectors of ``texts``: (n, dim) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
         # Each text in a run of its own, so that vectors do not depend on the threads.
-        made = map if len(texts) < _MANY else self.threads().map
+        made = map if len(texts) < MANY else self.threads().map
         for row, vector in zip(out, made(self._embedding, texts), strict=True):
             row[:] = vector
         return out
@@ -341,7 +341,7 @@ class EncoderSession:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` for each window, in order."""
-        if len(windows) < _MANY:
+        if len(windows) < MANY:
             return [self._encoder.judge(w, self._index) for w in windows]
         return list(self._encoder.threads().map(self._judge, windows))
 

@@ -98,7 +98,7 @@ class Gate:
         self._in_code = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
-        self._context = Joins(policy.context_segments, before)
+        self._joins = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
         self._looks: SecondLooks | None = None
         if policy.second_look:
@@ -319,12 +319,12 @@ class Gate:
         segments = self._segmenter.if_finished()
         if not segments and not in_json:
             segments = [Segment("", fed, fed, fed, fed)]
-        context, user = self._context.copy(), self._user
+        joins, user = self._joins.copy(), self._user
         early: dict[int, Window] = {}
         for segment in segments:
             last = segment is segments[-1]
             sent_to = self.sent if last and not in_json else self._escapes.sent(segment.release)
-            if window := self._ask(segment, context, user, sent_to):
+            if window := self._ask(segment, joins, user, sent_to):
                 early[segment.start] = window
                 user = ""
         self.end_looks()
@@ -355,7 +355,7 @@ class Gate:
         """Whether the open segment may be judged joined to a question that names a group."""
         start, fresh = self._segmenter.start, self._segmenter.fed - self._segmenter.held
         begun = text[max(fresh - start, 0) : max(self._segmenter.sure - start, 0)]
-        return self._kind in ("prose", "value") and self._context.holds(begun)
+        return self._kind in ("prose", "value") and self._joins.holds(begun)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -421,16 +421,16 @@ class Gate:
         if self._flow is not None and segments:
             self._free += self._flow.close(segments)
         for segment in segments:
-            if self._ask(segment, self._context, self._user):
+            if self._ask(segment, self._joins, self._user):
                 self._user = ""
         self._pass_known()
 
     def _ask(
-        self, segment: Segment, context: Joins, user: str, sent_to: int | None = None
+        self, segment: Segment, joins: Joins, user: str, sent_to: int | None = None
     ) -> Window | None:
         """Queue a segment for its verdict; return its window, None for white space.
 
-        Adds the segment to ``context``.
+        Has ``joins`` read the segment.
         """
         window, label, look, reading = None, None, None, None
         known, held = True, False
@@ -441,8 +441,8 @@ class Gate:
                 # A key is judged once, whatever is before it; it is context in what it labels.
                 window = Window(segment.text, (), user or None)
             else:
-                held = context.holds(segment.text[segment.fresh - segment.start :])
-                reading = self._reading(segment, context, label)
+                held = joins.holds(segment.text[segment.fresh - segment.start :])
+                reading = self._reading(segment, joins, label)
                 window = reading.window(user)
                 look = self._look(window, segment, label, early=sent_to is not None)
             known = self._early.get(segment.start) == window
@@ -463,14 +463,14 @@ class Gate:
         keyed = label is not None and self._kind == "value"
         return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
 
-    def _reading(self, segment: Segment, context: Joins, label: Label | None) -> Reading:
+    def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> Reading:
         lead = segment.fresh - segment.start
         whole = segment.release == segment.end and (lead == 0 or label is not None)
         string = self._kind == "value" and segment.fresh == self._string_from[0]
         if label is None:
-            return context.read(segment.text, string=string, whole=whole)
+            return joins.read(segment.text, string=string, whole=whole)
         keys = {"key": label.key, "around": label.around}
-        return context.read(segment.text, string=string, lead=lead, whole=whole, **keys)
+        return joins.read(segment.text, string=string, lead=lead, whole=whole, **keys)
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""

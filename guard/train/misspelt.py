@@ -39,7 +39,7 @@ _IN_A_WORD: tuple[Callable[[str, int, random.Random], Edit], ...] = (_dropped, _
 def misspelt(row: TrainingRow, rng: random.Random) -> TrainingRow:
     """Return a row with a mistake: a letter dropped, doubled or swapped, or two words joined.
 
-    Spans follow their words. A text of short words only stays as it is.
+    Spans follow their words. A text of short words only may stay as it is.
     """
     edit = _edit(row, rng)
     if edit is None:
