@@ -174,11 +174,12 @@ def onward(as_json: bool, **options: Any) -> None:
     """
     usual = options["quotas"] is None
     config = _config(options)
-    assert config.start is not None, "--start is required"
+    start = config.start
+    assert start is not None, "--start is required"
     if usual:
         config = replace(config, quotas=dict(ONWARD_QUOTAS))
     check_folder(config.work, "--work")
-    _print_path("final", _encoder(config.onward_from(config.start, config.work)), as_json)
+    _print_path("final", _encoder(config.onward_from(start, config.work)), as_json)
 
 
 @train.command()

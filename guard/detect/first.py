@@ -36,7 +36,8 @@ class FirstEncoder(Encoder):
         self, window: Window, index: BiasIndex | None, scale: Scale
     ) -> FirstScores:
         """Score a window; also return the features of its score."""
-        self._thread.seen = seen = []
+        seen: list[Seen] = []
+        self._thread.seen = seen
         scores = self.judge(window, index)
         # The score of a window is the highest of its inputs.
         best = next((s for s in seen if s.scores.score == scores.score), None)

@@ -204,7 +204,8 @@ def _judge(pair: Pair, lot: Sequence[Case], path: Path) -> None:
     rows = list(pair.last.threads().map(lambda case: pair.judged(case.window), lot))
     width = next((len(r.features) for r in rows if r is not None), 0)
     filled = [Row(np.zeros(width, np.float32), 0.0, 0, 0.0, 0) if r is None else r for r in rows]
-    columns = dict(zip(Row._fields, map(np.array, zip(*filled, strict=True)), strict=True))
+    arrays = map(np.array, zip(*filled, strict=True))
+    columns: dict[str, Any] = dict(zip(Row._fields, arrays, strict=True))
     columns["known"] = np.array([r is not None for r in rows])
     with replacing(path) as part:
         np.savez(part, **columns)
@@ -226,6 +227,11 @@ def differs(found: Table, last: Points) -> NDArray[np.bool_]:
     by_last = found.score[:, None] >= limits[:, found.last_kind].T
     different: NDArray[np.bool_] = by_first != by_last
     return different
+
+
+def _in_any_column(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.logical_or.reduce(marks, axis=1)
+    return found
 
 
 def fit(features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int = 17) -> Deferral:
@@ -318,7 +324,7 @@ def choose(
     if not len(cases):
         raise UsageError("There is no validation text to choose the bound by; use more --data.")
     apart = differs(found, last)
-    different = apart.any(axis=1)
+    different = _in_any_column(apart)
     order = np.argsort(-probability, kind="stable")
     # With the first i deferred, the others that differ are left.
     left = different.sum() - np.concatenate([[0], np.cumsum(different[order])])
@@ -336,8 +342,9 @@ def choose(
     sources = {}
     for source in sorted({c.source for c in cases}):
         inside = np.array([c.source == source for c in cases])
-        shares = deferred[inside].mean(), left_apart[inside].any(axis=1).mean()
-        sources[source] = (int(inside.sum()), *(round(float(x), 4) for x in shares))
+        twice, otherwise = deferred[inside].mean(), left_apart[inside].any(axis=1).mean()
+        shares = round(float(twice), 4), round(float(otherwise), 4)
+        sources[source] = (int(inside.sum()), *shares)
     at = zip(STRICT_TO_QUIET, left_apart.mean(axis=0), strict=True)
     return Choice(
         bound,
@@ -375,14 +382,14 @@ def train(
     of = cases(data, statements, windows)
     found = table(pair, of, work, report)
     points = pair.last.operating_points
-    different = differs(found, points).any(axis=1)
+    different = _in_any_column(differs(found, points))
     learned = np.array([c.part != "choose" for c in of]) & found.known
     weight = weights_of(of, different)
     head = fit(found.features[learned], different[learned], weight[learned])
     # As it will be read: with four digits.
     head = rounded(head)
     chosen = [i for i, c in enumerate(of) if c.part == "choose"]
-    some = Table(*(column[chosen] for column in found))
+    some = Table(**{name: column[chosen] for name, column in found._asdict().items()})
     probability = np.array([head.probability(x) for x in some.features])
     choice = choose(probability, some, [of[i] for i in chosen], points, most)
     write_head(
