@@ -50,11 +50,12 @@ class Guard:
     further keyword arguments are single settings. Other settings come from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
     :class:`Policy` neither is read. ``detector`` is ``"encoder"``, ``"encoder-small"`` (faster,
-    less accurate), ``"cascade"`` (the second first, then the first where it would decide
-    otherwise), or any object of the Detector protocol. For an embedded detector, ``index`` is the
-    folder of a bias index, which is watched: new streams use its latest version; for the first
-    two, ``weights`` is a folder that replaces theirs. ``sinks`` are called with every
-    decision; if a ``rewrite`` fails, also with the ``terminate`` that replaces it.
+    less accurate), ``"cascade"`` (``encoder-small``, and ``encoder`` where that is expected to
+    decide otherwise), or any object of the Detector protocol. For an embedded detector, ``index``
+    is the folder of a bias index, which is watched: new streams use its latest version.
+    ``weights`` is a folder that replaces those of an encoder; a cascade takes none. ``sinks`` are
+    called with every decision; if a ``rewrite`` fails, also with the ``terminate`` that replaces
+    it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
     response: ``"sqlite:///guard.db"``, ``"postgresql://user@host/name"``, or ``"none"``.

@@ -19,7 +19,7 @@ else:
 Room = Literal["index", "benchmarks"]
 #: The embedded detectors of one network; their folders of weights have these names.
 ENCODERS = ("encoder", "encoder-small")
-#: The second and then, where it is in doubt, the first.
+#: `encoder-small` and then, where it is in doubt, `encoder`.
 CASCADE = "cascade"
 #: All embedded detectors.
 DETECTORS = (*ENCODERS, CASCADE)

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unjudged, Verdict
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
+Points = Mapping[str, Mapping[BiasType, float]]
+"""Threshold per bias type at each operating point."""
 Hold = Literal["sentence", "association", "none"]
 OnBias = Literal["terminate", "redact", "flag", "raise", "rewrite"]
 Records = Literal["raw", "guarded"]
@@ -128,7 +130,8 @@ class Policy(BaseModel):
     second_look_threshold: Probability | None = None
     """What the score of the two must be below, beside the threshold of its bias type."""
     second_look_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 2000.0
-    """How long a stream waits for that segment; then the first verdict stands. None: no limit."""
+    """Milliseconds that a stream waits for that segment; then the first verdict stands. None: no
+    limit."""
 
     max_segment_chars: Annotated[int, Field(ge=80, le=2000)] = 240
     overlap: Annotated[int, Field(ge=0)] = 80
@@ -199,9 +202,7 @@ class Policy(BaseModel):
             )
         return self
 
-    def threshold_for(
-        self, bias_type: BiasType, operating_points: Mapping[str, Mapping[BiasType, float]]
-    ) -> float:
+    def threshold_for(self, bias_type: BiasType, operating_points: Points) -> float:
         """Return the score from which text of ``bias_type`` counts as biased."""
         if bias_type in self.thresholds:
             return self.thresholds[bias_type]
@@ -212,7 +213,7 @@ class Policy(BaseModel):
     def verdict(
         self,
         scores: Scores,
-        operating_points: Mapping[str, Mapping[BiasType, float]],
+        operating_points: Points,
         *,
         detector: str,
         index_version: str | None,
@@ -300,7 +301,7 @@ PolicyLike = Policy | Mapping[str, Any] | str
 """A policy, some of its settings, or the name of an operating point."""
 
 
-DEFAULT_POINTS: Mapping[str, Mapping[BiasType, float]] = {
+DEFAULT_POINTS: Points = {
     "strict": dict.fromkeys(BIAS_TYPES, 0.3),
     "balanced": dict.fromkeys(BIAS_TYPES, 0.5),
     "quiet": dict.fromkeys(BIAS_TYPES, 0.7),

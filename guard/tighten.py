@@ -13,10 +13,8 @@ from typing import Any, get_args
 
 from guard.config import policy_from
 from guard.errors import ConfigError
-from guard.policy import Policy
-from guard.verdict import BIAS_TYPES, BiasType, ChannelKind, Unjudged
-
-Points = Mapping[str, Mapping[BiasType, float]]
+from guard.policy import Points, Policy
+from guard.verdict import BIAS_TYPES, ChannelKind, Unjudged
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
 _REASONS: Mapping[str, Unjudged] = {"failure": "failure", "language": "language"}

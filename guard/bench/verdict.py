@@ -17,7 +17,7 @@ _BOUNDS = {"encoder": ("<= 18", "<= 40", ""), "encoder-small": ("<= 6", "<= 15",
 BATCH = 32
 #: How often each window is judged where two detectors are compared.
 ROUNDS = 3
-# Seconds that a cascade has to read the statements of a user's index.
+#: Seconds that a cascade has to read the statements of a user's index.
 READY = 600.0
 
 
@@ -46,7 +46,8 @@ def compared(
     """
     judges = [Guard(detector=name, events="none").detector for name in (detector, against)]
     for judge in judges:
-        getattr(judge, "ready", bool)(READY)  # of a cascade
+        if wait := getattr(judge, "ready", None):  # of a cascade
+            wait(READY)
     sessions = [judge.snapshot() for judge in judges]
     texts = list(texts)
     windows = windows_of(texts)

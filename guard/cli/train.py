@@ -34,7 +34,14 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
-from guard.train.config import EMBEDDER_EPOCHS, ONWARD_QUOTAS, QUOTAS, TrainConfig
+from guard.train.config import (
+    EMBEDDER_EPOCHS,
+    HEAD_WINDOWS,
+    MOST_DIFFERING,
+    ONWARD_QUOTAS,
+    QUOTAS,
+    TrainConfig,
+)
 
 if TYPE_CHECKING:
     from guard.train import loop
@@ -167,11 +174,12 @@ def onward(as_json: bool, **options: Any) -> None:
     """
     usual = options["quotas"] is None
     config = _config(options)
-    assert config.start is not None, "--start is required"
+    start = config.start
+    assert start is not None, "--start is required"
     if usual:
         config = replace(config, quotas=dict(ONWARD_QUOTAS))
     check_folder(config.work, "--work")
-    _print_path("final", _encoder(config.onward_from(config.start, config.work)), as_json)
+    _print_path("final", _encoder(config.onward_from(start, config.work)), as_json)
 
 
 @train.command()
@@ -215,14 +223,14 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
 @click.option(
     "--differ",
     type=Number(0, 1),
-    default=0.025,
+    default=MOST_DIFFERING,
     show_default=True,
     help="The largest share of validation texts that may be decided otherwise than by --large.",
 )
 @click.option(
     "--windows",
-    type=click.IntRange(100, 12_000),
-    default=12_000,
+    type=click.IntRange(100, HEAD_WINDOWS),
+    default=HEAD_WINDOWS,
     show_default=True,
     help="The most windows that both judge.",
 )

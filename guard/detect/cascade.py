@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from guard.detect.cascade_files import read_head
 from guard.detect.deferral import Scale
-from guard.detect.encoder import Encoder
+from guard.detect.encoder import MANY, Encoder
 from guard.detect.first import FirstEncoder
 from guard.detect.mirror import Mirror
 from guard.detect.weights import shipped_weights
@@ -19,8 +19,6 @@ from guard.places import CASCADE, ENCODERS
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BiasType, Scores, Window
 
-# From this many windows on, a call uses several threads.
-_MANY = 4
 _LAST, _FIRST = ENCODERS
 
 
@@ -74,14 +72,14 @@ class Cascade:
         if use_references:
             known = BiasIndex.load(self._first.shipped_index, self._first.name)
             self._mirror = Mirror(self._first, known)
-        self._try(place)
+        self._check_head(place)
 
-    def _try(self, place: Path) -> None:
+    def _check_head(self, place: Path) -> None:
         """Raise WeightsError if the head does not fit the first detector's features."""
         try:
-            look = self._first.look(Window("A trial."), None, self._scale)
-            assert look.features is not None
-            self._deferral.probability(look.features)
+            found = self._first.judge_with_features(Window("A trial."), None, self._scale)
+            assert found.features is not None
+            self._deferral.probability(found.features)
         except Exception as error:
             raise WeightsError(
                 f"The head of the cascade in {place} does not read what {self._first.name} gives "
@@ -155,19 +153,14 @@ class Cascade:
         Without it, an index is searched by the last detector alone.
         """
         if index is None or mirror is not None:
-            look = self._first.look(window, mirror, self._scale)
-            if look.features is not None and not self._deferral.defers(look.features):
-                scores = look.scores
+            found = self._first.judge_with_features(window, mirror, self._scale)
+            if found.features is not None and not self._deferral.defers(found.features):
+                scores = found.scores
                 assert scores.score is not None
                 assert scores.bias_type is not None
                 mapped = self._scale.mapped(scores.score, scores.bias_type)
                 return Judged(replace(scores, score=mapped), False)
         return Judged(self._last.judge(window, index), True)
-
-    def map(self, session: CascadeSession, windows: Sequence[Window]) -> list[Judged]:
-        """Judge windows for a session, many of them in several threads."""
-        made = map if len(windows) < _MANY else self._last.threads().map
-        return list(made(session.judged, windows))
 
 
 class CascadeSession:
@@ -185,7 +178,8 @@ class CascadeSession:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` for each window, in order."""
-        return [judged.scores for judged in self._cascade.map(self, windows)]
+        made = map if len(windows) < MANY else self._cascade.embedder.threads().map
+        return [judged.scores for judged in made(self.judged, windows)]
 
     def judged(self, window: Window) -> Judged:
         """Return the scores of a window, and whether it was deferred."""

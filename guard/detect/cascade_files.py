@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,8 +79,10 @@ def read_head(folder: Path) -> Head:
     try:
         if raw["format"] != FORMAT or not _VERSION.fullmatch(raw["version"]):
             raise ValueError
-        members = [Member(str(raw[k]["name"]), str(raw[k]["manifest"])) for k in ("first", "last")]
-        return Head(f"cascade-{raw['version']}+{found[:8]}", *members, _deferral(raw["head"]))
+        first, last = (
+            Member(str(raw[k]["name"]), str(raw[k]["manifest"])) for k in ("first", "last")
+        )
+        return Head(f"cascade-{raw['version']}+{found[:8]}", first, last, _deferral(raw["head"]))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise WeightsError(
             f"{path} holds no head of a cascade ({type(error).__name__}): {_REMEDY}."
@@ -126,7 +129,7 @@ def _deferral(raw: dict[str, Any]) -> Deferral:
     h, f = made.hidden.shape
     shapes = {"mean": (f,), "deviation": (f,), "direct": (f,), "hidden_bias": (h,), "out": (h,)}
     right = all(arrays[name].shape == shape for name, shape in shapes.items())
-    finite = all(np.isfinite(a).all() for a in (*arrays.values(), made.bias))
+    finite = math.isfinite(made.bias) and all(np.isfinite(a).all() for a in arrays.values())
     if not (right and finite and 0 <= made.bound <= 1 and (made.deviation > 0).all()):
         raise ValueError
     return made

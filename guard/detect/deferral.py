@@ -10,20 +10,19 @@ variance 1 and cut at 5:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.encoder import Seen
+from guard.detect.encoder import Seen, sigmoid
+from guard.policy import Points
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float32]
-Points = Mapping[str, Mapping[BiasType, float]]
 
 # The operating points, the most tolerant last.
-ORDER = ("strict", "balanced", "quiet")
+STRICT_TO_QUIET = ("strict", "balanced", "quiet")
 #: A standardised feature is cut here: a text unlike all that the head has seen gives no huge one.
 MOST_DEVIATION = 5.0
 # Centres of the bumps that let the head weigh a score by where it lies.
@@ -41,7 +40,10 @@ class Scale:
 
     def __init__(self, first: Points, last: Points) -> None:
         self._knots = {
-            kind: ([first[p][kind] for p in ORDER], [last[p][kind] for p in ORDER])
+            kind: (
+                [first[p][kind] for p in STRICT_TO_QUIET],
+                [last[p][kind] for p in STRICT_TO_QUIET],
+            )
             for kind in BIAS_TYPES
         }
 
@@ -141,11 +143,3 @@ def logit_of(score: float) -> float:
     """Return the logit of a score; one of 0 or 1 counts as almost so."""
     p = min(max(score, _LEAST_SCORE), 1 - _LEAST_SCORE)
     return math.log(p / (1 - p))
-
-
-def sigmoid(x: float) -> float:
-    """Return the logistic function."""
-    if math.isnan(x):
-        return x
-    small = math.exp(-abs(x))
-    return 1 / (1 + small) if x >= 0 else small / (1 + small)

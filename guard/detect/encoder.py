@@ -46,20 +46,19 @@ from guard.verdict import BIAS_TYPES, Attribution, BiasType, Reference, Scores, 
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
-# From this many windows on, a call uses several threads.
-_MANY = 4
+#: From this many windows on, a call uses several threads.
+MANY = 4
 
 
 class Seen(NamedTuple):
     """What led to the scores of one input.
 
-    ``out`` is the network's output. ``logit`` is that of the score; ``types`` (9,) are the type
-    logits, both after references. ``lexical`` is the share of the n-grams in the logit.
+    ``out`` is the network's output, ``types`` (9,) are the type logits after references, and
+    ``lexical`` is what the n-grams added to the logit.
     """
 
     encoded: Encoded
     out: Pass
-    logit: float
     types: Floats
     lexical: float
     scores: Scores
@@ -223,7 +222,7 @@ class Encoder:
         """Return the retrieval vectors of ``texts``: (n, dim) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
         # Each text in a run of its own, so that vectors do not depend on the threads.
-        made = map if len(texts) < _MANY else self.threads().map
+        made = map if len(texts) < MANY else self.threads().map
         for row, vector in zip(out, made(self._embedding, texts), strict=True):
             row[:] = vector
         return out
@@ -316,12 +315,12 @@ class Encoder:
                 logit, types = logit + change, types + type_change
                 references = tuple(index.reference(h) for h in hits)
         scaled = (logit + lexical - settings.offset) / settings.temperature
-        score = _sigmoid(scaled)
+        score = sigmoid(scaled)
         kind = BIAS_TYPES[int(types.argmax())]
-        implied = _sigmoid(out.implied)
+        implied = sigmoid(out.implied)
         pairs = attributions(text, encoded, out.spans)
         scores = Scores(score, kind, pairs, references, implied=implied)
-        self.saw(Seen(encoded, out, scaled, types, lexical, scores))
+        self.saw(Seen(encoded, out, types, lexical, scores))
         return scores
 
     def saw(self, seen: Seen) -> None:
@@ -342,7 +341,7 @@ class EncoderSession:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` for each window, in order."""
-        if len(windows) < _MANY:
+        if len(windows) < MANY:
             return [self._encoder.judge(w, self._index) for w in windows]
         return list(self._encoder.threads().map(self._judge, windows))
 
@@ -377,8 +376,9 @@ def _check_numbers(*values: Floats | float) -> None:
         raise ValueError
 
 
-def _sigmoid(x: float) -> float:
-    """Return the logistic function; the exponential of a large number would overflow."""
+def sigmoid(x: float) -> float:
+    """Return the logistic function; nan stays nan."""
+    # The exponential of a large number would overflow.
     small = math.exp(-abs(x))
     return 1 / (1 + small) if x >= 0 else small / (1 + small)
 

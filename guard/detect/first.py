@@ -12,7 +12,7 @@ from guard.retrieve.index import BiasIndex
 from guard.verdict import Scores, Window
 
 
-class Look(NamedTuple):
+class FirstScores(NamedTuple):
     """The first detector's scores of a window, and the features (f,) of the head.
 
     Without ``features`` only the last detector can judge: the first left the window unjudged, read
@@ -32,15 +32,18 @@ class FirstEncoder(Encoder):
         """Keep it for the window that this thread judges."""
         self._thread.seen.append(seen)
 
-    def look(self, window: Window, index: BiasIndex | None, scale: Scale) -> Look:
+    def judge_with_features(
+        self, window: Window, index: BiasIndex | None, scale: Scale
+    ) -> FirstScores:
         """Score a window; also return the features of its score."""
-        self._thread.seen = seen = []
+        seen: list[Seen] = []
+        self._thread.seen = seen
         scores = self.judge(window, index)
         # The score of a window is the highest of its inputs.
         best = next((s for s in seen if s.scores.score == scores.score), None)
         if scores.unjudged is not None or best is None or any(map(_is_part, seen)):
-            return Look(scores, None)
-        return Look(scores, features_of(best, scale, len(seen)))
+            return FirstScores(scores, None)
+        return FirstScores(scores, features_of(best, scale, len(seen)))
 
 
 def _is_part(seen: Seen) -> bool:

@@ -46,7 +46,8 @@ def respelt(text: str, earlier: str, known: Known) -> list[Edit]:
             edits.append(Edit(*match.span(), meant))
     if not edits or len(edits) > _MOST:
         return []
-    pieces, done = [], 0
+    pieces: list[str] = []
+    done = 0
     for start, end, meant in edits:
         pieces += (text[done:start], meant)
         done = end

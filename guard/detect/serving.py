@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple
 
@@ -32,11 +32,10 @@ from guard.detect.workers import (
     on_worker,
 )
 from guard.errors import ConfigError
-from guard.policy import Policy, unjudged_verdict
-from guard.verdict import BIAS_TYPES, BiasType, Scores, Verdict
+from guard.policy import Points, Policy, unjudged_verdict
+from guard.verdict import BIAS_TYPES, Scores, Verdict
 
 _log = logging.getLogger("guard")
-Points = Mapping[str, Mapping[BiasType, float]]
 
 
 class _Ticket(NamedTuple):
@@ -61,7 +60,7 @@ class Judge:
     """Turns windows into verdicts with one detector, one index version and one policy.
 
     Raises ConfigError if the detector has no threshold for a bias type, an invalid ``batch``, or
-    ``thresholds`` that do not allow one of the policy's.
+    ``thresholds`` that are invalid or do not allow one of the policy's.
     """
 
     def __init__(
@@ -239,7 +238,13 @@ class Judge:
 
 
 def _check_thresholds(detector: Detector, policy: Policy, points: Points) -> None:
-    low, high = getattr(detector, "thresholds", (0.0, 1.0))
+    allowed = getattr(detector, "thresholds", (0.0, 1.0))
+    if not _are_limits(allowed):
+        raise ConfigError(
+            f"Detector {detector.name} has the thresholds {allowed!r}; they must be the lowest and "
+            "the highest that it takes, or be left out."
+        )
+    low, high = allowed
     for bias_type in BIAS_TYPES:
         threshold = policy.threshold_for(bias_type, points)
         # At 0 everything is biased, whoever judges.
@@ -248,6 +253,13 @@ def _check_thresholds(detector: Detector, policy: Policy, points: Points) -> Non
                 f"Detector {detector.name} takes thresholds from {low:g} to {high:g}, and 0; that "
                 f"of {bias_type} is {threshold:g}: set another one, or detector='encoder'."
             )
+
+
+def _are_limits(value: object) -> bool:
+    """Whether a value is two numbers, the lower one first."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return False
+    return all(isinstance(x, (int, float)) for x in value) and value[0] <= value[1]
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -27,7 +27,7 @@ import anyio
 
 from guard.doors.context import call_inside
 from guard.gate import ResponseGate
-from guard.gate.second_look import Look
+from guard.gate.second_look import SecondLook
 from guard.policy import Policy
 
 LATE: Any = object()
@@ -46,7 +46,7 @@ class Waits:
         limited = policy.hold != "none" and policy.second_look_ms is not None
         self._limit = (policy.second_look_ms or 0.0) / 1000 if limited else None
         self._spent = 0.0  # seconds waited while a second look needed text
-        self._until: dict[Look, float] = {}  # when that is too much for each of them
+        self._until: dict[SecondLook, float] = {}  # the `_spent` at which each is given up
         self._thread: Future[tuple[Any, BaseException | None]] | None = None
         self._call: _Parts | None = None
 
@@ -125,7 +125,7 @@ class Waits:
                 call.loop.call_soon_threadsafe(call.end_soon)
 
     async def aleave(self) -> None:
-        """End a late call and wait until it has ended."""
+        """End a late asynchronous call and wait until it has ended; for its own event loop."""
         call, self._call = self._call, None
         if call is not None and call.loop is asyncio.get_running_loop():
             with anyio.CancelScope(shield=True):
@@ -180,6 +180,7 @@ class _Parts:
         if not asyncio.isfuture(yielded):  # such as a sleep of no time
             await _Bare(yielded)
             return left is None or left > 0
+        # As a task does with the future that it is given, before it waits for it.
         yielded._asyncio_future_blocking = False
         done, _ = await asyncio.wait([yielded], timeout=left)
         return bool(done)

@@ -26,12 +26,11 @@ from guard.evaluate.published import NOTES, PUBLISHED
 from guard.evaluate.readings import Readings, agreements, key_of, relabelled
 from guard.evaluate.result import ErrorText, OwnThreshold, ReadTwice, Result, Scope
 from guard.evaluate.sources import Dataset
-from guard.policy import Policy
-from guard.verdict import BiasType, Decision, GuardTrail, Verdict
+from guard.policy import Points, Policy
+from guard.verdict import Decision, GuardTrail, Verdict
 
 T = TypeVar("T")
 R = TypeVar("R")
-Points = Mapping[str, Mapping[BiasType, float]]
 # Items between two progress reports; an interruption waits for at most this many.
 BATCH = 64
 

@@ -6,8 +6,8 @@ No threads, no clocks, no LiteLLM: a door feeds it chunks and verdicts and emits
 from guard.gate.codec import Codec, Part, by_channel
 from guard.gate.edits import TextEdit
 from guard.gate.gate import Gate
+from guard.gate.job import Job
 from guard.gate.response import ResponseGate
-from guard.gate.second_look import Job
 from guard.gate.segmenter import Segment, Segmenter, split
 
 __all__ = [

@@ -9,8 +9,8 @@ from copy import copy
 
 #: Context segments where no policy sets another number.
 CONTEXT_SEGMENTS = 2
-# A heading is context for this many segments: it applies to its list, not to the whole answer.
-_UNDER = 12
+#: A heading is context for this many segments: it applies to its list, not to the whole answer.
+UNDER_HEADING = 12
 _MOST_WORDS = 10
 _MARKS = "*_~` \t\r\n"
 _ITEM = re.compile(r"(?:[-*+•–·▪◦]|\d{1,3}[.)]|[a-zA-Z][.)])\s")
@@ -47,7 +47,7 @@ class Context:
     def shown(self) -> tuple[str, ...]:
         """Return the context of the next segment, oldest first."""
         last = tuple(self._last)
-        if last and self._heading and len(last) <= self._since < _UNDER:
+        if last and self._heading and len(last) <= self._since < UNDER_HEADING:
             return (self._heading, *last)
         return last
 

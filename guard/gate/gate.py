@@ -13,7 +13,7 @@ from guard.gate.flow import Flow, View
 from guard.gate.joined import Joins, Reading
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
-from guard.gate.second_look import Look, Looks
+from guard.gate.second_look import SecondLook, SecondLooks
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
@@ -37,7 +37,7 @@ class _Asked(NamedTuple):
     sent_to: int | None = None
     kind: Kind = "prose"
     label: Label | None = None
-    look: Look | None = None
+    look: SecondLook | None = None
     reading: Reading | None = None
     held: bool = False
 
@@ -98,11 +98,11 @@ class Gate:
         self._in_code = False  # whether the JSON is inside of a fence
         self._user = user if policy.user_context else ""
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
-        self._context = Joins(policy.context_segments, before)
+        self._joins = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
-        self._looks: Looks | None = None
+        self._looks: SecondLooks | None = None
         if policy.second_look:
-            self._looks = Looks(policy.overlap + policy.lookahead)
+            self._looks = SecondLooks(policy.overlap + policy.lookahead)
         self._flow: Flow | None = None
         self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
@@ -267,7 +267,7 @@ class Gate:
             self.end_looks()
 
     @property
-    def look(self) -> Look | None:
+    def look(self) -> SecondLook | None:
         """The second look at the segment of the oldest unresolved window; None if it has none."""
         return self._asked[0].look if self._asked else None
 
@@ -319,12 +319,12 @@ class Gate:
         segments = self._segmenter.if_finished()
         if not segments and not in_json:
             segments = [Segment("", fed, fed, fed, fed)]
-        context, user = self._context.copy(), self._user
+        joins, user = self._joins.copy(), self._user
         early: dict[int, Window] = {}
         for segment in segments:
             last = segment is segments[-1]
             sent_to = self.sent if last and not in_json else self._escapes.sent(segment.release)
-            if window := self._ask(segment, context, user, sent_to):
+            if window := self._ask(segment, joins, user, sent_to):
                 early[segment.start] = window
                 user = ""
         self.end_looks()
@@ -355,7 +355,7 @@ class Gate:
         """Whether the open segment may be judged joined to a question that names a group."""
         start, fresh = self._segmenter.start, self._segmenter.fed - self._segmenter.held
         begun = text[max(fresh - start, 0) : max(self._segmenter.sure - start, 0)]
-        return self._kind in ("prose", "value") and self._context.holds(begun)
+        return self._kind in ("prose", "value") and self._joins.holds(begun)
 
     def windows(self) -> list[tuple[Window, int]]:
         """Return the windows to judge that are new since the last call.
@@ -371,9 +371,10 @@ class Gate:
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        segment, _, early_to, kind, label, _, reading, _ = self._take()
-        if reading is not None:
-            verdict = reading.in_segment(verdict)
+        asked = self._take()
+        segment, early_to, kind, label = asked.segment, asked.sent_to, asked.kind, asked.label
+        if asked.reading is not None:
+            verdict = asked.reading.in_segment(verdict)
         action = self._policy.action_on(verdict, self.channel.kind)
         if action == "redact" and not self._can_replace(kind):
             action = "terminate"
@@ -420,19 +421,19 @@ class Gate:
         if self._flow is not None and segments:
             self._free += self._flow.close(segments)
         for segment in segments:
-            if self._ask(segment, self._context, self._user):
+            if self._ask(segment, self._joins, self._user):
                 self._user = ""
         self._pass_known()
 
     def _ask(
-        self, segment: Segment, context: Joins, user: str, sent_to: int | None = None
+        self, segment: Segment, joins: Joins, user: str, sent_to: int | None = None
     ) -> Window | None:
         """Queue a segment for its verdict; return its window, None for white space.
 
-        Adds the segment to ``context``.
+        Has ``joins`` read the segment.
         """
-        window, known, label, look = None, True, None, None
-        reading, held = None, False
+        window, label, look, reading = None, None, None, None
+        known, held = True, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
@@ -440,8 +441,8 @@ class Gate:
                 # A key is judged once, whatever is before it; it is context in what it labels.
                 window = Window(segment.text, (), user or None)
             else:
-                held = context.holds(segment.text[segment.fresh - segment.start :])
-                reading = self._reading(segment, context, label)
+                held = joins.holds(segment.text[segment.fresh - segment.start :])
+                reading = self._reading(segment, joins, label)
                 window = reading.window(user)
                 look = self._look(window, segment, label, early=sent_to is not None)
             known = self._early.get(segment.start) == window
@@ -456,26 +457,27 @@ class Gate:
 
     def _look(
         self, window: Window, segment: Segment, label: Label | None, *, early: bool
-    ) -> Look | None:
+    ) -> SecondLook | None:
         if self._looks is None:
             return None
         keyed = label is not None and self._kind == "value"
         return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
 
-    def _reading(self, segment: Segment, context: Joins, label: Label | None) -> Reading:
+    def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> Reading:
         lead = segment.fresh - segment.start
         whole = segment.release == segment.end and (lead == 0 or label is not None)
         string = self._kind == "value" and segment.fresh == self._string_from[0]
         if label is None:
-            return context.read(segment.text, string=string, whole=whole)
+            return joins.read(segment.text, string=string, whole=whole)
         keys = {"key": label.key, "around": label.around}
-        return context.read(segment.text, string=string, lead=lead, whole=whole, **keys)
+        return joins.read(segment.text, string=string, lead=lead, whole=whole, **keys)
 
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            segment, _, early_to, kind, *_ = self._take()
-            if kind == "structure":
+            asked = self._take()
+            segment, early_to = asked.segment, asked.sent_to
+            if asked.kind == "structure":
                 self._edits.keep_structure(segment.release)
             self._edits.keep(segment.release)
             self._edits.keep_sent(early_to or 0)
@@ -506,7 +508,9 @@ class Gate:
     def _in_overlap(self, segment: Segment, verdict: Verdict) -> bool:
         """Whether the finding lies in the overlap with a segment already found biased."""
         known = self._found_to - segment.start
-        return known > 0 < len(verdict.attributions) and all(
+        if known <= 0 or not verdict.attributions:
+            return False
+        return all(
             max(a.group_span.end, a.attribute_span.end) <= known for a in verdict.attributions
         )
 

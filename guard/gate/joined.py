@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from guard.gate.context import CONTEXT_SEGMENTS, Context, is_heading
+from guard.gate.context import CONTEXT_SEGMENTS, UNDER_HEADING, Context, is_heading
 from guard.gate.phrases import (
     is_answer,
     is_bare_group,
@@ -33,8 +33,6 @@ from guard.verdict import Span, Verdict, Window
 
 # Answers to one question: "Yes. Absolutely. All of them."
 _MOST_ANSWERS = 3
-# A heading without a list applies to this many segments, as in the context.
-_UNDER = 12
 _MOST_HEADINGS = 8  # that are open inside of each other
 _LONGEST = 240  # characters of a question or a heading
 _SHORT_QUESTION = 3  # words; what it asks is in the one before: "Are they? Really?"
@@ -271,7 +269,7 @@ class Joins:
             self._headings = tuple(
                 h
                 for h in self._headings
-                if self._since < _UNDER and not h.asks and not (ended and h.depth >= 0)
+                if self._since < UNDER_HEADING and not h.asks and not (ended and h.depth >= 0)
             )
             self._listing = self._listing and not ended
 

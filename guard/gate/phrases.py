@@ -55,11 +55,12 @@ _VERBS = frozenset(
 _SMALL_WORDS = frozenset(
     "a an the and or & nor of from in on at with without for by to as than but not all any some no "
     "most many more both each every other others especially mainly mostly probably perhaps maybe "
-    "possibly certainly definitely usually often always also even just only especially like "
-    "including e g i e etc very so too under over between among my your our his her its their "
+    "possibly certainly definitely usually often always also even just only like "
+    "including e g i etc very so too under over between among my your our his her its their "
     "these those this that such who whose whom which where".split()
 )
-_CONNECTIVES = frozenset(
+# Connectives, days, months, greetings and names of parts: alone they say nothing of anybody.
+_EMPTY_WORDS = frozenset(
     "then next later soon first firstly secondly thirdly finally lastly "
     "last meanwhile afterwards afterward before after again also moreover furthermore besides "
     "anyway today tomorrow yesterday tonight now here there monday tuesday wednesday thursday "
@@ -96,7 +97,7 @@ _GENERIC = frozenset(
     "response responses reply replies question questions option options choice choices no nr "
     "number numbers note notes details detail description descriptions info information summary "
     "q role user assistant prompt query message verdict statement "
-    "table section chapter part introduction overview contents index a an the of and or in for "
+    "table section chapter part introduction overview index a an the of and or in for "
     "trait traits attribute attributes yaml json csv html markdown".split()
 )
 _AMOUNT = re.compile(
@@ -172,7 +173,7 @@ def says_nothing(text: str) -> bool:
     said = words(text)
     if not 0 < len(said) <= 2 or _PLAIN.fullmatch(text) is None:
         return False
-    known = (w.isdigit() or w.lower() in _CONNECTIVES or w.lower() in _PLACES for w in said)
+    known = (w.isdigit() or w.lower() in _EMPTY_WORDS or w.lower() in _PLACES for w in said)
     return all(known) and first_mention(text, lexicon(), pronouns=True) is None
 
 

@@ -12,8 +12,9 @@ from guard.errors import BiasFound, DetectorError, GuardError
 from guard.gate.codec import Codec, Part
 from guard.gate.flow import View
 from guard.gate.gate import Gate
+from guard.gate.job import Job
 from guard.gate.queue import ChunkQueue
-from guard.gate.second_look import Job, Look, Undecided
+from guard.gate.second_look import SecondLook, Undecided
 from guard.gate.turns import Turns
 from guard.policy import Policy, unjudged_verdict
 from guard.verdict import Action, Channel, Decision, GuardTrail, Span, Verdict
@@ -25,7 +26,7 @@ Record = Callable[[GuardTrail, Decision, str], None]
 """Called with each decision, the trail of which it is the last, and the text it is on."""
 
 
-_NO_LOOKS: frozenset[Look] = frozenset()
+_NO_LOOKS: frozenset[SecondLook] = frozenset()
 
 
 class ResponseGate(Generic[C]):
@@ -94,7 +95,7 @@ class ResponseGate(Generic[C]):
         self._jobs: deque[Job] = deque()  # in the order of the text within a choice
         self._asked: deque[Job] = deque()  # returned by ``pending`` and not resolved yet
         self._undecided: dict[int, Undecided] = {}  # verdicts by choice
-        self._looking: dict[int, Look] = {}  # by choice: the second look that the next one needs
+        self._looking: dict[int, SecondLook] = {}  # by choice: what its next decision needs
         self._flows = policy.hold != "sentence"
         self._views: dict[int, View] = {}  # by choice
         self._speaks: dict[int, Gate] = {}  # whose text came last, by choice
@@ -179,7 +180,7 @@ class ResponseGate(Generic[C]):
         A window behind a segment that is still open waits and is judged after it. Second looks go
         alone: what they stop saves the windows behind them.
         """
-        for choice in self._given_up():
+        for choice in self._done_waiting():
             self._decide_all(choice)
         jobs: list[Job] = []
         later: list[Job] = []
@@ -211,7 +212,7 @@ class ResponseGate(Generic[C]):
         return self._decide_all(choice)
 
     @property
-    def awaited(self) -> frozenset[Look]:
+    def awaited(self) -> frozenset[SecondLook]:
         """The second looks that wait for text of the provider."""
         if not self._looking:
             return _NO_LOOKS
@@ -222,7 +223,7 @@ class ResponseGate(Generic[C]):
         for look in self._looking.values():
             look.end()
 
-    def _given_up(self) -> list[int]:
+    def _done_waiting(self) -> list[int]:
         """Return the choices whose second look waited for text and does not any more."""
         looks = self._looking
         return [c for c, look in looks.items() if not (look.waits or self._undecided[c].asked)]
@@ -280,7 +281,7 @@ class ResponseGate(Generic[C]):
     @property
     def waiting(self) -> bool:
         """Whether there may be windows to judge."""
-        return bool(self._jobs or (self._looking and self._given_up()))
+        return bool(self._jobs or (self._looking and self._done_waiting()))
 
     def emit(self) -> list[C]:
         """Return what may go out now, in order."""

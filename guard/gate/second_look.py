@@ -8,30 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import NamedTuple
 
+from guard.gate.job import Job
 from guard.gate.json_text import Kind
 from guard.gate.phrases import is_question
 from guard.gate.segmenter import Segment
-from guard.verdict import Channel, Verdict, Window
+from guard.verdict import Verdict, Window
 
 
-class Job(NamedTuple):
-    """A window to judge, and the channel it came from.
-
-    ``turn`` numbers the turns of the choice's channels: it is the turn in which the window's new
-    text begins. ``late``: that text came after the provider's finish reason. ``second``: it is
-    the second look at a segment.
-    """
-
-    channel: Channel
-    window: Window
-    turn: int = 0
-    late: bool = False
-    second: bool = False
-
-
-class Look:
+class SecondLook:
     """What the second look at a segment reads; known once the segment after it is.
 
     ``waits`` until then. After that, ``window`` has both segments; None if none followed.
@@ -51,7 +36,10 @@ class Look:
         self.waits = False
 
     def passed(self, to: int, furthest: int) -> None:
-        """Note that no segment has begun up to an offset; none that is further away follows."""
+        """Note that no segment has begun up to the offset ``to``.
+
+        One that begins more than ``furthest`` characters behind the first does not follow it.
+        """
         if to - self._end > furthest:
             self.waits = False
 
@@ -64,7 +52,7 @@ class Look:
             # The key of a string is its own; other text before was judged with its segment.
             text = segment.text if keyed else _own(segment)
             adjoins = not keyed and segment.fresh == self._end
-            whole = _joined(self._first.text, text, adjoins=adjoins)
+            whole = _one_text(self._first.text, text, adjoins=adjoins)
             self.window = replace(self._first, text=whole)
         self.waits = False
 
@@ -73,7 +61,7 @@ def _own(segment: Segment) -> str:
     return segment.text[segment.fresh - segment.start :]
 
 
-def _joined(first: str, then: str, *, adjoins: bool) -> str:
+def _one_text(first: str, then: str, *, adjoins: bool) -> str:
     """Join two segments: by a line break if one belongs to either, else by a space.
 
     By nothing where they adjoin, as after a forced cut.
@@ -83,7 +71,7 @@ def _joined(first: str, then: str, *, adjoins: bool) -> str:
     return first.strip() + ("" if adjoins and not blank else between) + then.strip()
 
 
-class Looks:
+class SecondLooks:
     """The second looks at the segments of one channel.
 
     ``furthest``: characters of white space, structure and keys that may lie between a segment
@@ -92,11 +80,11 @@ class Looks:
 
     def __init__(self, furthest: int) -> None:
         self._furthest = furthest
-        self._last: Look | None = None  # at the last complete segment, if it waits
+        self._last: SecondLook | None = None  # at the last complete segment, if it waits
 
     def add(
         self, window: Window, segment: Segment, kind: Kind, *, keyed: bool, early: bool
-    ) -> Look | None:
+    ) -> SecondLook | None:
         """Take the next segment and return the second look at it.
 
         ``keyed``: it begins with the key of its string. One that is judged ``early`` gets no
@@ -109,7 +97,7 @@ class Looks:
         if self._last is not None:
             self.passed(segment.fresh + len(own) - len(own.lstrip()))
             self._last.followed(segment, kind, keyed=keyed)
-        self._last = None if early else Look(window, kind, segment.end)
+        self._last = None if early else SecondLook(window, kind, segment.end)
         return self._last
 
     def passed(self, to: int) -> None:
@@ -156,7 +144,7 @@ class Undecided:
         else:
             self._verdicts.append((job, verdict))
 
-    def next(self, look: Look | None) -> Verdict | Job | None:
+    def next(self, look: SecondLook | None) -> Verdict | Job | None:
         """Remove and return the verdict that can be decided on, or the job that it needs first.
 
         ``look`` is the second look at its segment. None if that is not over.

@@ -12,6 +12,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,24 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.detect.cascade_files import Member, rounded, write_head
-from guard.detect.deferral import MOST_DEVIATION, ORDER, Deferral, Floats, Points, Scale
+from guard.detect.deferral import MOST_DEVIATION, STRICT_TO_QUIET, Deferral, Floats, Scale
 from guard.detect.encoder import Encoder
 from guard.detect.first import FirstEncoder
 from guard.detect.weights import manifest
 from guard.errors import UsageError
 from guard.gate.context import in_context
+from guard.policy import Points
 from guard.retrieve.index import BiasIndex
 from guard.train import own as own_texts
 from guard.train import stance
 from guard.train.checkpoint import replacing
+from guard.train.config import HEAD_WINDOWS, MOST_DIFFERING
 from guard.train.corpus import eval_folds, licensed_rows, says
 from guard.train.own import corpus_folder
 from guard.train.rows import TrainingRow, fold, share, validates
 from guard.train.sources import Text, pieces, read_jsonl, row_of
 from guard.verdict import BIAS_TYPES, Window
 
-#: The most windows that are judged.
-WINDOWS = 12_000
 #: The most of a source's rows on the validation side.
 MOST = 800
 # The rows about stance, and the harmless ones that answers are most like.
@@ -53,8 +54,6 @@ _STEPS, _RATE, _DECAY, _LEFT_OUT = 200, 4e-3, 4.0, 0.3
 # Weights of rows in its loss: harmless texts, biased ones of stance, and those that differ.
 _FAIR, _STANCE, _LOST = 10.0, 3.0, 30.0
 _EVERYDAY = (*_HARMLESS, "unseen", "not_hate", "emgsd_first")
-#: The largest share of validation texts that may be decided otherwise.
-MOST_DIFFERING = 0.025
 # Windows of one file of scores: what an interruption loses.
 _LOT = 400
 Report = Callable[[int, int], None]
@@ -98,7 +97,7 @@ def _unseen() -> Iterator[TrainingRow]:
             yield row_of(of, text=text, context=context)
 
 
-def cases(data: Path, statements: Path, most: int = WINDOWS) -> list[Case]:
+def cases(data: Path, statements: Path, most: int = HEAD_WINDOWS) -> list[Case]:
     """Return the windows to judge, at most ``most``; which of larger sources follows from a hash.
 
     Raises UsageError if a source cannot be read.
@@ -110,12 +109,10 @@ def cases(data: Path, statements: Path, most: int = WINDOWS) -> list[Case]:
     chosen: list[tuple[TrainingRow, str]] = []
     for (source, held_back), rows in sorted(by_source.items()):
         limit = MOST if held_back else TRAINED.get(source, 0)
-        for row in sorted(rows, key=lambda row: share(f"{row.text}|{row.context}", "cascade"))[
-            :limit
-        ]:
+        for row in sorted(rows, key=partial(_place, salt="cascade"))[:limit]:
             half = "fit" if share(row.family, "cascade") < 0.5 else "choose"
             chosen.append((row, half if held_back else "train"))
-    chosen.sort(key=lambda pair: share(f"{pair[0].text}|{pair[0].context}", "order"))
+    chosen.sort(key=lambda pair: _place(pair[0], salt="order"))
     rng = random.Random("cascade")
     harmless = [r.text for r, _ in chosen if r.source in _HARMLESS]
     found = []
@@ -127,8 +124,9 @@ def cases(data: Path, statements: Path, most: int = WINDOWS) -> list[Case]:
     return found
 
 
-def _turn(row: TrainingRow) -> float:
-    return share(f"{row.text}|{row.context}", "cascade")
+def _place(row: TrainingRow, salt: str) -> float:
+    """Return where a row stands in an order that follows from a hash."""
+    return share(f"{row.text}|{row.context}", salt)
 
 
 class Pair:
@@ -142,17 +140,17 @@ class Pair:
 
     def judged(self, window: Window) -> Row | None:
         """Return what both find; None if the first alone would not decide."""
-        look = self.first.look(window, self._indexes[0], self.scale)
-        if look.features is None:
+        found = self.first.judge_with_features(window, self._indexes[0], self.scale)
+        if found.features is None:
             return None
         scores = self.last.judge(window, self._indexes[1])
-        assert look.scores.score is not None
-        assert look.scores.bias_type is not None
-        mapped = self.scale.mapped(look.scores.score, look.scores.bias_type)
-        kinds = (look.scores.bias_type, scores.bias_type or look.scores.bias_type)
+        assert found.scores.score is not None
+        assert found.scores.bias_type is not None
+        mapped = self.scale.mapped(found.scores.score, found.scores.bias_type)
+        kinds = (found.scores.bias_type, scores.bias_type or found.scores.bias_type)
         ids = tuple(BIAS_TYPES.index(kind) for kind in kinds)
         # What the last leaves unjudged is no finding.
-        return Row(look.features, mapped, ids[0], scores.score or 0.0, ids[1])
+        return Row(found.features, mapped, ids[0], scores.score or 0.0, ids[1])
 
 
 class Row(NamedTuple):
@@ -206,7 +204,8 @@ def _judge(pair: Pair, lot: Sequence[Case], path: Path) -> None:
     rows = list(pair.last.threads().map(lambda case: pair.judged(case.window), lot))
     width = next((len(r.features) for r in rows if r is not None), 0)
     filled = [Row(np.zeros(width, np.float32), 0.0, 0, 0.0, 0) if r is None else r for r in rows]
-    columns = dict(zip(Row._fields, map(np.array, zip(*filled, strict=True)), strict=True))
+    arrays = map(np.array, zip(*filled, strict=True))
+    columns: dict[str, Any] = dict(zip(Row._fields, arrays, strict=True))
     columns["known"] = np.array([r is not None for r in rows])
     with replacing(path) as part:
         np.savez(part, **columns)
@@ -222,21 +221,20 @@ def _digest(pair: Pair, cases: Sequence[Case]) -> str:
 
 
 def differs(found: Table, last: Points) -> NDArray[np.bool_]:
-    """Return whether the two decide differently at an operating point: (n, points of ``ORDER``)."""
-    limits = np.array([[last[point][kind] for kind in BIAS_TYPES] for point in ORDER])
+    """Return whether the two decide differently at ``STRICT_TO_QUIET``: (n, 3)."""
+    limits = np.array([[last[point][kind] for kind in BIAS_TYPES] for point in STRICT_TO_QUIET])
     by_first = found.mapped[:, None] >= limits[:, found.kind].T
     by_last = found.score[:, None] >= limits[:, found.last_kind].T
     different: NDArray[np.bool_] = by_first != by_last
     return different
 
 
-def fit(
-    features: Floats,
-    target: NDArray[np.bool_],
-    weight: Floats,
-    hidden: int = HIDDEN,
-    seed: int = 17,
-) -> Deferral:
+def _in_any_column(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.logical_or.reduce(marks, axis=1)
+    return found
+
+
+def fit(features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int = 17) -> Deferral:
     """Return the head with the least weighted log loss, with the bound 1.
 
     ``features`` (n, f), ``target`` (n,) whether the two differ, ``weight`` (n,). Full batches of
@@ -326,7 +324,7 @@ def choose(
     if not len(cases):
         raise UsageError("There is no validation text to choose the bound by; use more --data.")
     apart = differs(found, last)
-    different = apart.any(axis=1)
+    different = _in_any_column(apart)
     order = np.argsort(-probability, kind="stable")
     # With the first i deferred, the others that differ are left.
     left = different.sum() - np.concatenate([[0], np.cumsum(different[order])])
@@ -344,14 +342,16 @@ def choose(
     sources = {}
     for source in sorted({c.source for c in cases}):
         inside = np.array([c.source == source for c in cases])
-        shares = deferred[inside].mean(), left_apart[inside].any(axis=1).mean()
-        sources[source] = (int(inside.sum()), *(round(float(x), 4) for x in shares))
+        twice, otherwise = deferred[inside].mean(), left_apart[inside].any(axis=1).mean()
+        shares = round(float(twice), 4), round(float(otherwise), 4)
+        sources[source] = (int(inside.sum()), *shares)
+    at = zip(STRICT_TO_QUIET, left_apart.mean(axis=0), strict=True)
     return Choice(
         bound,
         len(cases),
         round(float(deferred.mean()), 4),
         round(float(left_apart.any(axis=1).mean()), 4),
-        {p: round(float(x), 4) for p, x in zip(ORDER, left_apart.mean(axis=0), strict=True)},
+        {point: round(float(x), 4) for point, x in at},
         round(float((by_threshold & ~deferred[:, None]).mean(axis=0).max()), 4),
         round(float(left_apart[stance_found, 1].mean()) if stance_found.any() else 0.0, 4),
         sources,
@@ -368,7 +368,7 @@ def train(
     first: Path,
     last: Path,
     most: float = MOST_DIFFERING,
-    windows: int = WINDOWS,
+    windows: int = HEAD_WINDOWS,
     report: Report = lambda done, total: None,
 ) -> Choice:
     """Train the head for the weights in ``first`` and ``last``, and write it to ``to``.
@@ -382,14 +382,14 @@ def train(
     of = cases(data, statements, windows)
     found = table(pair, of, work, report)
     points = pair.last.operating_points
-    different = differs(found, points).any(axis=1)
+    different = _in_any_column(differs(found, points))
     learned = np.array([c.part != "choose" for c in of]) & found.known
     weight = weights_of(of, different)
     head = fit(found.features[learned], different[learned], weight[learned])
     # As it will be read: with four digits.
     head = rounded(head)
     chosen = [i for i, c in enumerate(of) if c.part == "choose"]
-    some = Table(*(column[chosen] for column in found))
+    some = Table(**{name: column[chosen] for name, column in found._asdict().items()})
     probability = np.array([head.probability(x) for x in some.features])
     choice = choose(probability, some, [of[i] for i in chosen], points, most)
     write_head(

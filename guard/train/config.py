@@ -50,6 +50,10 @@ ONWARD_QUOTAS = {
     source: rows if source in FORMS else rows // 5 for source, rows in QUOTAS.items()
 } | {"invented": 1500, "renamed": 300, "bare": 200}
 EMBEDDER_EPOCHS = 3
+#: The most windows that both detectors of a cascade judge, to train its head.
+HEAD_WINDOWS = 12_000
+#: The largest share of validation texts that a cascade may decide otherwise than its last detector.
+MOST_DIFFERING = 0.025
 # Small, valuable sources, which an epoch may show more than once.
 REPEATS: dict[str, int] = {
     **{"redditbias": 3, "redditbias_rest": 2, "stereoset": 2, "carried": 2},
@@ -143,7 +147,7 @@ class TrainConfig:
         return self.cached("" if name is None else f"-{name}")
 
     def cached(self, name: str) -> Path:
-        """Return a file beside that of the vectors, or without a name that file."""
+        """Return the vectors' file with ``name`` behind its stem; without a name, that file."""
         file = self.cache or self.work / "vectors.npz"
         return file.with_stem(f"{file.stem}{name}")
 

@@ -178,12 +178,13 @@ def _draw_steps(path: Path, exact: Path) -> None:
         weight = weights[name]
         step = numpy_helper.to_array(stored[f"{name}_scale"])
         step = (step * rng.uniform(1, _LARGEST_STEP, step.shape)).astype(np.float32)
+        # The step that a stored channel has: its peak was one of these whole numbers of steps.
         peak = np.abs(weight).max(axis=0)
-        for most in range(_LARGEST, int(_LARGEST / _LARGEST_STEP) - 1, -1):
-            before = np.maximum(peak, np.finfo(np.float32).tiny) / most
-            steps = weight / before
-            kept = (np.abs(steps - steps.round()) < _STORED).all(axis=0)
-            step = np.where(kept, before, step)
+        for peak_steps in range(_LARGEST, int(_LARGEST / _LARGEST_STEP) - 1, -1):
+            stored_step = np.maximum(peak, np.finfo(np.float32).tiny) / peak_steps
+            steps = weight / stored_step
+            was_stored = (np.abs(steps - steps.round()) < _STORED).all(axis=0)
+            step = np.where(was_stored, stored_step, step)
         rounded = (weight / step).round().astype(np.int8)
         for key, array in ((node.input[1], rounded), (f"{name}_scale", step)):
             stored[key].CopyFrom(numpy_helper.from_array(array, key))

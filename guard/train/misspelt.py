@@ -6,8 +6,8 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
+from guard.detect.spelling import Edit
 from guard.train.rows import TrainingRow
 from guard.verdict import Span
 
@@ -16,14 +16,6 @@ _WORD = re.compile(r"[A-Za-z]{4,}")
 _GAP = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")
 # Share of the mistakes in a word of the group, where the row's group is known.
 _IN_GROUP = 1 / 3
-
-
-class Edit(NamedTuple):
-    """The characters from ``start`` to ``end`` become ``text``."""
-
-    start: int
-    end: int
-    text: str
 
 
 def _dropped(word: str, at: int, rng: random.Random) -> Edit:
@@ -47,7 +39,7 @@ _IN_A_WORD: tuple[Callable[[str, int, random.Random], Edit], ...] = (_dropped, _
 def misspelt(row: TrainingRow, rng: random.Random) -> TrainingRow:
     """Return a row with a mistake: a letter dropped, doubled or swapped, or two words joined.
 
-    Spans follow their words. A text of short words only stays as it is.
+    Spans follow their words. A text of short words only may stay as it is.
     """
     edit = _edit(row, rng)
     if edit is None:

@@ -44,12 +44,10 @@ _AT_ONCE = 10_000
 
 
 def cached(path: Path, texts: Sequence[str], embed: Embed, width: int = DIM) -> Vectors:
-    """Return ``embed(texts)``, cached in ``path`` (npz) by the texts' hashes as they are made.
+    """Return ``embed(texts)``, (n, width), cached in ``path`` (npz) by the texts' hashes.
 
-    ``width`` is the number of columns.
-
-    They are rounded to float16, also on the first call, so that runs agree. Raises UsageError if
-    the cache is damaged or cannot be written.
+    They are saved as they are made. The numbers are rounded to float16, also on the first call, so
+    that runs agree. Raises UsageError if the cache is damaged or cannot be written.
     """
     keys = [hashlib.sha256(t.encode()).hexdigest()[:20] for t in texts]
     known: dict[str, NDArray[np.float16]] = {}

@@ -169,6 +169,14 @@ def test_a_batch_that_is_none_is_refused(batch: object) -> None:
         Guard(detector=Many(batch)).check("1 word")
 
 
+@pytest.mark.parametrize("thresholds", [{"age": 0.5}, 0.5, (0.9, 0.1), (0.1,), ("low", "high")])
+def test_thresholds_that_are_no_limits_are_refused(thresholds: object) -> None:
+    detector = Many()
+    detector.thresholds = thresholds  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="has the thresholds"):
+        Guard(detector=detector).check("1 word")
+
+
 def test_without_a_batch_every_call_has_one_window() -> None:
     detector = Many()
     del detector.batch

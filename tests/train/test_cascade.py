@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.detect.cascade_files import Member, read_head, rounded, write_head
-from guard.detect.deferral import ORDER
+from guard.detect.deferral import STRICT_TO_QUIET
 from guard.errors import UsageError
 from guard.places import shipped
 from guard.verdict import BIAS_TYPES, Window
@@ -22,7 +22,7 @@ from tests.small import WEIGHTS
 
 LAST: Any = {
     point: dict.fromkeys(BIAS_TYPES, limit)
-    for point, limit in zip(ORDER, (0.2, 0.5, 0.8), strict=True)
+    for point, limit in zip(STRICT_TO_QUIET, (0.2, 0.5, 0.8), strict=True)
 }
 
 
