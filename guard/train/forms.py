@@ -62,17 +62,19 @@ def rows(seed: int, most: int = MOST_FILLS) -> Iterator[TrainingRow]:
 
 
 def whole_texts(seed: int = 0) -> Iterator[Text]:
-    """Yield the texts of each form, filled in one way, with the sentences before them.
+    """Yield the texts of each form, filled in one way, as a guard reads them by themselves.
 
-    They are what a guard reads by itself: kinds of which it joins texts are left out.
+    Kinds of which it joins texts are left out, and harmless texts behind others, which may be
+    biased.
     """
     for kind, form in all_forms():
         if kind in JOINED:
             continue
         (filled,) = fillings(form, seed, 1)
         for half in ("harmless", "biased"):
-            if form.get(half):
-                text = " ".join((*_before(form, half), form[half])).format_map(filled)
+            before = _before(form, half)
+            if form.get(half) and (half == "biased" or not before):
+                text = " ".join((*before, form[half])).format_map(filled)
                 yield Text("forms", text, half == "biased", f"form:{form['form']}")
 
 

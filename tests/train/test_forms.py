@@ -101,6 +101,14 @@ def test_texts_that_the_guard_joins_stay_in_one_piece(every: list[TrainingRow]) 
     assert not {t.family.removeprefix("form:") for t in forms.whole_texts()} & joined
 
 
+def test_a_harmless_text_behind_another_is_no_text_of_its_own() -> None:
+    known = {form["form"]: form for _, form in forms.all_forms()}
+    for text in forms.whole_texts():
+        form = known[text.family.removeprefix("form:")]
+        behind = form.get("context") or form.get("harmless_context")
+        assert text.biased or not behind, form
+
+
 def test_a_second_sentence_is_judged_behind_the_first(every: list[TrainingRow]) -> None:
     found = [r for r in every if r.source == "second"]
     assert all(r.context for r in found)
