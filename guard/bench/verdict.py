@@ -12,7 +12,11 @@ from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.verdict import Window
 
 # What a verdict may take, in the median and at the 99th percentile, and what a second is to hold.
-_BOUNDS = {"encoder": ("<= 18", "<= 40", ""), "encoder-small": ("<= 6", "<= 15", ">= 500")}
+_BOUNDS = {
+    "cascade": ("<= 10", "<= 30", ""),
+    "encoder": ("<= 18", "<= 40", ""),
+    "encoder-small": ("<= 6", "<= 15", ">= 500"),
+}
 #: Windows of one call where the throughput is measured.
 BATCH = 32
 #: How often each window is judged where two detectors are compared.

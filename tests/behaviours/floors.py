@@ -19,6 +19,7 @@ from typing import Any
 from guard import Guard
 from guard.evaluate.behaviours import Behaviours, measure, place, read
 from guard.evaluate.metrics import Figure
+from guard.places import DEFAULT
 from guard.policy import Policy
 
 FILE = Path(__file__).with_name("floors.json")
@@ -37,7 +38,7 @@ def measured(every: int = 1) -> Behaviours:
     """
     source = read(place())
     source = source._replace(cases=source.cases[::every])
-    return measure(source, Guard(Policy(timeout_ms=None), detector="encoder"))
+    return measure(source, Guard(Policy(timeout_ms=None), detector=DEFAULT))
 
 
 def floors(found: Behaviours) -> dict[str, Any]:
