@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -170,13 +171,14 @@ def _draw_steps(path: Path, exact: Path) -> None:
         if any(a.name == "transB" and a.i for a in node.attribute) and node.input[1] in weights:
             weights[node.input[1]] = weights[node.input[1]].T
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    rng = np.random.default_rng(0)
     for node in model.graph.node:
         if node.op_type != "MatMulInteger":
             continue
         name = node.input[1].removesuffix("_quantized")
         weight = weights[name]
         step = numpy_helper.to_array(stored[f"{name}_scale"])
+        # Seeded by the weights: the draws of the release before would give its steps again.
+        rng = np.random.default_rng(zlib.crc32(np.ascontiguousarray(weight).tobytes()))
         step = (step * rng.uniform(1, _LARGEST_STEP, step.shape)).astype(np.float32)
         # The step that a stored channel has: its peak was one of these whole numbers of steps.
         peak = np.abs(weight).max(axis=0)

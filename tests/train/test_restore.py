@@ -63,7 +63,7 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
         assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) / 500
 
 
-def test_a_weight_is_within_half_a_step_of_the_trained_one(tmp_path: Path) -> None:
+def test_a_weight_is_within_half_a_drawn_step_of_the_trained_one(tmp_path: Path) -> None:
     config = TrainConfig(work=tmp_path, data=None, base="minilm", layers=2)
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
@@ -71,8 +71,8 @@ def test_a_weight_is_within_half_a_step_of_the_trained_one(tmp_path: Path) -> No
     found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for name, weight in found.items():
-        # The whole range bounds every channel's.
-        step = float(trained[name].max() - trained[name].min()) / 64
+        # The whole range bounds every channel's; a step is drawn up to 1.15 times as large.
+        step = 1.15 * float(trained[name].max() - trained[name].min()) / 64
         assert float((weight - trained[name]).abs().max()) <= max(step / 2, 1e-7) * 1.02
 
 

@@ -219,12 +219,12 @@ def test_a_finished_run_is_not_made_again(finished: TrainConfig) -> None:
 
 
 def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
-    whole = config(tmp_path, few, quotas={"own": 20, "pairs": 300})
+    whole = config(tmp_path, few, quotas={"own": 20, "pairs": 300}, misspelt=0.0)
     ready = prepare(whole)
     picks = ready.sampler.epoch(0)[0]
     full = batch_of(ready, picks, whole)
     assert full.references[2].any()
-    alone = batch_of(ready, picks, config(tmp_path, few, references="none"))
+    alone = batch_of(ready, picks, config(tmp_path, few, references="none", misspelt=0.0))
     assert alone.inputs[0].equal(full.inputs[0])
     assert not alone.references[2].any()
     # Without references they change nothing, and every part of the loss is a number.
