@@ -261,7 +261,11 @@ def test_exported_weights_say_what_the_trained_ones_say(
     )  # fmt: skip
     encoder = Encoder(tmp_path / "out", use_references=False)
     logits, errors = [], []
-    for text in ("Old people are useless at work.", "The library opens at nine."):
+    for text in (
+        "Old people are useless at work.", "The library opens at nine.", "Women cannot drive.",
+        "Muslims pray five times a day.", "Bread rises in an hour.", "All immigrants steal.",
+        "My neighbour is deaf.", "No.",
+    ):  # fmt: skip
         # The release numbers its tokens anew.
         (before,) = base_tokens("minilm", 64).encode(text, ["A sentence before it."])
         (one,) = encoder.tokens.encode(text, ["A sentence before it."])
@@ -273,7 +277,7 @@ def test_exported_weights_say_what_the_trained_ones_say(
         errors.append(abs(got.logit - float(exact.logit)))
         assert float(got.embedding @ exact.embedding[0].numpy()) > 0.97
         assert got.spans.shape == (len(one.ids), 2)
-    assert max(errors) < abs(logits[0] - logits[1]) / 2, (logits, errors)
+    assert max(errors) < (max(logits) - min(logits)) / 2, (logits, errors)
 
 
 def test_an_unknown_label_is_not_learned(tmp_path: Path, few: Path) -> None:
