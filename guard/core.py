@@ -49,10 +49,11 @@ class Guard:
     ``policy`` is a :class:`Policy`, a mapping of its settings or the name of an operating point;
     further keyword arguments are single settings. Other settings come from ``guard.toml`` or
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
-    :class:`Policy` neither is read. ``detector`` is ``"cascade"`` (``encoder-small``, and
-    ``encoder`` where that is expected to decide otherwise; the default), ``"encoder"``,
-    ``"encoder-small"``, or any object of the Detector protocol. For an embedded detector, ``index``
-    is the folder of a bias index, which is watched: new streams use its latest version.
+    :class:`Policy` neither is read. ``detector`` is ``"encoder"`` (the default),
+    ``"encoder-small"`` (faster, less accurate), ``"cascade"`` (``encoder-small``, and ``encoder``
+    where that is expected to decide otherwise), or any object of the Detector protocol. For an
+    embedded detector, ``index`` is the folder of a bias index, which is watched: new streams use
+    its latest version.
     ``weights`` is a folder that replaces those of an encoder: of ``"encoder"``, if no detector is
     named. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
     ``terminate`` that replaces it.

@@ -24,7 +24,7 @@ CASCADE = "cascade"
 #: All embedded detectors.
 DETECTORS = (*ENCODERS, CASCADE)
 #: The detector where no setting names one.
-DEFAULT = "cascade"
+DEFAULT = "encoder"
 
 
 def embedder_of(detector: str) -> str:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from guard.gate.job import Job
 from guard.gate.json_text import Kind
-from guard.gate.phrases import is_question
+from guard.gate.layout import opening
+from guard.gate.phrases import is_bare_group, is_question
 from guard.gate.segmenter import Segment
 from guard.verdict import Verdict, Window
 
@@ -46,15 +47,21 @@ class SecondLook:
     def followed(self, segment: Segment, kind: Kind, *, keyed: bool) -> None:
         """Take the segment that follows; one of another kind does not.
 
-        A question refutes nothing ("Untrue? Look around."), so it takes nothing back.
+        A question refutes nothing ("Untrue? Look around."), nor does another item of a list that
+        names a group: they take nothing back.
         """
-        if self.waits and kind == self._kind and not is_question(segment.text):
+        if self.waits and kind == self._kind and not _refutes_nothing(segment.text):
             # The key of a string is its own; other text before was judged with its segment.
             text = segment.text if keyed else _own(segment)
             adjoins = not keyed and segment.fresh == self._end
             whole = _one_text(self._first.text, text, adjoins=adjoins)
             self.window = replace(self._first, text=whole)
         self.waits = False
+
+
+def _refutes_nothing(text: str) -> bool:
+    is_item = opening(text.lstrip()) > 0
+    return is_question(text) or (is_item and is_bare_group(text))
 
 
 def _own(segment: Segment) -> str:

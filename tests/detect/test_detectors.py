@@ -17,7 +17,7 @@ from guard.detect.encoder import Encoder
 from guard.detect.index_watcher import IndexWatcher
 from guard.detect.weights import CONFIG, SHIPPED, open_weights, shipped_weights, write_manifest
 from guard.errors import BiasIndexError, ConfigError, WeightsError
-from guard.places import CASCADE, DEFAULT, DETECTORS, ENCODERS, embedder_of, shipped_index
+from guard.places import DEFAULT, DETECTORS, ENCODERS, shipped_index
 from guard.policy import Policy
 from guard.retrieve import store
 from guard.retrieve.index import STATEMENTS, BiasIndex
@@ -76,11 +76,10 @@ def test_both_read_the_same_statements() -> None:
     assert len({open_weights(shipped_weights(name)).name for name in ENCODERS}) == len(ENCODERS)
 
 
-def test_the_default_is_the_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BIASGUARD_DETECTOR")
-    assert DEFAULT == CASCADE
-    assert SHIPPED.name == ENCODERS[0] == embedder_of(DEFAULT)
-    default = Guard(detector=CASCADE).detector.name
+    default = open_weights(SHIPPED).name
+    assert SHIPPED.name == ENCODERS[0] == DEFAULT
     assert Guard().detector.name == Guard(Policy()).detector.name == default
     monkeypatch.setenv("BIASGUARD_DETECTOR", "encoder-small")
     assert Guard().detector.name == open_weights(WEIGHTS).name

@@ -220,6 +220,12 @@ def test_a_question_takes_nothing_back() -> None:
     assert (run.text(), run.second) == ("", [])
 
 
+def test_another_item_of_a_list_takes_nothing_back() -> None:
+    policy = Policy(action="flag")
+    run = Asked(chunked("X:\n\n- women\n- NO men\n", []), policy)
+    assert [d.verdict.biased for d in run.gate.trail] == [True, True, False]
+
+
 def test_a_refutation_before_is_for_the_first_look() -> None:
     assert Asked(chunked("NO! X here! Well! ", [])).text() == "NO! "
 
