@@ -280,7 +280,8 @@ class Joins:
 
     def _ask(self, question: str, before: tuple[str, ...]) -> None:
         label = question.strip()[-_LONGEST:]
-        if self._answers and len(words(label)) <= _SHORT_QUESTION:
+        unanswered = self._answers == _MOST_ANSWERS
+        if unanswered and len(words(label)) <= _SHORT_QUESTION:
             label, before = f"{self._question.label} {label}"[-_LONGEST:], self._question.before
         self._question = _Heading(label, 0, before, asks=True)
         self._answers = _MOST_ANSWERS

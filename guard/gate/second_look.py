@@ -6,6 +6,7 @@ nothing follows or judging fails, the first one stands.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import replace
 
@@ -47,21 +48,28 @@ class SecondLook:
     def followed(self, segment: Segment, kind: Kind, *, keyed: bool) -> None:
         """Take the segment that follows; one of another kind does not.
 
-        A question refutes nothing ("Untrue? Look around."), nor does another item of a list that
-        names a group: they take nothing back.
+        A string of JSON with a key of its own speaks of that, whatever it says.
         """
-        if self.waits and kind == self._kind and not _refutes_nothing(segment.text):
-            # The key of a string is its own; other text before was judged with its segment.
-            text = segment.text if keyed else _own(segment)
-            adjoins = not keyed and segment.fresh == self._end
-            whole = _one_text(self._first.text, text, adjoins=adjoins)
+        if self.waits and kind == self._kind and not keyed and not _refutes_nothing(segment.text):
+            own = _own(segment)
+            whole = _one_text(self._first.text, own, adjoins=segment.fresh == self._end)
             self.window = replace(self._first, text=whole)
         self.waits = False
 
 
+# "Urgent: no", "active = false", "- **Status:** wrong"
+_FIELD = re.compile(r"\W*\w[\w -]{0,30}[*_`\"']*\s*[:=][*_`\"']*\s*\S+(?:[ \t]+\S+)?\s*")
+
+
 def _refutes_nothing(text: str) -> bool:
+    """Return whether a segment can refute nothing, whatever the detector reads in it.
+
+    That is a question ("Untrue? Look around."), another item that only names a group, and a field
+    with a value of one or two words, which speaks of another thing ("Urgent: no").
+    """
     is_item = opening(text.lstrip()) > 0
-    return is_question(text) or (is_item and is_bare_group(text))
+    is_group = is_item and is_bare_group(text)
+    return is_group or is_question(text) or _FIELD.fullmatch(text) is not None
 
 
 def _own(segment: Segment) -> str:

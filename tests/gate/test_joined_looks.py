@@ -417,3 +417,12 @@ def test_a_copy_reads_on_by_itself() -> None:
     copied.read("So it went on and on for all of the afternoon.")
     assert joins.read(" Yes.").text == f"{THIEVES} Yes."
     assert copied.read(" Yes.").text == " Yes."
+
+
+def test_an_answered_question_is_asked_no_more() -> None:
+    texts = [r.text for r in readings([*"Are women bad drivers?|No.|Is it cold?|Yes.".split("|")])]
+    assert texts[1:] == [
+        "Are women bad drivers? No.",
+        "Is it cold?",
+        "Is it cold? Yes.",
+    ]

@@ -332,26 +332,32 @@ def test_after_a_forced_cut_the_fresh_text_is_read_once() -> None:
         ("X。NO。On", "X。NO。"),
         ("| X |\n|---|\n| NO |\n| On |", "| X |\n| NO |"),
         ("X here! :-) 42! NO! On", "X here! NO!"),
-        ('{"a": "X here!", "b": "NO!"}', "a: X here! b: NO!"),
+        ('{"a": "X here! NO!", "b": "On"}', "a: X here! NO!"),
         ('["X here! NO!", "On"]', "X here! NO!"),
-        ('{"a": {"c": "X"}, "d": [1, null, "NO"]}', None),
     ],
 )
-def test_the_two_are_read_as_they_stand(text: str, joined: str | None) -> None:
+def test_the_two_are_read_as_they_stand(text: str, joined: str) -> None:
     for size in (1, 4, 100):
         run = Asked([*chunked(text, [size] * 100), Chunk({}, done=[0])])
-        if joined is not None:
-            assert run.second == [joined]
+        assert run.second == [joined]
         assert run.text() == text
 
 
-def test_a_value_takes_back_what_a_value_said_and_prose_does_not() -> None:
-    value = '{"claim": "X here", "fact": "NO"}\n'
-    assert Asked(chunked(value, [])).text() == value
-    for text in ('{"claim": "X here"}\nNO!\n', 'X here!\n{"fact": "NO"}\n'):
-        run = Asked(chunked(text, [5] * 20))
-        assert run.second == []
-        assert "X" not in run.text()
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"claim": "X here", "urgent": "NO"}\n',
+        '{"a": {"c": "X"}, "d": [1, null, "NO"]}',
+        '{"claim": "X here"}\nNO!\n',
+        'X here!\n{"fact": "NO"}\n',
+        "- Remark: X here!\n- **Urgent:** NO\n",
+        "remark X!\n\nactive = NO\n",
+    ],
+)
+def test_what_speaks_of_another_thing_takes_nothing_back(text: str) -> None:
+    run = Asked([*chunked(text, [5] * 20), Chunk({}, done=[0])])
+    assert run.second == []
+    assert "X" not in run.text()
 
 
 def test_a_biased_key_is_not_looked_at_twice() -> None:
@@ -360,7 +366,7 @@ def test_a_biased_key_is_not_looked_at_twice() -> None:
     assert run.gate.stopped
 
 
-@pytest.mark.parametrize("said", ['{"a": "X", "b": "NO"}', '{"a": "X. NO."}', "X. NO."])
+@pytest.mark.parametrize("said", ['{"a": "X. NO."}', "X. NO."])
 def test_a_call_goes_out_whole_where_its_finding_is_taken_back(said: str) -> None:
     gate = ResponseGate(Pieces(), POLICY)
     out = []
