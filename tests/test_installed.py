@@ -254,7 +254,7 @@ def test_the_wheel_holds_what_an_installed_guard_runs_and_nothing_of_training() 
     )
     assert [name for name in files if unwanted.search(name)] == []
     # By content too, whatever the files are called.
-    corpus = {path.read_bytes() for path in (ROOT / "benchmarks/detector/corpus").iterdir()}
+    corpus = {path.read_bytes() for path in (ROOT / "benchmarks/detector/corpus").rglob("*.json*")}
     assert len(corpus) >= 7
     texts = [path for name, path in files.items() if name.endswith((".jsonl", ".txt", ".csv"))]
     assert not corpus & {path.read_bytes() for path in texts}
@@ -363,7 +363,7 @@ def test_a_package_index_takes_the_source_with_what_training_needs(tmp_path: Pat
         names = {name.partition("/")[2] for name in archive.getnames()}
     training = [
         *(ROOT / "guard").rglob("*.py"),
-        *(ROOT / "benchmarks/detector/corpus").iterdir(),
+        *(ROOT / "benchmarks/detector/corpus").rglob("*.json*"),
         *(ROOT / name for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE")),
     ]
     needed = {path.relative_to(ROOT).as_posix() for path in [*shipped_files().values(), *training]}

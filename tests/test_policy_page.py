@@ -64,7 +64,7 @@ def test_no_example_occurs_twice() -> None:
 def test_no_example_is_a_training_text() -> None:
     lines = [
         f" {fold(line)} "
-        for path in corpus_folder().iterdir()
+        for path in corpus_folder().rglob("*.json*")
         for line in path.read_text("utf-8").splitlines()
     ]
     corpus = "\n".join(lines)

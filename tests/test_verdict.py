@@ -61,6 +61,7 @@ def test_a_verdict_as_plain_values() -> None:
         "elapsed_ms": 4.0,
         "unjudged": None,
         "implied": None,
+        "second_score": None,
         "judgement": BIASED.judgement,
     }
 

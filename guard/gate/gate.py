@@ -142,7 +142,7 @@ class Gate:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
         self._read(text)
-        if self._looks is not None:
+        if self._looks is not None and self._looks.waits:
             unread = self._kind in ("key", "structure")
             self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
         self._plain = self._restart.over and not self._escapes.pending

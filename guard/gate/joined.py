@@ -53,6 +53,7 @@ _BULLET = re.compile(r"\s*(?:[-*+•–·▪◦#>|<]|[a-zA-Z][.)])")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 _ROW = re.compile(r"\s*(?:>[ \t]*)*\|")
 _BAR = re.compile(r"(?<!\\)\|")
+_WORD_CHARACTER = re.compile(r"[^\W_]")
 _KEY_VALUE = re.compile(r":\s+\S")
 
 
@@ -183,7 +184,7 @@ class Joins:
         self, text: str, line: _Line, lead: int, key: str, around: str
     ) -> Reading | None:
         said = line.said
-        if not words(said) or not is_generic(_spaced(key)):
+        if _WORD_CHARACTER.search(said) is None or not is_generic(_spaced(key)):
             return None  # what says something is before it
         if self._answers and is_answer(said, self._question.label):
             return _joined(line, self._question)
@@ -236,7 +237,7 @@ class Joins:
     def _note(self, text: str, line: _Line, lead: int, key: str, shown: tuple[str, ...]) -> None:
         said = line.said
         after_heading, self._after_heading = self._after_heading, False
-        if not words(said) or _FENCE.match(text):
+        if _WORD_CHARACTER.search(said) is None or _FENCE.match(text):
             self._after_heading = after_heading
             return
         if is_question(said):

@@ -13,6 +13,8 @@ from guard.mentions import first_mention, lexicon
 #: The most words of an answer that is judged joined to its question.
 MOST_ANSWER_WORDS = 8
 _MOST_PHRASE_WORDS = 6
+# Characters; so that the words of a long text need not be counted.
+_LONGEST_ANSWER, _LONGEST_PHRASE = 120, 60
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _NUMBER = re.compile(r"\d+")
 # Words in other letters alone are read by no list here.
@@ -123,7 +125,7 @@ def is_question(text: str) -> bool:
 
 def may_answer(text: str) -> bool:
     """Return whether a segment that begins so may be an answer; never True after a False."""
-    return len(words(text)) <= MOST_ANSWER_WORDS
+    return len(text) <= _LONGEST_ANSWER and len(words(text)) <= MOST_ANSWER_WORDS
 
 
 def is_answer(text: str, question: str) -> bool:
@@ -152,6 +154,8 @@ def is_bare_group(text: str) -> bool:
     >>> is_bare_group("single mothers"), is_bare_group("Women drive."), is_bare_group("rain")
     (True, False, False)
     """
+    if len(text) > _LONGEST_PHRASE:
+        return False
     said = words(text)
     if not 0 < len(said) <= _MOST_PHRASE_WORDS or _has_verb(said) or _LATIN.search(text) is None:
         return False
@@ -170,6 +174,8 @@ def says_nothing(text: str) -> bool:
     >>> says_nothing("42. Then."), says_nothing("Lazy."), says_nothing("90 %")
     (True, False, False)
     """
+    if len(text) > _LONGEST_PHRASE:
+        return False
     said = words(text)
     if not 0 < len(said) <= 2 or _PLAIN.fullmatch(text) is None:
         return False

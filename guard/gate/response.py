@@ -124,7 +124,8 @@ class ResponseGate(Generic[C]):
                 else:
                     gate.feed(text)
                     self._collect(gate)
-                return self._queue.moved or self.waiting
+                moved = self._queue.moved or bool(self._jobs)
+                return moved or (bool(self._looking) and self.waiting)
         self._push(chunk)
         return True
 

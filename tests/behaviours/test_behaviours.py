@@ -184,7 +184,7 @@ def test_a_context_ends_before_the_text_begins(cases: list[Case]) -> None:
 
     for case in cases:
         before = "".join(f"{sentence} " for sentence in case.context)
-        gate = ResponseGate(TextCodec(), Policy())
+        gate = ResponseGate(TextCodec(), Policy(context_segments=0))  # nothing is joined
         gate.push(before + case.text)
         gate.finish()
         texts = [job.window.text.strip() for job in gate.pending()]

@@ -193,4 +193,4 @@ def test_the_work_a_chunk_does_not_grow_with_the_stream() -> None:
 
     costs = [calls(size) for size in (250, 1000, 4000)]
     assert max(costs) / min(costs) <= 1.15
-    assert max(costs) <= 60  # of the long way, each chunk takes some 100
+    assert max(costs) <= 70  # of the long way, each chunk takes some 110
