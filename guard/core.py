@@ -24,7 +24,7 @@ from guard.errors import ConfigError, UsageError
 from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
-from guard.places import CASCADE, DEFAULT, DETECTORS, ENCODERS, embedder_of
+from guard.places import CASCADE, DEFAULT, DETECTORS, ENCODERS
 from guard.policy import Policy, PolicyLike
 from guard.signatures import alike, like
 from guard.verdict import Decision, GuardTrail, Verdict
@@ -105,10 +105,8 @@ class Guard:
         else:
             arguments = {"detector": detector, "index": index, "weights": weights}
             own = merge(own, {k: v for k, v in arguments.items() if v is not None})
-            # Weights are those of an encoder, whatever the default is.
-            usual = DEFAULT if own.get("weights") is None else embedder_of(DEFAULT)
             self.detector = _detector(
-                own.get("detector", usual), own.get("index"), own.get("weights")
+                own.get("detector", DEFAULT), own.get("index"), own.get("weights")
             )
         given = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in given.items() if v is not None}

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.detect.deferral import Deferral, Floats
-from guard.detect.weights import MANIFEST, manifest
+from guard.detect.weights import MANIFEST, json_object, manifest, read_file
 from guard.errors import WeightsError
-from guard.places import regular_bytes
 
 HEAD = "head.json"
 FORMAT = 1
@@ -65,17 +64,17 @@ def read_head(folder: Path) -> Head:
 
     """
     path = folder / HEAD
-    recorded = _object(manifest(folder), folder / MANIFEST).get("sha256")
+    recorded = json_object(manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(recorded, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of a cascade: {_REMEDY}.")
-    data = _bytes(path)
+    data = read_file(path, _REMEDY)
     found = hashlib.sha256(data).hexdigest()
     if found != recorded.get(HEAD):
         raise WeightsError(
             f"{path} is not the recorded one (sha256 {found}, recorded {recorded.get(HEAD)}): "
             f"{_REMEDY}."
         )
-    raw = _object(data, path)
+    raw = json_object(data, path, _REMEDY)
     try:
         if raw["format"] != FORMAT or not _VERSION.fullmatch(raw["version"]):
             raise ValueError
@@ -133,21 +132,3 @@ def _deferral(raw: dict[str, Any]) -> Deferral:
     if not (right and finite and 0 <= made.bound <= 1 and (made.deviation > 0).all()):
         raise ValueError
     return made
-
-
-def _object(data: bytes, path: Path) -> dict[str, Any]:
-    try:
-        content: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} cannot be read ({type(error).__name__}): {_REMEDY}.") from error
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path} is not a JSON object: {_REMEDY}.")
-    return content
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return regular_bytes(path)
-    except (OSError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or "it is too large for memory"
-        raise WeightsError(f"{path} cannot be read ({reason}): {_REMEDY}.") from error

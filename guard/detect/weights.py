@@ -96,7 +96,7 @@ def manifest(folder: Path) -> bytes:
         WeightsError: there is none.
 
     """
-    return _read(folder / MANIFEST)
+    return read_file(folder / MANIFEST)
 
 
 def open_weights(folder: Path) -> Weights:
@@ -116,19 +116,19 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         WeightsError: as :func:`open_weights`.
 
     """
-    hashes = _json(manifest(folder), folder / MANIFEST).get("sha256")
+    hashes = json_object(manifest(folder), folder / MANIFEST).get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
     for name in _files(hashes):
-        contents[name] = _read(folder / name)
+        contents[name] = read_file(folder / name)
         found = hashlib.sha256(contents[name]).hexdigest()
         if found != hashes.get(name):
             raise WeightsError(
                 f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
                 f"recorded {hashes.get(name)}): {_REMEDY}."
             )
-    settings = _settings(_json(contents[CONFIG], folder / CONFIG), folder)
+    settings = _settings(json_object(contents[CONFIG], folder / CONFIG), folder)
     if settings.lexical_weight and LEXICAL not in contents:
         raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
@@ -162,26 +162,28 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, remedy: str = _REMEDY) -> bytes:
+    """Return a file of weights; raises WeightsError, which ends with ``remedy``."""
     try:
         return regular_bytes(path)
     except FileNotFoundError:
         what = f"The weights file {path} is missing"
         if path.name == MANIFEST:
             what = f"There are no weights at {path.parent}"
-        raise WeightsError(f"{what}: {_REMEDY}.") from None
+        raise WeightsError(f"{what}: {remedy}.") from None
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or "it is too large for memory"
-        raise WeightsError(f"{path} cannot be read ({reason}): {_REMEDY}.") from error
+        raise WeightsError(f"{path} cannot be read ({reason}): {remedy}.") from error
 
 
-def _json(data: bytes, path: Path) -> dict[str, Any]:
+def json_object(data: bytes, path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
+    """Return the JSON object in the bytes of ``path``; raises WeightsError with ``remedy``."""
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} cannot be read ({error}): {_REMEDY}.") from error
+        raise WeightsError(f"{path} cannot be read ({error}): {remedy}.") from error
     if not isinstance(content, dict):
-        raise WeightsError(f"{path} is not a JSON object: {_REMEDY}.")
+        raise WeightsError(f"{path} is not a JSON object: {remedy}.")
     return content
 
 
