@@ -263,16 +263,14 @@ class Encoder:
         if self.tokens.unread(text, parts):
             return Scores(unjudged="language")
         best = self._judge_text(text, parts, index)
-        if read.text != written:
-            best = _with_spans_in(best, read, written)
         for other in self._other_readings(text, context):
             scores = self._judge_text(other.text, self.tokens.encode(other.text, context), index)
             if _worst(scores) > _worst(best):
-                best = _with_spans_in(_with_spans_in(scores, other, text), read, written)
+                best = _with_spans_in(scores, other, text)
         # Slang of rare words looks like an unknown language: what is found in it counts.
         if language == "unknown" and not self._found(best):
             return Scores(unjudged="language")
-        return best
+        return best if read.text == written else _with_spans_in(best, read, written)
 
     def _other_readings(self, text: str, context: Sequence[str]) -> list[Normalised]:
         """Return what a text may also mean: its slips mended, its slurs in plain words."""

@@ -13,6 +13,7 @@ from string import ascii_lowercase
 
 from spellchecker import SpellChecker
 
+from guard.detect.normalise import Normalised, edited
 from guard.detect.spelling import Edit, Known, is_word
 from guard.detect.words import BORROWED, LOANS, SHARED, WORDS
 from guard.mentions import first_mention, lexicon
@@ -46,12 +47,7 @@ def respelt(text: str, earlier: str, known: Known) -> list[Edit]:
             edits.append(Edit(*match.span(), meant))
     if not edits or len(edits) > _MOST:
         return []
-    pieces: list[str] = []
-    done = 0
-    for start, end, meant in edits:
-        pieces += (text[done:start], meant)
-        done = end
-    read = "".join([earlier, "\n", *pieces, text[done:]])
+    read = f"{earlier}\n{edited(Normalised(text), edits).text}"
     return edits if first_mention(read, lexicon(), pronouns=False) is not None else []
 
 
