@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unjudged, Verdict
+from guard.verdict import (
+    BIAS_TYPES,
+    FAILURES,
+    Action,
+    BiasType,
+    ChannelKind,
+    Scores,
+    Unjudged,
+    Verdict,
+)
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
 Points = Mapping[str, Mapping[BiasType, float]]
@@ -98,8 +107,8 @@ class Policy(BaseModel):
     """
 
     failure: Literal["closed", "open"] = "closed"
-    """Whether a failed, late or overloaded detector stops the output (``closed``) or lets it pass
-    as ``unjudged``."""
+    """Whether a failed, late or overloaded detector, or one whose answer is unusable, stops the
+    output (``closed``) or lets it pass as ``unjudged``."""
     language: Literal["pass", "stop"] = "pass"
     """What to do with text outside the detector's languages."""
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
@@ -274,7 +283,7 @@ class Policy(BaseModel):
         """Whether text that is unjudged for ``reason`` ends the output."""
         if self.hold == "none":
             return False
-        if reason in ("failure", "overload"):
+        if reason in FAILURES:
             return self.failure == "closed"
         return reason == "language" and self.language == "stop"
 

@@ -35,7 +35,9 @@ _ADJECTIVES: Mapping[BiasType, str] = {
 }
 
 Action = Literal["pass", "terminate", "redact", "flag", "raise", "rewrite"]
-Unjudged = Literal["language", "failure", "overload"]
+Unjudged = Literal["language", "failure", "overload", "unusable"]
+#: Reasons that are the detector's failure, to which the policy's ``failure`` applies.
+FAILURES: tuple[Unjudged, ...] = ("failure", "overload", "unusable")
 ChannelKind = Literal["content", "reasoning", "tool"]
 
 

@@ -34,7 +34,7 @@ ALLOWED = {
     "gate": {"verdict", "policy", "errors", "mentions"},
     "datasets": {"verdict", "errors"},
     "retrieve": {"verdict", "errors", "places", "datasets"},
-    "detect": {"verdict", "policy", "errors", "forks", "places", "retrieve", "mentions"},
+    "detect": {"verdict", "policy", "errors", "forks", "places", "retrieve", "mentions", "local"},
     "doors": {
         "verdict",
         "policy",

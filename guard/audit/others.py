@@ -21,6 +21,7 @@ from guard.places import DEFAULT, ENCODERS, embedder_of
 from guard.policy import OperatingPoint, Policy
 from guard.suites import Capability, Chat, GroupTexts, Judge, Request, Role, Suite
 from guard.suites.clustering import leaders
+from guard.verdict import FAILURES
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -92,7 +93,7 @@ def _scorer(name: str) -> Other:
 def _scoring_guard(name: str) -> Guard:
     from guard.core import Guard
 
-    detector, _, point = name.partition(":")
+    detector, _, point = name.rpartition(":")
     if point not in _POINTS:
         raise UsageError(
             f"There is no scorer {name!r}; give a detector and an operating point "
@@ -180,7 +181,7 @@ class Scorer(_InProcess):
 
         trail = self._guard.trail(request.text, user=request.user)
         verdict = highest(trail, self._guard.policy)
-        if verdict.unjudged in ("failure", "overload"):
+        if verdict.unjudged in FAILURES:
             raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", retryable=True)
         return Reply((Piece(verdict.to_json()),))
 

@@ -83,7 +83,8 @@ class Number(click.FloatRange):
 detector_option = click.option(
     "--detector",
     metavar="NAME",
-    help="The embedded detector that judges: encoder, encoder-small or cascade.",
+    help="The detector that judges: encoder, encoder-small, cascade, generative:FOLDER, "
+    "judge:MODEL or cascade:FIRST,NEXT.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

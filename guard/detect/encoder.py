@@ -231,6 +231,14 @@ class Encoder:
     def _embedding(self, text: str) -> Floats:
         return self.run(self.tokens.encode(_encodable(text))[0]).embedding
 
+    def references(self, text: str, index: BiasIndex | None) -> tuple[Reference, ...]:
+        """Return the statements of an index that resemble ``text``, at most five, nearest first."""
+        if index is None:
+            return ()
+        settings = self._weights.settings
+        hits = index.search(self.embed([text]), settings.k, settings.floor)[0]
+        return tuple(index.reference(h) for h in hits)
+
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads for calls with many windows: one per core, at most 8."""
         with self._lock:

@@ -1,0 +1,98 @@
+"""From a detector's name to the detector: ``encoder``, ``judge:gpt-4.1``, ``cascade:A,B``."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from guard.detect.protocol import Detector
+from guard.detect.weights import manifest, shipped_weights
+from guard.errors import ConfigError
+from guard.forks import Lock, native
+from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, DetectorName
+
+if TYPE_CHECKING:
+    from guard.detect.encoder import Encoder
+
+# Threads that need the same detector at the same time load it once.
+_loading = Lock(threading.RLock)
+
+
+@native
+def detector_named(name: str, index: Path | None, weights: Path | None) -> Detector:
+    """Return the detector called ``name``, loaded once per process.
+
+    ``index`` is the folder of a bias index in place of the shipped one, ``weights`` a folder in
+    place of an encoder's shipped weights.
+
+    Raises:
+        ConfigError: there is no such detector, or ``weights`` do not belong to it.
+        WeightsError: its weights are missing, damaged, or for another base.
+        BiasIndexError: as for an encoder.
+
+    """
+    kind, argument = DetectorName.read(name)
+    if kind not in ENCODERS and weights is not None:
+        raise ConfigError(
+            f"Guard: weights names the folder of an encoder's weights, which {name!r} does not "
+            f"have; leave weights out, or use detector={ENCODERS[0]!r}."
+        )
+    with _loading:
+        if kind == GENERATIVE:
+            return _generative(argument, _retriever(index))
+        if kind == JUDGE:
+            return _judge(argument, _retriever(index))
+        if kind == CASCADE and argument:
+            return _band(*DetectorName(kind, argument).members(), index)
+        if kind == CASCADE:
+            folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
+            return _cascade(index, tuple(map(manifest, folders)))
+        place = weights or shipped_weights(kind)
+        return _encoder(place, index, manifest(place))
+
+
+# Guards that differ only in their policy share a detector. Other weights in the same folder have
+# another manifest.
+
+
+@cache
+def _encoder(weights: Path, index: Path | None, _manifest: bytes) -> Encoder:
+    from guard.detect.encoder import Encoder
+
+    return Encoder(weights, index)
+
+
+@cache
+def _cascade(index: Path | None, _manifests: tuple[bytes, ...]) -> Detector:
+    from guard.detect.cascade import Cascade
+
+    return Cascade(index=index)
+
+
+def _retriever(index: Path | None) -> Encoder:
+    """Return `encoder`, whose vectors find the references that other detectors show their model."""
+    place = shipped_weights(ENCODERS[0])
+    return _encoder(place, index, manifest(place))
+
+
+@cache
+def _generative(place: str, retriever: Encoder) -> Detector:
+    from guard.detect.generative import Generative
+
+    return Generative(place, retriever)
+
+
+@cache
+def _judge(model: str, retriever: Encoder) -> Detector:
+    from guard.detect.judge import ModelJudge
+
+    return ModelJudge(model, retriever)
+
+
+@cache
+def _band(first: str, later: str, index: Path | None) -> Detector:
+    from guard.detect.band import BandCascade
+
+    return BandCascade(detector_named(first, index, None), detector_named(later, index, None))
