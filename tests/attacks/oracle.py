@@ -180,8 +180,19 @@ def _intact(
         told = {key: _cut(told.get(key, ""), text) for key, text in texts.items()}
     if told == texts:
         return []
+    if over := [k for k, text in told.items() if _goes_on_after(texts.get(k, ""), text)]:
+        # The call goes out, and what LiteLLM put behind it ends the answer.
+        texts = {key: text.removesuffix(_POLICY.failure_message) for key, text in texts.items()}
+        told = told | {key: texts[key] for key in over}
+        if told == texts:
+            return []
     key = next(k for k in [*told, *texts] if told.get(k) != texts.get(k))
     return [Found("over-block", f"{key}: {texts.get(key)!r} of {told.get(key)!r}")]
+
+
+def _goes_on_after(text: str, said: str) -> bool:
+    """Whether ``text`` is whole JSON with which ``said`` begins, and more follows."""
+    return text != said and said.startswith(text) and is_complete(text)
 
 
 def _cut(told: str, text: str) -> str:
@@ -212,10 +223,12 @@ def _disorder(case: Case, texts: dict[Key, str], said: dict[Key, str]) -> list[F
     for key, text in texts.items():
         alike = ["", *(said[k] for k in said if k[:2] == key[:2])]
         # LiteLLM at times goes on after whole JSON: the call goes out, the rest stops the answer.
-        whole = is_complete(text) and any(one.startswith(text) for one in alike)
+        whole = any(_goes_on_after(text, one) for one in alike)
         if case.policy["action"] == "redact":
             # Only strings in it are replaced. LiteLLM at times mixes two calls: these are no JSON.
-            mixed = _POLICY.replacement in text and not any(map(is_complete, alike[1:]))
+            mixed = _POLICY.replacement in text and any(
+                _follows(text, one) for one in alike[1:] if not is_complete(one)
+            )
             whole = whole or mixed or any(_same_keys(text, one) for one in alike)
         if key[1] == "tool" and text not in alike and not (fails or whole):
             return [Found("order", f"{key}: a part {text!r} of the call {alike[1:]!r}")]

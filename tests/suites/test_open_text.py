@@ -154,8 +154,7 @@ FOUND = {
     "encoder": [
         "completion-religion-16",
         "completion-culture-04",
-        "completion-culture-11",
-        "completion-disability-05",
+        "completion-disability-17",
         "completion-appearance-16",
         "completion-social-02",
     ],

@@ -21,9 +21,10 @@ from tests.small import WEIGHTS
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
     global base_folder, base_tokens, build_nets, export_onnx, float_weights, load_final, padded
-    global quantise, torch, with_tokens, without_other_scripts
+    global onnx, quantise, torch, with_tokens, without_other_scripts
     pytest.importorskip("torch")
     pytest.importorskip("onnx")
+    import onnx
     import torch
 
     from guard.train.base import base_folder, base_tokens, padded
@@ -56,11 +57,17 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
     quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     shipped, again = float_weights(WEIGHTS / "encoder.onnx"), float_weights(tmp_path / "int8.onnx")
     assert shipped.keys() == again.keys()
+    # A release keeps some inputs of these layers in 32 bits; with them the range of a channel is
+    # another, so its step is drawn anew. The other layers keep every weight.
+    graph = onnx.load(str(WEIGHTS / "encoder.onnx")).graph
+    nodes = (node.name.strip("/").replace("/", ".") for node in graph.node)
+    drawn = {n.removesuffix(".apart.MatMul") for n in nodes if n.endswith(".apart.MatMul")}
+    assert len(drawn) == 12
     for name, weight in shipped.items():
-        # The largest weight of a channel sets its scale, so most steps stay where they were; not
-        # where it is one of the few that the release keeps in 32 bits.
-        assert torch.allclose(weight, again[name], rtol=0, atol=float(weight.abs().max()) / 120)
-        assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) / 500
+        again_drawn = name.removesuffix(".weight") in drawn
+        most, mean = (1.15 / 128, 1 / 30) if again_drawn else (1 / 120, 1 / 500)
+        assert torch.allclose(weight, again[name], rtol=0, atol=float(weight.abs().max()) * most)
+        assert float((weight - again[name]).abs().mean()) < float(weight.abs().mean()) * mean
 
 
 def test_a_weight_is_within_half_a_drawn_step_of_the_trained_one(tmp_path: Path) -> None:
