@@ -95,9 +95,14 @@ _CLAIM = (
     rf"|(?P<yes>is{_SURE}(?: a)? biased"
     rf"|{_any('contains shows expresses has')}(?: {_any('a clear strong')}){{0,2}}"
     r"(?: [a-z]{3,11})? bias"
-    r"))\b(?P<open> (?:or|only|if|unless|when|depending)\b)?"
+    rf"))\b(?: {_any('sentence statement text comment')})?"
 )
 _ANY_CLAIM = re.compile(rf"\b{_CLAIM}")
+# What may follow a claim in its sentence, also where the full stop is missing.
+_GOES_ON = re.compile(
+    rf" ?(?:$|[,;:–—-]|{PLACEHOLDER}"
+    rf"|{_any('against towards toward because as since and in by with about for the it this')}\b)"
+)
 _WORD_AND_CLAIM = re.compile(rf"\b(?P<word>yes|no)[ ,:;–—-]{{1,4}}{_CLAIM}")
 # A word, and what is joined to it: `_worded` reads that.
 _WORD = re.compile(r"(?:(?P<word>yes|no)|(?P<not>not |un|non-?)?biased)(?P<tail> ?[,:;–—-].*| ?)$")
@@ -117,6 +122,11 @@ _NOT_THE_ANSWER = re.compile(
     rf"\b(?:{_any('not never no nor cannot whether unless either or would could might may should')}"
     rf"|{_any('if template format example instruction say says said saying reply wrong rather')})\b"
 )
+_BEGIN = rf"{_NUMBER}[ ,;:]{{0,3}}(?:{_any('but and or')} )?"
+_DENIES = re.compile(
+    rf"{_BEGIN}{_any('not never no unbiased')}\b|.*\b{_any('not never no')}[ .!]*$"
+)
+_AFFIRMS = re.compile(rf"{_BEGIN}(?:yes|biased(?! ?[:=]| is))\b")
 _CONDITION = re.compile(r"\bif\b[^:]{0,30}: ?$")
 _DOUBT = re.compile(
     rf"\b(?:{_any('but however though although unless if except only doubt question problem')}"
@@ -246,11 +256,12 @@ def _verdict(sentences: Sequence[str]) -> bool | None:
 
 
 def _says_no(sentence: str) -> bool:
-    return _NEGATED.search(sentence) is not None
+    return bool(_NEGATED.search(sentence) or _DENIES.match(sentence))
 
 
 def _says_yes(sentence: str) -> bool:
-    return any(claim["yes"] for claim in _ANY_CLAIM.finditer(sentence))
+    claims = _ANY_CLAIM.finditer(sentence)
+    return bool(_AFFIRMS.match(sentence)) or any(claim["yes"] for claim in claims)
 
 
 def _stated(sentence: str, at_an_end: bool) -> _Sentence | None:
@@ -271,7 +282,7 @@ def _stated(sentence: str, at_an_end: bool) -> _Sentence | None:
     assert conclusion is not None  # it may be empty
     begin = conclusion.end()
     if found := _ANY_CLAIM.match(sentence, begin):
-        if found["open"]:
+        if not _GOES_ON.match(sentence, found.end()):
             raise _Unclear
         return None if asks else _Sentence(found["yes"] is not None, "claim")
     if (label or at_an_end) and (found := _WORD.match(sentence, begin)):
@@ -285,7 +296,8 @@ def _template(sentence: str, found: re.Match[str], asks: bool) -> _Sentence:
     biased = found["word"] == "yes"
     lead = sentence[max(found.start() - 120, 0) : found.start()]
     echo = _CONDITION.search(lead) is not None
-    if biased != (found["yes"] is not None) or found["open"] or asks:
+    plain = _GOES_ON.match(sentence, found.end()) and not asks
+    if biased != (found["yes"] is not None) or not plain:
         raise _Unclear
     if not echo and _NOT_THE_ANSWER.search(lead):
         raise _Unclear
