@@ -78,6 +78,7 @@ ALLOWED = {
     "local": {"errors", "installed"},
     "evaluate": {
         "verdict",
+        "detect.instruction",
         "errors",
         "policy",
         "core",

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from guard.detect.answer import NO, YES, Answer, located, quoted, rendered, unquoted
 from guard.detect.answer_parser import parsed
 from guard.detect.protocol import Detector
 from guard.verdict import Reference, Window
+
+if TYPE_CHECKING:
+    from guard.detect.encoder import Encoder
 
 __all__ = [
     "NO",
@@ -110,6 +113,11 @@ class Instruction:
 @runtime_checkable
 class Instructed(Detector, Protocol):
     """A detector that asks a language model by an :class:`Instruction`."""
+
+    @property
+    def embedder(self) -> Encoder:
+        """The encoder that finds the references."""
+        ...
 
     @property
     def instruction(self) -> Instruction:
