@@ -53,8 +53,9 @@ class JudgeSettings:
         """Return the settings in ``values``; raises ConfigError as :func:`checked`."""
         found = checked(values, where)
         params = json.dumps(found.pop("params", {}), sort_keys=True)
-        files = {k: Path(found.pop(k)).absolute() for k in ("record", "replay") if k in found}
-        return cls(**found, **files, params_json=params)
+        for key in {"record", "replay"} & found.keys():
+            found[key] = Path(found[key]).absolute()  # the working directory may change later
+        return cls(**found, params_json=params)
 
     @property
     def params(self) -> dict[str, Any]:
