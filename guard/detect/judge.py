@@ -82,6 +82,11 @@ class ModelJudge:
         return self.client.settings.concurrency
 
     @property
+    def asks(self) -> str:
+        """How the model is asked, in words; no call is made."""
+        return self.client.summary()
+
+    @property
     def embedder(self) -> Encoder:
         """The retriever: an index for the judge is built with its vectors."""
         return self._retriever
