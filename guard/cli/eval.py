@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, json_option, results_console
+from guard.cli import detector_option, json_option, results_console, without_nan
 from guard.cli.audit_report import write
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -18,6 +18,7 @@ from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.core import Guard
+    from guard.detect.judge_spent import JudgeSpent
     from guard.evaluate.behaviours import Behaviours
     from guard.evaluate.example import Types
     from guard.evaluate.result import Result
@@ -190,13 +191,19 @@ def eval(
                 )
         except KeyboardInterrupt:
             interrupted = True
+    # Of a detector that asks a judge.
+    spent = guard.detector.spent() if hasattr(guard.detector, "spent") else None
     if as_json:
         found: dict[str, Any] = {"sets": [r.as_json() for r in results]}
         if checked is not None:
             found["behaviours"] = checked.as_json()
+        if spent is not None:
+            found["judge"] = without_nan(spent.to_dict())
         click.echo(json.dumps({**found, "interrupted": interrupted}, ensure_ascii=False))
     elif markdown != "-":
         _show(results, checked)
+        if spent is not None:
+            _show_spent(spent, total)
     if markdown is not None:
         write({Path(markdown): _markdown(results, checked) + "\n"})
     if reliability is not None and results:
@@ -271,6 +278,15 @@ def _show(results: list[Result], checked: Behaviours | None) -> None:
         report.show(console, result)
     if checked is not None:
         behaviour_tables.show(console, checked)
+
+
+def _show_spent(spent: JudgeSpent, texts: int) -> None:
+    """Print what a judge was asked and cost; ``texts`` is how many texts were to be judged."""
+    click.echo("")
+    for name, value, unit in spent.rows(texts):
+        click.echo(f"{name:38} {value:12.4g} {unit}")
+    if spent.stopped:
+        click.echo(spent.stopped)
 
 
 def _markdown(results: list[Result], checked: Behaviours | None) -> str:

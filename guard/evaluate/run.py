@@ -144,12 +144,18 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
     free.sinks, free.recorder = (), None
-    return batches(examples, lambda example: looked_twice(free.trail(example.text), guard.policy))
+    return batches(
+        examples,
+        lambda example: looked_twice(free.trail(example.text), guard.policy),
+        getattr(guard.detector, "concurrency", None),
+    )
 
 
-def batches(items: Sequence[T], judge: Callable[[T], R]) -> Iterator[list[R]]:
-    """Yield the results of ``judge`` on the items in batches, with one thread per core."""
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+def batches(
+    items: Sequence[T], judge: Callable[[T], R], threads: int | None = None
+) -> Iterator[list[R]]:
+    """Yield the results of ``judge`` on the items in batches, by default with a thread per core."""
+    pool = ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1)
     try:
         for begin in range(0, len(items), BATCH):
             yield list(pool.map(judge, items[begin : begin + BATCH]))
