@@ -2,7 +2,7 @@
 
 Calls are LiteLLM's synchronous ones, each in a daemon thread that counts as a detector's worker.
 Asynchronous calls from a loop of the judge's own would take LiteLLM's queue of callbacks away from
-the application's loop.
+the application's loop (docs/decisions/judge-calls-are-synchronous.md).
 """
 
 from __future__ import annotations

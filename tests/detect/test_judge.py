@@ -335,6 +335,24 @@ def test_a_forked_child_asks_anew(encoder: Encoder) -> None:
         assert len(provider.asked) == 2
 
 
+def test_a_process_ends_while_a_call_is_under_way(encoder: Encoder) -> None:
+    with answering() as provider:
+        provider.delay_s = 120.0
+        code = (
+            "from guard.detect.judge_client import JudgeClient; "
+            "from guard.judge_settings import JudgeSettings; import time; "
+            f"params = {{'api_base': {provider.base!r}, 'api_key': 'none'}}; "
+            "settings = JudgeSettings.of({'timeout_s': 60, 'params': params}); "
+            f"client = JudgeClient({judging.MODEL!r}, settings); "
+            "client.begin([{'role': 'user', 'content': 'A.'}]); time.sleep(2); print('over')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=ROOT
+        )
+        assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
+        assert provider.at_once == 1  # it was
+
+
 # --- Money ---------------------------------------------------------------------------------------
 
 
