@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.detect.protocol import Detector
-from guard.detect.weights import manifest, shipped_weights
+from guard.detect.weights import manifest, read_file, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
 from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, DetectorName
@@ -45,7 +45,7 @@ def detector_named(name: str, index: Path | None, weights: Path | None) -> Detec
         if kind == JUDGE:
             return _judge(argument, _retriever(index))
         if kind == CASCADE and argument:
-            return _band(*DetectorName(kind, argument).members(), index)
+            return _of_two(*DetectorName(kind, argument).members(), index)
         if kind == CASCADE:
             folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
             return _cascade(index, tuple(map(manifest, folders)))
@@ -91,8 +91,29 @@ def _judge(model: str, retriever: Encoder) -> Detector:
     return ModelJudge(model, retriever)
 
 
-@cache
-def _band(first: str, later: str, index: Path | None) -> Detector:
-    from guard.detect.band import BandCascade
+def _of_two(first: str, later: str, index: Path | None) -> Detector:
+    """Return the cascade of two detectors, with the band stored for them or the default one."""
+    from guard.detect.band_files import band_place
 
-    return BandCascade(detector_named(first, index, None), detector_named(later, index, None))
+    small = ENCODERS[1]
+    if index is not None and small in (first, later):
+        raise ConfigError(
+            f"Guard: {index} is searched with the vectors of {ENCODERS[0]!r}, which {small!r} in a "
+            f"cascade of your own has not; name another detector in place of {small!r}, use "
+            f"detector={CASCADE!r}, or leave index out."
+        )
+    place = band_place(first, later)
+    stored = None if place is None else read_file(place)
+    members = detector_named(first, index, None), detector_named(later, index, None)
+    return _band(*members, place, stored)
+
+
+# A band that is chosen again is another cascade.
+@cache
+def _band(first: Detector, later: Detector, place: Path | None, _stored: bytes | None) -> Detector:
+    from guard.detect.band import BandCascade
+    from guard.detect.band_files import read_band
+
+    if place is None:
+        return BandCascade(first, later)
+    return BandCascade(first, later, read_band(place, first, later))
