@@ -107,7 +107,8 @@ def shipped_in(name: str) -> set[str]:
     """
     kind, _, members = name.partition(":")
     parts = members.split(",") if kind == CASCADE else [name]
-    return {detector_of(part.removeprefix(f"{CASCADE}:")) for part in parts} & set(DETECTORS)
+    names = [part.removeprefix(f"{CASCADE}:").partition("@")[0] for part in parts]
+    return {detector_of(one) for one in names} & set(DETECTORS)
 
 
 _PACKAGE = Path(__file__).resolve().parent

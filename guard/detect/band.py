@@ -69,6 +69,16 @@ class BandCascade:
         return f"{CASCADE}:{self._first.name},{self._later.name}@{ends}"
 
     @property
+    def first(self) -> Detector:
+        """The detector that judges every window."""
+        return self._first
+
+    @property
+    def later(self) -> Detector:
+        """The detector that judges what is in doubt."""
+        return self._later
+
+    @property
     def band(self) -> Band:
         """The mapped scores that are in doubt."""
         return self._band
