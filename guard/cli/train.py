@@ -290,8 +290,6 @@ def cascade(
 @given(WORK, DATA, STATEMENTS)
 @click.option("--first", required=True, metavar="NAME", help="The detector that judges all text.")
 @click.option("--later", required=True, metavar="NAME", help="The one that judges doubtful text.")
-    "--later", required=True, metavar="NAME", help="The one that judges what is doubtful."
-)
 @click.option(
     "--escalate", type=Number(0, 1), help="The largest share of windows in doubt; by default .2."
 )

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from guard.detect.band_files import DEFAULT_BAND, Band
 from guard.detect.cascade import Judged
 from guard.detect.deferral import STRICT_TO_QUIET, Scale
 from guard.detect.protocol import Detector, DetectorSession
-from guard.detect.workers import ResponseQueue, ScoreRequest, Workers, batch_size
+from guard.detect.workers import ResponseQueue, ScoreRequest, Workers, batch_size, thread_count
 from guard.errors import ConfigError
 from guard.places import CASCADE
 from guard.verdict import BIAS_TYPES, BiasType, Scores, Window
@@ -32,11 +31,14 @@ T = TypeVar("T")
 class BandCascade:
     """``first`` judges each window, and ``later`` again those whose score is in ``band``.
 
-    Scores, references, spans and types are those of the detector that judged. A score of ``first``
-    is mapped to the thresholds of ``later``, which are the cascade's (:class:`Scale`); the band is
-    of mapped scores. ``later`` also judges what ``first`` could not, except text outside the
-    languages of ``first``: that stays unjudged here, and is judged by ``later`` in
-    :attr:`every_language`.
+    Scores, references, spans and types are those of the detector that judged. A score of ``later``
+    is mapped to the thresholds of ``first``, which are the cascade's (:class:`Scale`): it reaches
+    one exactly if it reaches that of ``later`` at the same operating point. So a judge with one
+    threshold, whose answer is yes or no, decides the same at all of them. Where two thresholds of
+    ``first`` are one, the lower one of ``later`` counts.
+
+    ``later`` also judges what ``first`` could not, except text outside the languages of ``first``:
+    that stays unjudged here, and is judged by ``later`` in :attr:`every_language`.
 
     ``later`` is called in threads of the cascade's own, and has ``band.limit_ms`` for a window. If
     it fails or is late, the window is unjudged for the reason ``failure``.
@@ -52,7 +54,7 @@ class BandCascade:
         self._first, self._later, self._band = first, later, band
         for detector in (first, later):
             _check_points(detector)
-        self._scale = Scale(first.operating_points, later.operating_points)
+        self._scale = Scale(later.operating_points, first.operating_points)
         self._sizes = batch_size(first), batch_size(later)
         self._workers = Workers()
         self._reads_all = False
@@ -80,13 +82,13 @@ class BandCascade:
 
     @property
     def band(self) -> Band:
-        """The mapped scores that are in doubt."""
+        """The scores of ``first`` that are in doubt."""
         return self._band
 
     @property
     def operating_points(self) -> Mapping[str, Mapping[BiasType, float]]:
-        """Threshold per bias type for each operating point; those of ``later``."""
-        return self._later.operating_points
+        """Threshold per bias type for each operating point; those of ``first``."""
+        return self._first.operating_points
 
     @property
     def batch(self) -> int:
@@ -96,19 +98,27 @@ class BandCascade:
     @property
     def thresholds(self) -> tuple[float, float]:
         """The lowest and the highest threshold: all, unless one of the two does not take all."""
-        low, high = getattr(self._later, "thresholds", (0.0, 1.0))
-        if hasattr(self._first, "thresholds"):
-            # Beyond them the first knows nothing, and so the mapped scores do not.
+        low, high = getattr(self._first, "thresholds", (0.0, 1.0))
+        if hasattr(self._later, "thresholds"):
+            # Its scores hold only between those that are mapped to these.
             points = self.operating_points
             low = max(low, min(points[STRICT_TO_QUIET[0]].values()))
             high = min(high, max(points[STRICT_TO_QUIET[-1]].values()))
         return low, high
 
     @property
-    def own_thresholds(self) -> Mapping[str, float]:
-        """As :attr:`Encoder.own_thresholds`: those of ``later``, which may have none."""
-        found: Mapping[str, float] = getattr(self._later, "own_thresholds", {})
-        return found
+    def concurrency(self) -> int:
+        """The most calls at a time: as many as the detector takes that takes more."""
+        return max(map(thread_count, (self._first, self._later)))
+
+    @property
+    def spent(self) -> Any:
+        """What ``later`` or ``first`` tells of its cost, as a judge does.
+
+        Raises AttributeError if neither does.
+        """
+        of: Any = self._later if hasattr(self._later, "spent") else self._first
+        return of.spent
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -144,13 +154,13 @@ class BandCascade:
     ) -> list[Judged]:
         """Judge windows by a session of ``first``, and by the queue of one of ``later``."""
         scored = [s for lot in _lots(windows, self._sizes[0]) for s in _scored(first, lot)]
-        found = [Judged(self._mapped(scores), self._in_doubt(scores)) for scores in scored]
+        found = [Judged(scores, self._in_doubt(scores)) for scores in scored]
         doubtful = [i for i, one in enumerate(found) if one.deferred]
         # No more at a time than the threads judge at once: so none waits for another one's limit.
-        for lot in _lots(doubtful, (os.cpu_count() or 1) * self._sizes[1]):
+        for lot in _lots(doubtful, queue.threads * self._sizes[1]):
             answers = self._escalated([windows[i] for i in lot], queue)
             for i, scores in zip(lot, answers, strict=True):
-                found[i] = Judged(scores, True)
+                found[i] = Judged(self._mapped(scores), True)
         return found
 
     def _in_doubt(self, scores: Scores) -> bool:
@@ -159,15 +169,13 @@ class BandCascade:
             return self._reads_all
         if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
             return True
-        # What is no score is not mapped: any comparison with it would be wrong.
         if not 0 <= scores.score <= 1 or scores.bias_type not in BIAS_TYPES:
             return True
-        return self._scale.mapped(scores.score, scores.bias_type) in self._band
+        return scores.score in self._band
 
     def _mapped(self, scores: Scores) -> Scores:
-        if scores.score is None or scores.bias_type not in BIAS_TYPES:
-            return scores
-        if scores.unjudged is not None or not 0 <= scores.score <= 1:
+        """Return scores of ``later`` at the thresholds of ``first``; a worker has checked them."""
+        if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
             return scores
         return replace(scores, score=self._scale.mapped(scores.score, scores.bias_type))
 
@@ -200,6 +208,10 @@ class BandCascade:
         return ResponseQueue(self._later, later, self._band.limit_ms / 1000)
 
 
+class LaterFailed(Exception):
+    """The second detector failed, or gave no scores in time."""
+
+
 class BandSession:
     """The cascade bound to one version of each detector's index."""
 
@@ -215,8 +227,15 @@ class BandSession:
         return self._index_version
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
-        """Return one :class:`Scores` for each window, in order."""
-        return [one.scores for one in self._cascade.judge(windows, self._first, self._queue)]
+        """Return one :class:`Scores` for each window, in order.
+
+        Raises LaterFailed if the call has one window and ``later`` failed on it, so that the
+        policy's breaker counts it. Of several windows each has its own outcome.
+        """
+        found = [one.scores for one in self._cascade.judge(windows, self._first, self._queue)]
+        if len(found) == 1 and found[0] is _FAILED:
+            raise LaterFailed
+        return found
 
     def judged(self, window: Window) -> Judged:
         """Return the scores of a window, and whether ``later`` was asked for them."""

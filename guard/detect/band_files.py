@@ -32,9 +32,8 @@ _REMEDY = "choose it again: guard train band"
 class Band:
     """The scores that are in doubt: from ``low`` to ``high``, both included.
 
-    The scores are those of the first detector, mapped to the thresholds of the second. The band
-    (1, 0) is empty, (0, 1) has every score. ``limit_ms`` is the time that the second detector has.
-    Raises ValueError for other numbers.
+    The scores are those of the first detector. The band (1, 0) is empty, (0, 1) has every score.
+    ``limit_ms`` is the time that the second detector has. Raises ValueError for other numbers.
     """
 
     low: float
@@ -49,7 +48,7 @@ class Band:
             raise ValueError(f"limit_ms must be above 0, got {self.limit_ms}")
 
     def __contains__(self, score: float) -> bool:
-        """Whether a mapped score is in doubt; what is no number is."""
+        """Whether a score is in doubt; what is no number is."""
         return not (score < self.low or score > self.high)
 
 

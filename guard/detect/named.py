@@ -11,24 +11,30 @@ from guard.detect.protocol import Detector
 from guard.detect.weights import manifest, read_file, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
+from guard.judge_settings import JudgeSettings
 from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, DetectorName
 
 if TYPE_CHECKING:
     from guard.detect.encoder import Encoder
 
+_USUAL = JudgeSettings()
 # Threads that need the same detector at the same time load it once.
 _loading = Lock(threading.RLock)
 
 
 @native
-def detector_named(name: str, index: Path | None, weights: Path | None) -> Detector:
+def detector_named(
+    name: str, index: Path | None, weights: Path | None, judge: JudgeSettings = _USUAL
+) -> Detector:
     """Return the detector called ``name``, loaded once per process.
 
     ``index`` is the folder of a bias index in place of the shipped one, ``weights`` a folder in
-    place of an encoder's shipped weights.
+    place of an encoder's shipped weights. ``judge`` are the settings of a judge, alone or in a
+    cascade.
 
     Raises:
-        ConfigError: there is no such detector, or ``weights`` do not belong to it.
+        ConfigError: there is no such detector, ``weights`` do not belong to it, or a judge cannot
+            be asked as ``judge`` says.
         WeightsError: its weights are missing, damaged, or for another base.
         BiasIndexError: as for an encoder.
 
@@ -43,9 +49,9 @@ def detector_named(name: str, index: Path | None, weights: Path | None) -> Detec
         if kind == GENERATIVE:
             return _generative(argument, _retriever(index))
         if kind == JUDGE:
-            return _judge(argument, _retriever(index))
+            return _judge(argument, _retriever(index), judge)
         if kind == CASCADE and argument:
-            return _of_two(*DetectorName(kind, argument).members(), index)
+            return _of_two(*DetectorName(kind, argument).members(), index, judge)
         if kind == CASCADE:
             folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
             return _cascade(index, tuple(map(manifest, folders)))
@@ -85,13 +91,13 @@ def _generative(place: str, retriever: Encoder) -> Detector:
 
 
 @cache
-def _judge(model: str, retriever: Encoder) -> Detector:
+def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
     from guard.detect.judge import ModelJudge
 
-    return ModelJudge(model, retriever)
+    return ModelJudge(model, retriever, settings)
 
 
-def _of_two(first: str, later: str, index: Path | None) -> Detector:
+def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
     """Return the cascade of two detectors, with the band stored for them or the default one."""
     from guard.detect.band_files import band_place
 
@@ -104,8 +110,8 @@ def _of_two(first: str, later: str, index: Path | None) -> Detector:
         )
     place = band_place(first, later)
     stored = None if place is None else read_file(place)
-    members = detector_named(first, index, None), detector_named(later, index, None)
-    return _band(*members, place, stored)
+    one, other = (detector_named(name, index, None, judge) for name in (first, later))
+    return _band(one, other, place, stored)
 
 
 # A band that is chosen again is another cascade.

@@ -190,7 +190,7 @@ class Judge:
         if outcome is FAILED:
             return outcome  # the process ends: the detector was not called
         breaker = self._breaker
-        well = outcome.scores is not None and outcome.scores.unjudged != "failure"
+        well = outcome.scores is not None
         change = breaker.done(ticket, well=well, now=time.monotonic())
         if change == "opened":
             most, pause = self.policy.breaker_failures, breaker.pause

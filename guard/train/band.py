@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 #: The share of windows that is escalated where no other budget is stated.
 ESCALATED = 0.2
-#: Ends of bands: mapped scores.
+#: Ends of bands.
 GRID: Floats = np.round(np.arange(0, 1.0001, 0.005), 3)
 #: The budgets of the curve.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
@@ -58,15 +58,15 @@ class Budget(NamedTuple):
 class Pairs(NamedTuple):
     """What both detectors find in n windows, at ``STRICT_TO_QUIET``.
 
-    ``mapped`` (n,) are the first detector's scores at the thresholds of the second; ``forced`` (n,)
-    marks windows that it could not judge, which are escalated whatever the band. ``first`` and
+    ``score`` (n,) are the first detector's; ``forced`` (n,) marks windows that it could not judge,
+    which are escalated whatever the band. ``first`` and
     ``later`` (n, 3): whether each finds bias. ``unjudged`` (n,) marks what the second could not
     judge, which is never right. ``biased`` (n,) is the label, ``weight`` (n,) sums to 1, ``ms``
     (n, 2) are the times of both. ``source`` (n,) is that of the row, and ``chooses`` (n,) marks the
     half that chooses the band.
     """
 
-    mapped: Floats
+    score: Floats
     forced: Bools
     first: Bools
     later: Bools
@@ -84,7 +84,7 @@ class Pairs(NamedTuple):
 
     def inside(self, band: Band) -> Bools:
         """Return which windows are escalated: (n,)."""
-        return self.forced | ~((self.mapped < band.low) | (self.mapped > band.high))
+        return self.forced | ~((self.score < band.low) | (self.score > band.high))
 
     def right(self, escalated: Bools) -> Bools:
         """Return which windows are decided as labelled: (n, 3)."""
@@ -140,7 +140,9 @@ def pairs_of(
 
     Raises UsageError if no window is left: those outside the languages of the first are left out.
     """
-    scale = Scale(first.operating_points, later.operating_points)
+    # As the cascade decides: at the thresholds of the first.
+    points = first.operating_points
+    scale = Scale(later.operating_points, points)
     rows: list[tuple[Any, ...]] = []
     size = max(first.batch, later.batch)
     step = size * max(1, _LOT // size)
@@ -156,10 +158,10 @@ def pairs_of(
                 continue
             rows.append(
                 (
-                    _mapped(scale, one.scores),
+                    one.scores.score or 0.0,
                     one.scores.unjudged is not None,
-                    _decided(one.scores, first.operating_points),
-                    _decided(other.scores, later.operating_points),
+                    _decided(one.scores, points),
+                    _decided(other.scores, points, scale),
                     other.scores.unjudged is not None,
                     case.biased,
                     0.0,
@@ -184,17 +186,13 @@ def equal_weights(source: NDArray[np.str_]) -> Floats:
     return found
 
 
-def _mapped(scale: Scale, scores: Scores) -> float:
-    if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
-        return 0.0
-    return scale.mapped(scores.score, scores.bias_type)
-
-
-def _decided(scores: Scores, points: Points) -> list[bool]:
-    """Return whether scores are biased at ``STRICT_TO_QUIET``."""
+def _decided(scores: Scores, points: Points, scale: Scale | None = None) -> list[bool]:
+    """Return whether scores, mapped by a scale if there is one, are biased at the three points."""
     if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
         return [False] * len(STRICT_TO_QUIET)
-    return [scores.score >= points[point][scores.bias_type] for point in STRICT_TO_QUIET]
+    found, kind = scores.score, scores.bias_type
+    found = found if scale is None else scale.mapped(found, kind)
+    return [found >= points[point][kind] for point in STRICT_TO_QUIET]
 
 
 def choose(of: Pairs, budget: Budget) -> Band:
@@ -204,16 +202,16 @@ def choose(of: Pairs, budget: Budget) -> Band:
     one with the fewest windows is taken. Windows that the first detector could not judge are
     escalated by every band, and count.
     """
-    order = np.argsort(of.mapped, kind="stable")
-    mapped, weight = of.mapped[order], np.where(of.forced, 0.0, of.weight)[order]
-    nothing = np.zeros(len(mapped), bool)
+    order = np.argsort(of.score, kind="stable")
+    score, weight = of.score[order], np.where(of.forced, 0.0, of.weight)[order]
+    nothing = np.zeros(len(score), bool)
     gain = of.right(~nothing).mean(axis=1) - of.right(nothing).mean(axis=1)
     apart = (of.first != of.later).any(axis=1)[order]
 
     def sums(value: Floats) -> Floats:
         """Return the sum over the windows from each end of the grid to each other: (g, g)."""
         total = np.concatenate([[0.0], np.cumsum(value)])
-        lower, upper = (np.searchsorted(mapped, GRID, side) for side in ("left", "right"))
+        lower, upper = (np.searchsorted(score, GRID, side) for side in ("left", "right"))
         found: Floats = total[upper][None, :] - total[lower][:, None]
         return found
 
@@ -350,9 +348,9 @@ def train(
         kept = [KeepingDetector(detector, work) for detector in (first, later)]
         table = pairs_of(kept[0], kept[1], of, report)
     choosing = table.where(table.chooses)
-    if not len(choosing.mapped) or table.chooses.all():
+    if not len(choosing.score) or table.chooses.all():
         raise UsageError(
-            f"Of {len(table.mapped)} validation windows one half chooses the band and the other "
+            f"Of {len(table.score)} validation windows one half chooses the band and the other "
             "measures it, and one of the two is empty; use more --data or --windows."
         )
     other = table.where(~table.chooses)
@@ -365,7 +363,7 @@ def train(
         for of in (other.source == name,)
     }
     choice = BandChoice(
-        band, budget, len(choosing.mapped), measure(other, band), tuple(curve), sources
+        band, budget, len(choosing.score), measure(other, band), tuple(curve), sources
     )
     figures = asdict(choice)
     del figures["band"]
