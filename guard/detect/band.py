@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from guard.detect.band_files import DEFAULT_BAND, Band
 from guard.detect.cascade import Judged
@@ -20,12 +21,30 @@ from guard.detect.deferral import STRICT_TO_QUIET, Scale
 from guard.detect.protocol import Detector, DetectorSession
 from guard.detect.workers import ResponseQueue, ScoreRequest, Workers, batch_size, thread_count
 from guard.errors import ConfigError
+from guard.forks import Lock
 from guard.places import CASCADE
 from guard.verdict import BIAS_TYPES, BiasType, Scores, Window
 
 _log = logging.getLogger("guard")
 _FAILED = Scores(unjudged="failure")
 T = TypeVar("T")
+
+
+class Escalations(NamedTuple):
+    """How many windows a cascade judged, gave to the second detector, and got no scores for."""
+
+    windows: int
+    escalated: int
+    failed: int
+
+    @property
+    def share(self) -> float:
+        """The share escalated; nan without a window."""
+        return self.escalated / self.windows if self.windows else math.nan
+
+    def since(self, before: Escalations) -> Escalations:
+        """Return the numbers without those of ``before``."""
+        return Escalations(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class BandCascade:
@@ -57,6 +76,7 @@ class BandCascade:
         self._scale = Scale(later.operating_points, first.operating_points)
         self._sizes = batch_size(first), batch_size(later)
         self._workers = Workers()
+        self._counts = _Counts()
         self._reads_all = False
         self._every_language: BandCascade | None = None
         if hasattr(first, "languages") and not hasattr(later, "languages"):
@@ -139,6 +159,10 @@ class BandCascade:
             raise AttributeError("every_language")
         return self._every_language
 
+    def escalations(self) -> Escalations:
+        """Return what was judged, and by which of the two, since the cascade was made."""
+        return self._counts.sums
+
     def ready(self, seconds: float) -> bool:
         """Whether both detectors have what they make beside their work; wait at most so long."""
         until = time.monotonic() + seconds
@@ -161,6 +185,8 @@ class BandCascade:
             answers = self._escalated([windows[i] for i in lot], queue)
             for i, scores in zip(lot, answers, strict=True):
                 found[i] = Judged(self._mapped(scores), True)
+        failed = sum(one.scores is _FAILED for one in found)
+        self._counts.add(Escalations(len(found), len(doubtful), failed))
         return found
 
     def _in_doubt(self, scores: Scores) -> bool:
@@ -206,6 +232,18 @@ class BandCascade:
     def queue(self, later: DetectorSession) -> ResponseQueue:
         """Return a queue of windows for a session of ``later``."""
         return ResponseQueue(self._later, later, self._band.limit_ms / 1000)
+
+
+class _Counts:
+    """Sums; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.sums = Escalations(0, 0, 0)
+
+    def add(self, one: Escalations) -> None:
+        with self._lock:
+            self.sums = Escalations(*(a + b for a, b in zip(self.sums, one, strict=True)))
 
 
 class LaterFailed(Exception):

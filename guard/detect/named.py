@@ -110,16 +110,22 @@ def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) ->
         )
     place = band_place(first, later)
     stored = None if place is None else read_file(place)
-    one, other = (detector_named(name, index, None, judge) for name in (first, later))
-    return _band(one, other, place, stored)
+    return _band(first, later, index, judge, place, stored)
 
 
 # A band that is chosen again is another cascade.
 @cache
-def _band(first: Detector, later: Detector, place: Path | None, _stored: bytes | None) -> Detector:
+def _band(
+    first: str,
+    later: str,
+    index: Path | None,
+    judge: JudgeSettings,
+    place: Path | None,
+    _stored: bytes | None,
+) -> Detector:
     from guard.detect.band import BandCascade
-    from guard.detect.band_files import read_band
+    from guard.detect.band_files import DEFAULT_BAND, read_band
 
-    if place is None:
-        return BandCascade(first, later)
-    return BandCascade(first, later, read_band(place, first, later))
+    one, other = (detector_named(name, index, None, judge) for name in (first, later))
+    band = DEFAULT_BAND if place is None else read_band(place, one, other)
+    return BandCascade(one, other, band)

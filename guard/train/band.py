@@ -293,7 +293,7 @@ def described(choice: BandChoice) -> str:
 
 
 @contextmanager
-def _without_statements(detectors: Sequence[Detector]) -> Iterator[None]:
+def without_statements(detectors: Sequence[Detector]) -> Iterator[None]:
     """Take the statements of the validation side out of the detectors' indexes for a while.
 
     A detector with a retriever of its own has that retriever's index.
@@ -344,7 +344,7 @@ def train(
     Raises UsageError if a source cannot be read, or nothing is left to choose by.
     """
     of = [case for case in cases(data, statements) if case.part != "train"][:windows]
-    with _without_statements((first, later)):
+    with without_statements((first, later)):
         kept = [KeepingDetector(detector, work) for detector in (first, later)]
         table = pairs_of(kept[0], kept[1], of, report)
     choosing = table.where(table.chooses)
