@@ -94,6 +94,7 @@ ALLOWED = {
     "local": {"errors", "installed"},
     "evaluate": {
         "verdict",
+        "detect.instruction",
         "errors",
         "policy",
         "core",

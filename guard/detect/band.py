@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from guard.detect.band_files import DEFAULT_BAND, Band
+from guard.detect.band_files import DEFAULT_BAND, Band, doubt_scale
 from guard.detect.cascade import Judged
 from guard.detect.deferral import STRICT_TO_QUIET, Scale
 from guard.detect.protocol import Detector, DetectorSession
@@ -73,6 +73,7 @@ class BandCascade:
         self._first, self._later, self._band = first, later, band
         for detector in (first, later):
             _check_points(detector)
+        self._doubt = doubt_scale(first)
         self._scale = Scale(later.operating_points, first.operating_points)
         self._sizes = batch_size(first), batch_size(later)
         self._workers = Workers()
@@ -102,7 +103,7 @@ class BandCascade:
 
     @property
     def band(self) -> Band:
-        """The scores of ``first`` that are in doubt."""
+        """The scores of ``first`` that are in doubt, on the scale of bands."""
         return self._band
 
     @property
@@ -197,7 +198,7 @@ class BandCascade:
             return True
         if not 0 <= scores.score <= 1 or scores.bias_type not in BIAS_TYPES:
             return True
-        return scores.score in self._band
+        return self._doubt.mapped(scores.score, scores.bias_type) in self._band
 
     def _mapped(self, scores: Scores) -> Scores:
         """Return scores of ``later`` at the thresholds of ``first``; a worker has checked them."""

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from guard.detect.deferral import Scale
 from guard.detect.protocol import Detector
 from guard.detect.weights import json_object, read_file
 from guard.errors import WeightsError
 from guard.local.download import cache_folder
 from guard.places import CASCADE
+from guard.policy import DEFAULT_POINTS
 
 FORMAT = 1
 #: Milliseconds that the second detector has for a window, where no band says otherwise.
@@ -32,7 +34,9 @@ _REMEDY = "choose it again: guard train band"
 class Band:
     """The scores that are in doubt: from ``low`` to ``high``, both included.
 
-    The scores are those of the first detector. The band (1, 0) is empty, (0, 1) has every score.
+    The scores are those of the first detector, on the scale on which .3, .5 and .7 are its
+    thresholds of ``strict``, ``balanced`` and ``quiet`` (:func:`doubt_scale`): so one band serves
+    types with different thresholds. The band (1, 0) is empty, (0, 1) has every score.
     ``limit_ms`` is the time that the second detector has. Raises ValueError for other numbers.
     """
 
@@ -52,9 +56,14 @@ class Band:
         return not (score < self.low or score > self.high)
 
 
-#: For a pair without a band of its own.
-DEFAULT_BAND = Band(0.25, 0.75)
+#: For a pair without a band of its own: what the operating points of the first decide differently.
+DEFAULT_BAND = Band(0.3, 0.7)
 EMPTY = Band(1, 0)
+
+
+def doubt_scale(first: Detector) -> Scale:
+    """Return the scale of bands for a first detector."""
+    return Scale(first.operating_points, DEFAULT_POINTS)
 
 
 class PairMember(NamedTuple):

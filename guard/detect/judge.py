@@ -12,6 +12,7 @@ log-probabilities, and otherwise 1 or 0 by the answer. A reply that cannot be re
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -59,14 +60,24 @@ class ModelJudge:
         self.client = JudgeClient(model, settings)
         self._retriever = retriever
         self._instruction = instruction
-        asked = {n: v for n, v in self.client.params.items() if n not in TRANSPORT}
-        told = json.dumps([instruction.fixed(), asked], sort_keys=True)
-        self._name = f"judge:{model}+{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     @property
     def name(self) -> str:
         """The model, and a hash of the instruction and the parameters."""
-        return self._name
+        asked = {n: v for n, v in self.client.params.items() if n not in TRANSPORT}
+        told = json.dumps([self._instruction.fixed(), asked], sort_keys=True)
+        return f"judge:{self.client.model}+{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+    @property
+    def instruction(self) -> Instruction:
+        """The switches of the instruction in use."""
+        return self._instruction
+
+    def instructed(self, instruction: Instruction) -> ModelJudge:
+        """Return the same judge under another instruction; calls and their budget are shared."""
+        other = copy.copy(self)
+        other._instruction = instruction
+        return other
 
     @property
     def operating_points(self) -> Mapping[str, Mapping[BiasType, float]]:
@@ -80,6 +91,11 @@ class ModelJudge:
     def concurrency(self) -> int:
         """The most calls at a time; guard has as many threads wait for them."""
         return self.client.settings.concurrency
+
+    @property
+    def asks(self) -> str:
+        """How the model is asked, in words; no call is made."""
+        return self.client.summary()
 
     @property
     def embedder(self) -> Encoder:

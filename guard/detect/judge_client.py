@@ -128,6 +128,22 @@ class JudgeClient:
         """What they cost in US dollars; nan where LiteLLM has no price."""
         return self._allowance.cost if self._priced else math.nan
 
+    def summary(self) -> str:
+        """Return the limits, and what LiteLLM knows of the model, in words."""
+        settings = self.settings
+        if settings.replay is not None:
+            known = 0 if self._recording is None else len(self._recording)
+            return f"{self.model} replayed from {settings.replay}: {known:,} answers, no calls"
+        money = "no budget" if settings.budget is None else f"a budget of ${settings.budget:g}"
+        told = [
+            f"{self.model}: at most {settings.concurrency} calls at once",
+            f"{settings.timeout_s:g} s each",
+            money,
+            "its price is known" if self._priced else "LiteLLM has no price for it",
+            "log-probabilities are asked for" if self._logprobs else "scores are 1 or 0",
+        ]
+        return ", ".join([*told, self._stopped] if self._stopped else told)
+
     def begin(self, messages: Messages) -> JudgeRequest:
         """Return the request for the reply to ``messages``; waits for a place among the calls."""
         key = request_key(self.model, messages, self.params)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.band_files import EMPTY, LIMIT_MS, Band, write_band
+from guard.detect.band_files import EMPTY, LIMIT_MS, Band, doubt_scale, write_band
 from guard.detect.deferral import STRICT_TO_QUIET, Scale
 from guard.detect.encoder import Encoder
 from guard.detect.named import detector_named
@@ -58,12 +58,12 @@ class Budget(NamedTuple):
 class Pairs(NamedTuple):
     """What both detectors find in n windows, at ``STRICT_TO_QUIET``.
 
-    ``score`` (n,) are the first detector's; ``forced`` (n,) marks windows that it could not judge,
-    which are escalated whatever the band. ``first`` and
-    ``later`` (n, 3): whether each finds bias. ``unjudged`` (n,) marks what the second could not
-    judge, which is never right. ``biased`` (n,) is the label, ``weight`` (n,) sums to 1, ``ms``
-    (n, 2) are the times of both. ``source`` (n,) is that of the row, and ``chooses`` (n,) marks the
-    half that chooses the band.
+    ``score`` (n,) are the first detector's on the scale of bands; ``forced`` (n,) marks windows
+    that it could not judge, which are escalated whatever the band. ``first`` and ``later`` (n, 3):
+    whether each finds bias. ``unjudged`` (n,) marks what the second could not judge, which is never
+    right. ``biased`` (n,) is the label, ``weight`` (n,) sums to 1, ``ms`` (n, 2) are the times of
+    both. ``source`` (n,) is that of the row, and ``chooses`` (n,) marks the half that chooses the
+    band.
     """
 
     score: Floats
@@ -142,7 +142,7 @@ def pairs_of(
     """
     # As the cascade decides: at the thresholds of the first.
     points = first.operating_points
-    scale = Scale(later.operating_points, points)
+    scale, doubt = Scale(later.operating_points, points), doubt_scale(first)
     rows: list[tuple[Any, ...]] = []
     size = max(first.batch, later.batch)
     step = size * max(1, _LOT // size)
@@ -158,7 +158,7 @@ def pairs_of(
                 continue
             rows.append(
                 (
-                    one.scores.score or 0.0,
+                    _on(doubt, one.scores),
                     one.scores.unjudged is not None,
                     _decided(one.scores, points),
                     _decided(other.scores, points, scale),
@@ -184,6 +184,12 @@ def equal_weights(source: NDArray[np.str_]) -> Floats:
     _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     found: Floats = 1 / (counts[place] * len(counts))
     return found
+
+
+def _on(scale: Scale, scores: Scores) -> float:
+    if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
+        return 0.0
+    return scale.mapped(scores.score, scores.bias_type)
 
 
 def _decided(scores: Scores, points: Points, scale: Scale | None = None) -> list[bool]:
