@@ -47,6 +47,15 @@ class Escalations(NamedTuple):
         return Escalations(*(now - then for now, then in zip(self, before, strict=True)))
 
 
+def described(of: Escalations) -> str:
+    """Return the numbers in words."""
+    failed = f", {of.failed} of which it did not judge" if of.failed else ""
+    return (
+        f"Escalated: {of.escalated} of {of.windows} segments ({of.share:.1%}) went to the second "
+        f"detector{failed}."
+    )
+
+
 class BandCascade:
     """``first`` judges each window, and ``later`` again those whose score is in ``band``.
 
