@@ -222,6 +222,14 @@ def test_pairs_are_located_as_the_text_writes_them() -> None:
     assert found_in(text, ("women are", "math")) == (place(text, "Women\n are", "math"),)
 
 
+def test_quotation_marks_of_either_form_are_alike() -> None:
+    text = "Women’s “logic” can't be trusted."
+    assert found_in(text, ("women's", "can’t")) == (place(text, "Women’s", "can't"),)
+    assert found_in(text, ('women’s "logic"', "trusted")) == (
+        place(text, "Women’s “logic”", "trusted"),
+    )
+
+
 @rows(
     "pair",
     [("girls", "bad at math"), ("women", "weak"), ("wom", "math"), ("", "math"), (" ", "math")],
