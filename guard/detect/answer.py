@@ -97,8 +97,9 @@ _ALIKE = ("'‘’", '"“”')
 def located(answer: Answer, text: str) -> tuple[Attribution, ...]:
     """Return the answer's pairs as they stand in ``text``, with their spans, each once.
 
-    Case, width of white space and the form of quotation marks do not matter. Of several places the pair that lies nearest
-    together counts. A pair of which a part is not in the text is left out.
+    Case, width of white space and the form of quotation marks do not matter. Of several places
+    the pair that lies nearest together counts. A pair of which a part is not in the text is left
+    out.
     """
     found: dict[tuple[Span, Span], Attribution] = {}
     for group, attribute in answer.pairs:
