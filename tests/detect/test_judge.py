@@ -25,7 +25,7 @@ from guard.detect import judge_client
 from guard.detect.encoder import Encoder
 from guard.detect.instruction import Answer, Instruction, rendered, unquoted
 from guard.detect.judge import ModelJudge
-from guard.detect.judge_reply import JudgeReply
+from guard.detect.judge_reply import JudgeRecording, JudgeReply
 from guard.errors import ConfigError
 from guard.judge_settings import JudgeSettings
 from guard.verdict import BIAS_TYPES, Reference, Scores, Window
@@ -477,6 +477,21 @@ def test_a_recording_survives_a_kill_in_a_line(encoder: Encoder, tmp_path: Path)
             assert [s.score for s in scores(replayed, FAIR, TEXT)] == [0.0, 1.0]
 
 
+def test_a_write_that_is_cut_costs_no_other_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "judge.jsonl", os.write
+    recording = JudgeRecording(path, "x/y", adds=True)
+    recording.add("a", JudgeReply("one"))
+    # As on a full disk.
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+    recording.add("b", JudgeReply("two"))
+    monkeypatch.setattr(os, "write", write)
+    recording.add("c", JudgeReply("three", "cut short", {"No": -0.1}, (1, 2)))
+    again = JudgeRecording(path, "x/y", adds=False)
+    assert [again.get(key) for key in "abc"] == [JudgeReply("one"), None, recording.get("c")]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -568,6 +583,26 @@ def test_models_that_take_no_temperature_are_sent_none(
         assert scores(detector, TEXT)[0].score == 1.0
         names = {"temperature", "max_tokens", "max_completion_tokens"}
         assert {n: v for n, v in provider.bodies[0].items() if n in names} == sent
+
+
+def test_a_provider_with_another_protocol(encoder: Encoder) -> None:
+    with answering() as provider:
+        provider.answer = lambda messages: BIASED
+        params = {"api_base": provider.base.removesuffix("/v1"), "api_key": "none"}
+        settings = JudgeSettings.of({"params": params, "budget": 1})
+        detector = ModelJudge("anthropic/claude-haiku-4-5", encoder, settings)
+        (found,) = scores(detector, TEXT)
+        assert (found.score, found.bias_type) == (1.0, "culture")
+        assert provider.bodies[0]["max_tokens"] == 256
+        assert "SENTENCE" in provider.bodies[0]["messages"][-1]["content"][0]["text"]
+        assert detector.spent().cost > 0
+
+
+def test_any_language_is_judged(asked: tuple[Answering, ModelJudge]) -> None:
+    provider, detector = asked
+    found = scores(detector, "Der Zug hat heute Verspätung.", "電車は遅れています。")
+    assert [one.unjudged for one in found] == [None, None]
+    assert len(provider.asked) == 2
 
 
 def test_callbacks_and_caches_of_litellm_are_told_nothing_of_a_call(
