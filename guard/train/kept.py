@@ -46,12 +46,12 @@ class KeepingDetector:
         self._kept: dict[str, KeptScores] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
-            self._file = self._path.open("ab")
-            self._file.write(b"\n" if lines else b"")  # the last line may have been cut short
+            data = self._path.read_bytes() if self._path.exists() else b""
         except OSError as error:
             raise UsageError(f"{self._path} cannot be opened ({error.strerror}).") from None
-        for line in lines:
+        # The last line may have been cut short.
+        self._end = b"" if data.endswith(b"\n") or not data else b"\n"
+        for line in data.splitlines():
             with suppress(ValueError, LookupError, TypeError):
                 raw = json.loads(line)
                 self._kept[raw["window"]] = _read(raw)
@@ -109,8 +109,9 @@ class KeepingDetector:
         with self._lock:
             self._kept[key] = KeptScores(small, found.ms)
             try:
-                self._file.write(json.dumps(line).encode() + b"\n")
-                self._file.flush()
+                with self._path.open("ab") as file:
+                    file.write(self._end + json.dumps(line).encode() + b"\n")
+                self._end = b""
             except OSError as error:
                 raise UsageError(f"{self._path} cannot be written ({error.strerror}).") from None
 

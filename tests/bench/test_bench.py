@@ -132,6 +132,18 @@ def test_two_detectors_are_compared_in_one_run(tmp_path: Path) -> None:
     assert found[-1][1] in (0, 50, 100)
 
 
+def test_a_cascade_of_two_shows_the_share_deferred(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text(
+        '{"text": "One is here."}\n{"text": "Her accent made the customers nervous."}\n'
+    )
+    name = "cascade:encoder-small,encoder"
+    given = ("verdict", "--texts", str(tmp_path / "texts.jsonl"), "--detector", name, "--json")
+    for more in ((), ("--against", "encoder-small")):
+        found = json.loads(run(*given, *more).stdout)["figures"]
+        (share,) = (f["value"] for f in found if f["name"] == "deferred")
+        assert share == 50
+
+
 def test_percentiles() -> None:
     values = [float(n) for n in range(100)]
     assert percentile(values, 0.5) == 50

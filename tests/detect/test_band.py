@@ -622,7 +622,8 @@ def test_the_shipped_pair_judges_by_both(cache: Path) -> None:
         "He was promoted for saying that immigrants steal.",
         "Women can't drive, that is just how it is.",
         "Never say that women are too emotional to lead.",
-        "Some say that the elderly cannot learn new software.",
+        "Her accent made the customers nervous.",
+        "He drives like an old woman.",
     ]
     windows = [Window(text) for text in texts]
     session = cascade.snapshot()
