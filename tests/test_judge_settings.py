@@ -96,6 +96,17 @@ def test_a_wrong_value_is_named(values: Any, said: str) -> None:
         Guard(detector="encoder-small", judge=values, events="none")
 
 
+def test_the_proxys_configuration_takes_them() -> None:
+    pytest.importorskip("fastapi")
+    from guard.proxy.settings import made_guard
+
+    given = {"detector": "judge:hosted_vllm/x.y", "judge": {"timeout_s": 3}, "events": "none"}
+    guard = made_guard(given, "config.yaml")
+    assert guard.detector.client.settings.timeout_s == 3.0  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"config\.yaml: unknown key judge\.limit"):
+        made_guard({**given, "judge": {"limit": 3}}, "config.yaml")
+
+
 def test_the_settings_belong_to_detectors_that_guard_makes() -> None:
     with pytest.raises(ConfigError, match="index, weights and judge belong to detectors that"):
         Guard(detector=Scripted(), judge={"timeout_s": 3}, events="none")

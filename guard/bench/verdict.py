@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
+from guard.errors import UsageError
 from guard.gate import split
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.verdict import Window
@@ -48,9 +49,18 @@ def compared(
     detector has threads of its own. Each window is judged ``ROUNDS`` times by each.
     ``detector``, by default that of the settings, and ``against`` name embedded ones; of a cascade
     the share of windows that its last detector judged is returned as well.
+
+    Raises:
+        UsageError: one of them asks a judge, which answers from memory the second time.
+
     """
     judges = [Guard(detector=name, events="none").detector for name in (detector, against)]
     for judge in judges:
+        if hasattr(judge, "spent"):
+            raise UsageError(
+                f"{judge.name} asks a model once for a window and then answers from memory, so it "
+                "cannot be timed in turn; leave --against out."
+            )
         if wait := getattr(judge, "ready", None):  # of a cascade
             wait(READY)
     sessions = [judge.snapshot() for judge in judges]

@@ -254,8 +254,9 @@ def _detector() -> Iterator[Finding]:
         return
     yield Finding("detector", "in use", "ok", detector.name)
     yield Finding("detector", "bias index", "ok", f"version {version}" if version else "none")
-    if asks := getattr(detector, "asks", ""):  # of a judge
-        yield Finding("detector", "judge", "ok", asks)
+    for one in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
+        if asks := getattr(one, "asks", ""):  # of a judge, alone or in a cascade
+            yield Finding("detector", "judge", "ok", asks)
 
 
 def _detectors() -> Iterator[Finding]:

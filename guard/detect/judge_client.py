@@ -2,7 +2,7 @@
 
 Calls are LiteLLM's synchronous ones, each in a daemon thread that counts as a detector's worker.
 Asynchronous calls from a loop of the judge's own would take LiteLLM's queue of callbacks away from
-the application's loop.
+the application's loop (docs/decisions/judge-calls-are-synchronous.md).
 """
 
 from __future__ import annotations
@@ -86,16 +86,19 @@ class JudgeClient:
         self.model = model
         self.settings = settings
         self.counts = JudgeCounts()
-        self.params: dict[str, Any] = settings.params
+        #: What is asked of every request, by which it is known, wherever and as whom it is sent.
+        self.params: dict[str, Any] = {**_usual(settings.params), **settings.params}
+        self._left_out: frozenset[str] = frozenset()
         self._recording: JudgeRecording | None = None
         if settings.replay is not None:
             self._recording = JudgeRecording(settings.replay, model, adds=False)
         else:
             # Whether to ask for log-probabilities; "given" once such a request was answered.
             self._logprobs: Literal["", "asked", "given"] = _check_model(model, settings)
+            if "temperature" not in settings.params and refused(model, {"temperature": 0}):
+                self._left_out = frozenset({"temperature"})  # of some models that reason
             if settings.record is not None:
                 self._recording = JudgeRecording(settings.record, model, adds=True)
-        self.params = {**_usual(model, settings), **self.params}
         self._allowance = Allowance(max_cost=settings.budget)
         self._priced = settings.replay is not None or not math.isnan(price(model, 1, 1))
         self._lock = Lock()
@@ -280,7 +283,7 @@ class JudgeClient:
             # No other software of the process is told of the judged text.
             "no-log": True,
             "cache": {"no-cache": True, "no-store": True},
-            **self.params,
+            **{name: value for name, value in self.params.items() if name not in self._left_out},
             "model": self.model,
             "messages": [dict(message) for message in messages],
         }
@@ -339,15 +342,10 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
     return found if found[0] else None  # type: ignore[return-value]
 
 
-def _usual(model: str, settings: JudgeSettings) -> dict[str, Any]:
-    """Return the parameters that are sent unless the settings have others."""
-    if settings.params.keys() & {"max_completion_tokens", "max_tokens"}:
-        usual: dict[str, Any] = {"temperature": 0}
-    else:
-        usual = {"temperature": 0, "max_tokens": _MOST_TOKENS}
-    if refused(model, {"temperature": 0}):
-        del usual["temperature"]
-    return usual
+def _usual(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that are sent unless ``given`` has others."""
+    limited = given.keys() & {"max_completion_tokens", "max_tokens"}
+    return {"temperature": 0, **({} if limited else {"max_tokens": _MOST_TOKENS})}
 
 
 def _check_model(model: str, settings: JudgeSettings) -> Literal["", "asked"]:

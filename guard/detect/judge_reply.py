@@ -81,7 +81,7 @@ class JudgeRecording:
 
     def __init__(self, path: Path, model: str, *, adds: bool) -> None:
         self.path = path
-        self._adds = adds
+        self._cut = False  # whether the last write ended within a line
         self._replies: dict[str, JudgeReply] = {}
         self._lock = Lock()
         try:
@@ -96,8 +96,7 @@ class JudgeRecording:
                 self._replies[found[0]] = found[1]
         if adds and not data:
             self._append({"kind": _KIND, "format": _FORMAT, "model": model})
-        elif adds and not data.endswith(b"\n"):
-            self._write(b"\n")  # ends a line that a kill has cut
+        self._cut = bool(data) and not data.endswith(b"\n")  # by a kill
 
     def _check_head(self, head: Mapping[str, Any], model: str) -> None:
         if (head.get("kind"), head.get("format")) != (_KIND, _FORMAT):
@@ -136,7 +135,9 @@ class JudgeRecording:
             # One write at the end of the file: other threads and processes may add, too.
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(file, data)
+                with self._lock:
+                    whole = b"\n" + data if self._cut else data
+                    self._cut = os.write(file, whole) < len(whole)  # on a full disk
             finally:
                 os.close(file)
         except OSError as error:

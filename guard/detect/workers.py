@@ -60,7 +60,9 @@ def thread_count(detector: Detector) -> int:
     A detector that waits for others, as a judge does for its provider, has the attribute
     ``concurrency``, the most calls at a time. Raises ConfigError if it is invalid.
     """
-    most = getattr(detector, "concurrency", None) or os.cpu_count() or 1
+    most = getattr(detector, "concurrency", None)
+    if most is None:
+        return os.cpu_count() or 1
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise ConfigError(
             f"Detector {detector.name} has the concurrency {most!r}; it must be the most calls at "

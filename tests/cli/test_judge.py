@@ -105,6 +105,13 @@ def test_bench_asks_once_a_window_and_tells_the_cost(provider: Answering, tmp_pa
     assert not any(name.startswith("lots") for name in figures)
 
 
+def test_a_judge_is_not_timed_in_turn(provider: Answering) -> None:
+    for pair in ((JUDGE, "encoder-small"), ("encoder-small", JUDGE)):
+        error = run("bench", "verdict", "--detector", pair[0], "--against", pair[1], code=2).stderr
+        assert "leave --against out." in error
+    assert provider.asked == []
+
+
 def test_doctor_tells_how_the_judge_is_asked_and_no_key(
     provider: Answering, tmp_path: Path
 ) -> None:

@@ -6,6 +6,8 @@ import json
 import logging
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,11 +25,12 @@ from guard.detect import judge_client
 from guard.detect.encoder import Encoder
 from guard.detect.instruction import Answer, Instruction, rendered, unquoted
 from guard.detect.judge import ModelJudge
-from guard.detect.judge_reply import JudgeReply
+from guard.detect.judge_reply import JudgeRecording, JudgeReply
 from guard.errors import ConfigError
 from guard.judge_settings import JudgeSettings
 from guard.verdict import BIAS_TYPES, Reference, Scores, Window
-from tests.audit.answering import Answering
+from tests.audit.answering import Answering, answering
+from tests.data import ROOT
 from tests.detect import judging
 from tests.detect.judging import BIASED, HARMLESS, judge, made
 
@@ -332,6 +335,24 @@ def test_a_forked_child_asks_anew(encoder: Encoder) -> None:
         assert len(provider.asked) == 2
 
 
+def test_a_process_ends_while_a_call_is_under_way(encoder: Encoder) -> None:
+    with answering() as provider:
+        provider.delay_s = 120.0
+        code = (
+            "from guard.detect.judge_client import JudgeClient; "
+            "from guard.judge_settings import JudgeSettings; import time; "
+            f"params = {{'api_base': {provider.base!r}, 'api_key': 'none'}}; "
+            "settings = JudgeSettings.of({'timeout_s': 60, 'params': params}); "
+            f"client = JudgeClient({judging.MODEL!r}, settings); "
+            "client.begin([{'role': 'user', 'content': 'A.'}]); time.sleep(2); print('over')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=ROOT
+        )
+        assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
+        assert provider.at_once == 1  # it was
+
+
 # --- Money ---------------------------------------------------------------------------------------
 
 
@@ -402,6 +423,28 @@ def test_a_recording_is_replayed_without_calls(encoder: Encoder, tmp_path: Path)
     assert "train" not in path.read_text()  # requests are not stored
 
 
+def test_a_replay_needs_no_litellm(encoder: Encoder, tmp_path: Path) -> None:
+    """Nor its network, which LiteLLM uses when it is imported."""
+    with judge(encoder, record=tmp_path / "judge.jsonl") as (_, detector):
+        scores(detector, TEXT)
+    code = (
+        "import sys; from guard import Guard; from guard.detect.encoder import Encoder; "
+        "from guard.detect.judge import ModelJudge; from guard.judge_settings import JudgeSettings;"
+        "from tests.small import INDEX, WEIGHTS; "
+        f"d = ModelJudge({judging.MODEL!r}, Encoder(WEIGHTS, INDEX), "
+        "JudgeSettings.of({'replay': 'judge.jsonl'})); "
+        f"print(Guard(detector=d, events='none').check({TEXT!r}).biased, 'litellm' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout == "True False\n", done.stderr
+
+
 def test_a_replay_refuses_by_name_what_it_does_not_hold(
     encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -432,6 +475,21 @@ def test_a_recording_survives_a_kill_in_a_line(encoder: Encoder, tmp_path: Path)
             assert 0 < len(provider.asked) - before <= 2
             replayed = ModelJudge(judging.MODEL, encoder, JudgeSettings.of({"replay": path}))
             assert [s.score for s in scores(replayed, FAIR, TEXT)] == [0.0, 1.0]
+
+
+def test_a_write_that_is_cut_costs_no_other_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "judge.jsonl", os.write
+    recording = JudgeRecording(path, "x/y", adds=True)
+    recording.add("a", JudgeReply("one"))
+    # As on a full disk.
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+    recording.add("b", JudgeReply("two"))
+    monkeypatch.setattr(os, "write", write)
+    recording.add("c", JudgeReply("three", "cut short", {"No": -0.1}, (1, 2)))
+    again = JudgeRecording(path, "x/y", adds=False)
+    assert [again.get(key) for key in "abc"] == [JudgeReply("one"), None, recording.get("c")]
 
 
 @pytest.mark.parametrize(
@@ -479,6 +537,72 @@ def test_no_door_guards_a_judges_calls(encoder: Encoder) -> None:
             package.uninstall()
         assert answer.guard.biased
         assert len(provider.asked) == 4
+
+
+def test_the_proxys_guardrail_does_not_guard_a_judges_calls(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastapi")
+    import litellm
+
+    from guard.proxy import Guardrail
+
+    with judge(encoder) as (provider, detector):
+        guardrail = Guardrail("bias", "post_call", default_on=True)
+        guardrail._guard = Guard(detector=detector, events="none")
+        monkeypatch.setattr(litellm, "callbacks", [guardrail])
+        assert scores(detector, TEXT)[0].score == 1.0
+        assert Guard(detector=detector, events="none").check(FAIR).score == 0.0
+        assert len(provider.asked) == 2
+
+
+def test_nothing_of_litellms_own_is_sent(encoder: Encoder) -> None:
+    with judge(encoder, params={"seed": 3}) as (provider, detector):
+        scores(detector, TEXT)
+        known = "model messages temperature max_tokens seed logprobs top_logprobs"
+        assert provider.bodies[0].keys() == set(known.split())
+        (headers,) = provider.headers
+        assert headers["authorization"] == "Bearer none"
+
+
+@pytest.mark.parametrize(
+    ("model", "sent"),
+    [
+        ("openai/gpt-4.1-mini", {"temperature": 0, "max_tokens": 256}),
+        ("openai/gpt-5-mini", {"max_completion_tokens": 256}),  # no other temperature than 1
+        ("hosted_vllm/x", {"temperature": 0, "max_tokens": 256}),
+    ],
+)
+def test_models_that_take_no_temperature_are_sent_none(
+    encoder: Encoder, model: str, sent: dict[str, int]
+) -> None:
+    with answering() as provider:
+        provider.answer = judging.obedient
+        params = {"api_base": provider.base, "api_key": "none"}
+        detector = ModelJudge(model, encoder, JudgeSettings.of({"params": params}))
+        assert scores(detector, TEXT)[0].score == 1.0
+        names = {"temperature", "max_tokens", "max_completion_tokens"}
+        assert {n: v for n, v in provider.bodies[0].items() if n in names} == sent
+
+
+def test_a_provider_with_another_protocol(encoder: Encoder) -> None:
+    with answering() as provider:
+        provider.answer = lambda messages: BIASED
+        params = {"api_base": provider.base.removesuffix("/v1"), "api_key": "none"}
+        settings = JudgeSettings.of({"params": params, "budget": 1})
+        detector = ModelJudge("anthropic/claude-haiku-4-5", encoder, settings)
+        (found,) = scores(detector, TEXT)
+        assert (found.score, found.bias_type) == (1.0, "culture")
+        assert provider.bodies[0]["max_tokens"] == 256
+        assert "SENTENCE" in provider.bodies[0]["messages"][-1]["content"][0]["text"]
+        assert detector.spent().cost > 0
+
+
+def test_any_language_is_judged(asked: tuple[Answering, ModelJudge]) -> None:
+    provider, detector = asked
+    found = scores(detector, "Der Zug hat heute Verspätung.", "電車は遅れています。")
+    assert [one.unjudged for one in found] == [None, None]
+    assert len(provider.asked) == 2
 
 
 def test_callbacks_and_caches_of_litellm_are_told_nothing_of_a_call(
@@ -586,7 +710,7 @@ def test_what_a_small_model_makes_of_the_sentences(encoder: Encoder) -> None:
 
     if download.state("smollm2")[0] != "ok":
         pytest.skip("smollm2 is not downloaded: guard models get smollm2")
-    settings = JudgeSettings.of({"timeout_s": 120, "concurrency": 1, "params": {"max_tokens": 8}})
+    settings = JudgeSettings.of({"timeout_s": 120, "concurrency": 1, "params": {"max_tokens": 64}})
     detector = ModelJudge("guard-local/smollm2", encoder, settings)
     plain = detector.snapshot().score([Window("Velmorians are lazy.")])[0]
     changed = 0
