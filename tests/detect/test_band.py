@@ -683,7 +683,7 @@ def test_a_judge_reads_what_is_doubtful_and_what_the_first_does_not_read() -> No
         assert not guard.check(FRENCH).unjudged
         provider.malformed = ["no answer at all"] * 4
         failed = guard.check("Les femmes ne savent pas conduire une voiture, dit-on.")
-        assert failed.unjudged in ("failure", "unusable")
-        assert failed.score is None
+        assert (failed.unjudged, failed.score) == ("failure", None)
         told = cascade.escalations()
-        assert (told.windows - told.escalated, told.failed) == (1, 0 if provider.malformed else 1)
+        assert (told.windows - told.escalated, told.failed) == (1, 1)
+        assert "gpt-4o-mini" in cascade.asks
