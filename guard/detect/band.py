@@ -169,6 +169,12 @@ class BandCascade:
             raise AttributeError("every_language")
         return self._every_language
 
+    @property
+    def asks(self) -> str:
+        """What ``later`` or ``first`` tells of whom it asks, as a judge does; empty if neither."""
+        told = (getattr(one, "asks", "") for one in (self._later, self._first))
+        return next((text for text in told if text), "")
+
     def escalations(self) -> Escalations:
         """Return what was judged, and by which of the two, since the cascade was made."""
         return self._counts.sums

@@ -6,9 +6,11 @@ the user's cache folder, then among the shipped ones.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from urllib.parse import quote
 
 from guard.detect.deferral import Scale
 from guard.detect.protocol import Detector
-from guard.detect.weights import json_object, read_file
+from guard.detect.weights import json_object, read_file, shipped_weights
 from guard.errors import WeightsError
 from guard.local.download import cache_folder
 from guard.places import CASCADE
@@ -95,15 +97,20 @@ def own_place(first: str, later: str) -> Path:
 
 def shipped_place(first: str, later: str) -> Path:
     """Return where the shipped band of a pair is, if there is one."""
-    from guard.detect.weights import shipped_weights
-
     return shipped_weights(CASCADE).parent / _BANDS / file_name(first, later)
 
 
 def band_place(first: str, later: str) -> Path | None:
     """Return the file of the band of a pair, the user's own before the shipped; None without."""
-    places = own_place(first, later), shipped_place(first, later)
-    return next((place for place in places if place.exists()), None)
+    places = [shipped_place(first, later)]
+    with contextlib.suppress(RuntimeError):  # a user without a home folder has no bands
+        places.insert(0, own_place(first, later))
+    return next((place for place in places if os.path.exists(place)), None)
+
+
+def stored(place: Path) -> bytes:
+    """Return the content of a band's file; raises WeightsError if it cannot be read."""
+    return read_file(place, _REMEDY)
 
 
 def read_band(path: Path, first: Detector, later: Detector) -> Band:
@@ -113,7 +120,7 @@ def read_band(path: Path, first: Detector, later: Detector) -> Band:
         WeightsError: the file cannot be read, is no band, or is for other detectors.
 
     """
-    raw = json_object(read_file(path, _REMEDY), path, _REMEDY)
+    raw = json_object(stored(path), path, _REMEDY)
     try:
         if raw["format"] != FORMAT:
             raise ValueError

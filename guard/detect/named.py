@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.detect.protocol import Detector
-from guard.detect.weights import manifest, read_file, shipped_weights
+from guard.detect.weights import manifest, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
 from guard.judge_settings import JudgeSettings
@@ -99,7 +99,7 @@ def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
 
 def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
     """Return the cascade of two detectors, with the band stored for them or the default one."""
-    from guard.detect.band_files import band_place
+    from guard.detect.band_files import band_place, stored
 
     small = ENCODERS[1]
     if index is not None and small in (first, later):
@@ -109,8 +109,8 @@ def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) ->
             f"detector={CASCADE!r}, or leave index out."
         )
     place = band_place(first, later)
-    stored = None if place is None else read_file(place)
-    return _band(first, later, index, judge, place, stored)
+    content = None if place is None else stored(place)
+    return _band(first, later, index, judge, place, content)
 
 
 # A band that is chosen again is another cascade.
@@ -121,7 +121,7 @@ def _band(
     index: Path | None,
     judge: JudgeSettings,
     place: Path | None,
-    _stored: bytes | None,
+    _content: bytes | None,
 ) -> Detector:
     from guard.detect.band import BandCascade
     from guard.detect.band_files import DEFAULT_BAND, read_band

@@ -6,6 +6,7 @@ band is chosen on a half of it and measured on the other. Every source has the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -123,7 +124,12 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class BandChoice:
-    """A band, the windows that chose it, what it does on the others, and the curve over budgets."""
+    """A band, the windows that chose it, what it does on the others, and the curve over budgets.
+
+    ``sources`` has the number of the other windows and the share escalated. ``usd`` is what 1,000
+    windows cost with this band by what the second detector, a judge, was paid in this call; nan if
+    it was not asked or has no price, None for one that costs nothing.
+    """
 
     band: Band
     budget: Budget
@@ -131,6 +137,7 @@ class BandChoice:
     measured: Measurement
     curve: tuple[tuple[float, Measurement], ...]
     sources: dict[str, tuple[int, float]]
+    usd: float | None = None
 
 
 def pairs_of(
@@ -273,6 +280,17 @@ def measure(of: Pairs, band: Band, seed: int = 0) -> Measurement:
     )
 
 
+def usd_of(detector: Detector) -> float | None:
+    """Return what 1,000 windows of a judge cost so far, in US dollars; None for another detector.
+
+    It is nan if the judge was asked nothing or has no price.
+    """
+    if not hasattr(detector, "spent"):
+        return None
+    spent = detector.spent()
+    return 1000 * float(spent.cost) / spent.windows if spent.windows else math.nan
+
+
 def described(choice: BandChoice) -> str:
     """Return what a choice shows, as text: its figures, the sources and the curve."""
     of = choice.measured
@@ -286,6 +304,7 @@ def described(choice: BandChoice) -> str:
         f"the first alone ({of.first:.4f}); the second alone {of.later:.4f}.",
         f"{of.differ:.2%} are decided otherwise than by the second alone. A verdict takes "
         f"{of.p50_ms:.1f} ms in the median, {of.p99_ms:.1f} ms at the 99th percentile.",
+        *([] if choice.usd is None else [f"1,000 windows cost {choice.usd:.4g} US dollars."]),
         f"{'budget':>7} {'escalated':>9} {'low':>6} {'high':>6} {'accuracy':>9} {'gained':>8}",
     ]
     lines += [
@@ -368,11 +387,15 @@ def train(
         for name in np.unique(other.source)
         for of in (other.source == name,)
     }
+    measured, usd = measure(other, band), usd_of(later)
     choice = BandChoice(
-        band, budget, len(choosing.score), measure(other, band), tuple(curve), sources
-    )
+        band, budget, len(choosing.score), measured, tuple(curve), sources,
+        None if usd is None else usd * measured.escalated,
+    )  # fmt: skip
     figures = asdict(choice)
     del figures["band"]
+    if choice.usd is not None and math.isnan(choice.usd):  # JSON has no nan
+        figures["usd"] = None
     with replacing(to) as part:
         write_band(part, band, first, later, figures=figures)
     return choice

@@ -40,6 +40,7 @@ from guard.places import DetectorName, encoders_in, shipped_in
 from guard.policy import DEFAULT_POINTS, Points, Policy
 from guard.verdict import BIAS_TYPES, BiasType, Scores, Window
 from tests.cli.test_cli import run, sentence
+from tests.detect import judging
 from tests.detect.test_damaged_files import HARMS, Harm, damaged, named
 from tests.rows import examples, rows
 from tests.small import INDEX
@@ -121,11 +122,13 @@ def test_scores_inside_the_band_go_to_the_later_and_others_do_not(
     cascade, first, later = cascade_of(band=band)
     windows = windows_of(found)
     judged = cascade.snapshot().score(windows)
-    inside = [band.low <= score <= band.high for score in found]
+    # Both have the same thresholds, so all scales are one but for rounding.
+    doubts = [band_files.doubt_scale(first).mapped(score, "gender") for score in found]
+    assert doubts == pytest.approx(found, abs=1e-6)
+    inside = [band.low <= doubt <= band.high for doubt in doubts]
     doubtful = [w for w, doubt in zip(windows, inside, strict=True) if doubt]
     assert Counter(later.seen) == Counter(doubtful)
     assert first.seen == windows
-    # Both have the same thresholds, so a score is mapped to itself but for rounding.
     (by_later,) = judged_by_later(0.9)
     for score, doubt, one in zip(found, inside, judged, strict=True):
         assert one == (by_later if doubt else Scores(score, "gender"))
@@ -659,3 +662,28 @@ def test_commands_take_the_pair(cache: Path) -> None:
     assert found["detector"].startswith("cascade:encoder-small-")
     shown = json.loads(run("check", FRENCH, "--detector", PAIR, "--json").stdout)
     assert shown["unjudged"] == "language"
+
+
+# With a judge behind a server.
+
+
+def test_a_judge_reads_what_is_doubtful_and_what_the_first_does_not_read() -> None:
+    encoder = judging.retriever()
+    with judging.judge(encoder) as (provider, judge):
+        cascade = BandCascade(encoder, judge, Band(0.3, 0.7))
+        assert cascade.concurrency >= judge.concurrency
+        guard = Guard(detector=cascade, language="judge", events="none", timeout_ms=None)
+        assert guard.check("The report is due on Friday.").unjudged is None
+        assert cascade.spent().calls == 0
+        verdict = guard.check(f"{FRENCH[:-1]}, on dit que les Velmorians are lazy et inutiles.")
+        assert (verdict.biased, verdict.bias_type) == (True, "culture")
+        assert [pair.group for pair in verdict.attributions] == ["Velmorians"]
+        calls = cascade.spent().calls
+        assert calls > 0
+        assert not guard.check(FRENCH).unjudged
+        provider.malformed = ["no answer at all"] * 4
+        failed = guard.check("Les femmes ne savent pas conduire une voiture, dit-on.")
+        assert (failed.unjudged, failed.score) == ("failure", None)
+        told = cascade.escalations()
+        assert (told.windows - told.escalated, told.failed) == (1, 1)
+        assert "gpt-4o-mini" in cascade.asks
