@@ -292,7 +292,7 @@ class Encoder:
         best = self._judge_text(text, parts, index)
         for other in self._other_readings(text, context):
             scores = self._judge_text(other.text, self.tokens.encode(other.text, context), index)
-            if _worst(scores) > _worst(best):
+            if worst(scores) > worst(best):
                 best = _with_spans_in(scores, other, text)
         # Slang of rare words looks like an unknown language: what is found in it counts.
         if language == "unknown" and not self._found(best):
@@ -312,7 +312,7 @@ class Encoder:
         lexical = 0.0
         if self._lexical is not None:
             lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        return max((self._judge_part(text, p, lexical, index) for p in parts), key=_worst)
+        return max((self._judge_part(text, p, lexical, index) for p in parts), key=worst)
 
     def _found(self, scores: Scores) -> bool:
         """Whether a score is biased at ``strict``, the lowest thresholds."""
@@ -408,7 +408,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + small) if x >= 0 else small / (1 + small)
 
 
-def _worst(scores: Scores) -> float:
+def worst(scores: Scores) -> float:
     """Rank what is no number above all scores, so that it is the detector's failure."""
     score = scores.score
     return math.inf if score is None or math.isnan(score) else score

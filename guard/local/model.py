@@ -36,7 +36,7 @@ class NotInstalled(UsageError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalModel:
-    """A causal language model with its tokenizer, shared by all calls; on the CPU if loaded here."""
+    """A causal language model with its tokenizer, shared by all calls; on the CPU by default."""
 
     network: Any
     tokenizer: Any

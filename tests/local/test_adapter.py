@@ -206,7 +206,7 @@ def test_weights_with_a_tensor_too_few_are_refused(copied: Path, base: LocalMode
     del tensors[min(tensors)]
     save_file(tensors, path)
     write_adapter_manifest(copied)
-    with pytest.raises(WeightsError, match="does not go with|cannot be loaded"):
+    with pytest.raises(WeightsError, match="does not go with"):
         with_adapter(base, read_adapter(copied))
 
 
