@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from guard.datasets.terms import redditbias_terms
 from guard.detect.encoder import Encoder
 from guard.detect.instruction import Answer, Instruction, rendered
 from guard.errors import UsageError
-from guard.gate.context import in_context
+from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.local.model import LocalModel
 from guard.retrieve.index import BiasIndex
 from guard.train.config import TrainConfig
@@ -23,8 +23,9 @@ from guard.train.rows import TrainingRow, fold, validates
 from guard.train.sources import pieces, redditbias_texts, row_of
 from guard.verdict import Reference, Span, Window
 
-# Of a text, the most characters that are read: a prompt has a bounded cost.
-_MOST = 600
+# Characters of a row, and of each segment before it, that are read.
+_MOST = 500
+MOST_REFERENCES = 5
 
 
 def redditbias_rows(data: Path) -> list[TrainingRow]:
@@ -101,10 +102,9 @@ class Found(NamedTuple):
 
     encoder: Encoder
     index: BiasIndex
-    k: int
 
     def of(self, row: TrainingRow, rng: random.Random) -> tuple[Reference, ...]:
-        """Return at most ``k`` references, nearest first, the row's partners among them."""
+        """Return at most five references, nearest first, the row's partners among them."""
 
         def own(reference: Reference) -> bool:
             family = f"own:{fold(reference.statement)}"
@@ -118,7 +118,7 @@ class Found(NamedTuple):
                     found.append(
                         Reference(partner.text, partner.bias_type, "", "", float(similarity))
                     )
-        return tuple(sorted(found, key=lambda r: -r.similarity)[: self.k])
+        return tuple(sorted(found, key=lambda r: -r.similarity)[: MOST_REFERENCES])
 
 
 class Prompts:
@@ -141,13 +141,8 @@ class Prompts:
         return list(self._model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def prompt(self, window: Window, references: Sequence[Reference]) -> list[int]:
-        """Return the tokens that ask for a judgement; of an overlong text its first part."""
-        shown = replace(
-            window,
-            text=window.text[:_MOST],
-            context=tuple(text[-_MOST // 2 :] for text in window.context[-2:]),
-        )
-        return self._model.prompt(self._instruction.messages(shown, references))
+        """Return the tokens that ask for a judgement, those of the detector's."""
+        return self._model.prompt(self._instruction.messages(window, references))
 
     def asked(self, row: TrainingRow, pick: Pick, rng: random.Random) -> Asked:
         """Return the prompt of a row in the context of this time, and what is learned of it."""
@@ -158,7 +153,9 @@ class Prompts:
             learned = learned[:1]
         elif whole:
             learned.append(self._model.tokenizer.eos_token_id)
-        return Asked(self.prompt(Window(row.text, pick.context), references), learned)
+        # A prompt has a bounded cost.
+        context = tuple(text[-_MOST:] for text in pick.context[-CONTEXT_SEGMENTS:])
+        return Asked(self.prompt(Window(row.text[:_MOST], context), references), learned)
 
     def of_text(self, text: str) -> Iterator[list[int]]:
         """Yield the prompts of a text's windows, as the guard cuts them."""
@@ -166,6 +163,4 @@ class Prompts:
             references: tuple[Reference, ...] = ()
             if self._found is not None:
                 references = self._found.encoder.references(part, self._found.index)
-            yield self.prompt(Window(part, context), references[: self._found.k if self._found else 0])
-
-
+            yield self.prompt(Window(part, context), references)

@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).with_name("card.md")
 _OF_ONE = "card-{detector}-{version}.md"
 _TABLE = f"`{TABLE}` (token embeddings, apart because of a limit of 100 MiB for a file), "
 # Each published source with its licence, and which of the corpus's row sources come from it.
-_SOURCES = (
+SOURCES = (
     ("RedditBias, training part (Barikeri et al. 2021)", "MIT",
      ("redditbias", "redditbias_rest", "redditbias_whole")),
     ("EMGSD, training part (Holistic AI)", "MIT", ("emgsd", "emgsd_first")),
@@ -64,7 +64,7 @@ def card(stored: dict[str, Any]) -> str:
         retrieval=figures["retrieval"],
         sources="\n".join(
             _line([name, licence, f"{sum(rows.get(p, 0) for p in parts):,}"])
-            for name, licence, parts in _SOURCES
+            for name, licence, parts in SOURCES
         ),
         pools=", ".join(f"{name} {n:,}" for name, n in points["n"].items()),
         runs="\n".join(_run(n, of) for n, of in enumerate(figures["training"], start=1)),
