@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from guard.datasets.terms import redditbias_terms
 from guard.detect.encoder import Encoder
@@ -94,7 +93,8 @@ def answer_of(row: TrainingRow) -> tuple[Answer, bool]:
     return Answer(True, row.bias_type, ((pair[0], pair[1]),)), True
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Found:
     """Finds the references of rows in the shipped index, as the detector does.
 
     Statements of a row's own family are left out, as are copies of its text.
@@ -118,7 +118,7 @@ class Found(NamedTuple):
                     found.append(
                         Reference(partner.text, partner.bias_type, "", "", float(similarity))
                     )
-        return tuple(sorted(found, key=lambda r: -r.similarity)[: MOST_REFERENCES])
+        return tuple(sorted(found, key=lambda r: -r.similarity)[:MOST_REFERENCES])
 
 
 class Prompts:

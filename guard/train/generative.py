@@ -8,17 +8,17 @@ encoder's recipe.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,27 +29,28 @@ from guard.detect.encoder import Encoder
 from guard.detect.instruction import Instruction
 from guard.errors import UsageError
 from guard.local.adapter import AdapterSettings, Base, base_hash, write_adapter
-from guard.local.model import LocalModel, load
+from guard.local.model import load
 from guard.train import calibrate, checkpoint, pools
 from guard.train.answers import Found, Prompts, corpus_rows, redditbias_rows
+from guard.train.card import adapter_card
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Corpus, Sampler
-from guard.train.generative_card import card
-from guard.train.lora import Adapters, Losses, adapted, decisions, step_loss
 from guard.train.loop import Plan, Progress, Show, run
-from guard.train.rows import TrainingRow, share
+from guard.train.lora import Adapters, Losses, adapted, decisions, step_loss
+from guard.train.rows import share
+from guard.train.sources import Text
 from guard.verdict import BIAS_TYPES
 
 Preset = Literal["paper", "own"]
 NAME = "final.pt"
-VALIDATION = "validation.jsonl"
+VALIDATION, FIGURES = "validation.jsonl", "figures.json"
 # Of a preset: the peak learning rate, the epochs, the weight of an answer's first token, and the
 # share of rows that learn the whole answer.
 PRESETS: Mapping[Preset, Mapping[str, float]] = {
     "paper": {"lr": 5e-5, "epochs": 10, "first": 1, "spelled": 1},
     "own": {"lr": 2e-4, "epochs": 2, "first": 10, "spelled": 0.5},
 }
-_ANSWER_WARMUP = 0.03
+_WARMUP = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,120 +120,235 @@ class GenerativeConfig:
 _PLACES = {"data", "work", "statements", "checkpoint_every", "threads", "device", "validation"}
 
 
-class _Ready(NamedTuple):
-    """What a run reads."""
+class GenerativeRun:
+    """A run and what it reads. It holds the work folder: use it as a context manager.
 
-    model: LocalModel
-    tuned: Any
-    prompts: Prompts
-    rows: list[TrainingRow]
-    every_text: frozenset[str]
-    sampler: Sampler
-    digest: str
-
-
-def train(
-    config: GenerativeConfig, version: str, progress: Show | None = None,
-    report: Callable[[str], None] = print,
-) -> Path:  # fmt: skip
-    """Train, or resume from the work folder's checkpoint; return the adapter's folder.
-
-    A finished run is not trained again, only calibrated and written. Raises UsageError if the data,
-    the base, a checkpoint or the settings cannot be used, WeightsError as
-    :func:`guard.local.model.load`, KeyboardInterrupt after Ctrl-C or SIGTERM, when the step is
-    done and saved.
+    Raises UsageError if the data, the base or the settings cannot be used, or another process works
+    in the folder, WeightsError as :func:`guard.local.model.load`.
     """
-    torch.set_num_threads(config.threads)
-    with checkpoint.alone(config.work / NAME):
-        ready = _prepared(config)
-        steps = max(1, round(config.setting("epochs") * ready.sampler.epoch_steps))
-        steps = min(steps, config.max_steps or steps)
-        settings = config.described() | {
-            "base_hash": base_hash(ready.model.network),
-            "corpus": ready.digest,
-            "steps": steps,
+
+    def __init__(self, config: GenerativeConfig, report: Callable[[str], None] = print) -> None:
+        self.config, self._report = config, report
+        torch.set_num_threads(config.threads)
+        self._alone = checkpoint.alone(config.work / NAME)
+
+    def __enter__(self) -> GenerativeRun:
+        self._alone.__enter__()
+        try:
+            self._prepare()
+        except BaseException:
+            self._alone.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._alone.__exit__(None, None, None)
+
+    def _prepare(self) -> None:
+        config = self.config
+        model = load(config.base, "bfloat16" if config.bf16 else "float32")
+        self._tuned = adapted(model.network, config.rank, config.seed, config.device)
+        self._adapters = Adapters(self._tuned)
+        found = None
+        if config.instruction.references:
+            encoder = Encoder()
+            assert encoder.index is not None, "the shipped index is opened"
+            found = Found(encoder, encoder.index)
+        self._prompts = Prompts(model, config.instruction, found, config.setting("spelled"))
+        corpus, sampling = self._corpus(references=found is not None)
+        if not corpus.train:
+            raise UsageError(
+                "There is no row to learn from: --quotas names no source that has texts."
+            )
+        self._rows, self._every_text = corpus.train, corpus.every_text
+        self._sampler = Sampler(corpus.train, sampling)
+        steps = max(1, round(config.setting("epochs") * self._sampler.epoch_steps))
+        #: What the checkpoint and the card record of the run.
+        self.settings: dict[str, Any] = config.described() | {
+            "base_hash": base_hash(model.network),
+            "corpus": corpus.digest(),
+            "steps": min(steps, config.max_steps or steps),
         }
-        texts = _validation(config, ready)
-        adapters = Adapters(ready.tuned)
-        final = config.work / NAME
-        done = checkpoint.load(final, settings, {"net"})
-        if done is None:
-            _train(config, ready, adapters, settings, texts, progress, report)
-            checkpoint.save(final, {"net": adapters.state_dict(), "settings": settings})
-            (config.work / checkpoint.NAME).unlink(missing_ok=True)
-        else:
-            adapters.load_state_dict(done["net"])
-        return _written(config, ready, settings, texts, version, report)
 
-
-def _prepared(config: GenerativeConfig) -> _Ready:
-    model = load(config.base, "bfloat16" if config.bf16 else "float32")
-    found = None
-    if config.instruction.references:
-        encoder = Encoder()
-        assert encoder.index is not None, "the shipped index is opened"
-        found = Found(encoder, encoder.index)
-    prompts = Prompts(model, config.instruction, found, config.setting("spelled"))
-    sampling = TrainConfig(
-        work=config.work, data=config.data, statements=config.statements, seed=config.seed,
-        batch_size=config.batch_size, epochs=config.setting("epochs"), quotas=dict(config.quotas),
-    )  # fmt: skip
-    if config.preset == "paper":
+    def _corpus(self, *, references: bool) -> tuple[Corpus, TrainConfig]:
+        config = self.config
+        sampling = TrainConfig(
+            work=config.work, data=config.data, statements=config.statements, seed=config.seed,
+            batch_size=config.batch_size, epochs=config.setting("epochs"),
+            quotas=dict(config.quotas),
+        )  # fmt: skip
+        if config.preset == "own":
+            return corpus_rows(sampling, references=references), sampling
         rows = redditbias_rows(config.data)
         sampling = replace(sampling, context=False, quotas={"redditbias": len(rows)})
-        corpus = Corpus(rows, [], frozenset(row.text for row in rows))
-    else:
-        corpus = corpus_rows(sampling, references=found is not None)
-    if not corpus.train:
-        raise UsageError("There is no row to learn from: --quotas names no source that has texts.")
-    sampler = Sampler(corpus.train, sampling)
-    tuned = adapted(model.network, config.rank, config.seed, config.device)
-    return _Ready(
-        model, tuned, prompts, corpus.train, corpus.every_text, sampler, corpus.digest()
-    )
+        return Corpus(rows, [], frozenset(row.text for row in rows)), sampling
+
+    @cached_property
+    def texts(self) -> list[Text]:
+        """The validation texts, at most so many of each pool, far from what is learned."""
+        read = pools.read(self.config.data, self.config.statements)
+        chosen: dict[str, list[Text]] = {}
+        for text in sorted(read, key=lambda text: share(text.text, "generative")):
+            of = chosen.setdefault(text.pool, [])
+            if len(of) < self.config.validation:
+                of.append(text)
+        return pools.far_from_training([t for of in chosen.values() for t in of], self._every_text)
+
+    def train(self, progress: Show | None = None) -> Path:
+        """Train, or resume from the checkpoint; return the file of the trained adapters.
+
+        A finished run is not repeated. Raises UsageError if the checkpoint is of a run with other
+        settings, or the loss is no number any more; KeyboardInterrupt after Ctrl-C or SIGTERM, when
+        the step is done and saved.
+        """
+        final = self.config.work / NAME
+        done = checkpoint.load(final, self.settings, {"net"})
+        if done is not None:
+            self._adapters.load_state_dict(done["net"])
+            return final
+        config, how = self.config, self._losses
+        epoch_of = lru_cache(maxsize=1)(self._sampler.epoch)
+        per_epoch = self._sampler.epoch_steps
+
+        def loss_of(step: int) -> Tensor:
+            number, place = divmod(step, per_epoch)
+            rng = random.Random(f"{config.seed}:answers:{step}")
+            picks = epoch_of(number)[place]
+            asked = [self._prompts.asked(self._rows[pick.row], pick, rng) for pick in picks]
+            return step_loss(self._tuned, asked, how)
+
+        def show(done: Progress) -> None:
+            if progress is not None:
+                progress(done)
+            if done.step % per_epoch == 0 and done.step < done.steps:
+                self._note(done.step, self._measured(self.logits()))
+
+        optimiser = torch.optim.AdamW(
+            self._adapters.parameters(), config.setting("lr"), weight_decay=config.weight_decay
+        )
+        plan = Plan(self.settings["steps"], _WARMUP, config.seed, config.checkpoint_every)
+        unfinished = config.work / checkpoint.NAME
+        with _signals() as stopping:
+            run(self._adapters, optimiser, plan, loss_of, unfinished, self.settings, show, stopping)
+        checkpoint.save(final, {"net": self._adapters.state_dict(), "settings": self.settings})
+        unfinished.unlink(missing_ok=True)
+        return final
+
+    @property
+    def _losses(self) -> Losses:
+        config = self.config
+        return Losses(config.setting("first"), config.tokens, config.checkpointing)
+
+    def _note(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Add figures of the validation to the run's file, and show them."""
+        epoch = step / self._sampler.epoch_steps
+        line = json.dumps({"step": step, "epoch": round(epoch, 3), **figures})
+        with (self.config.work / VALIDATION).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        self._report(f"validation: {line}")
+
+    def logits(self) -> calibrate.Floats:
+        """Return the logit of "biased" of each of :attr:`texts`, the highest of its windows: (n,).
+
+        Raises UsageError if one is no number.
+        """
+        prompts = [(i, p) for i, t in enumerate(self.texts) for p in self._prompts.of_text(t.text)]
+        yes, no = self._prompts.yes, self._prompts.no
+        each = decisions(self._tuned, [p for _, p in prompts], yes, no, self._losses)
+        found = np.full(len(self.texts), -np.inf)
+        for (i, _), logit in zip(prompts, each.tolist(), strict=True):
+            found[i] = max(found[i], logit)
+        return found
+
+    def _measured(self, logits: calibrate.Floats) -> dict[str, Any]:
+        """Return loss of the decision, accuracy at the logit 0 and AUROC; AUROC by pool, too."""
+        biased = np.array([text.biased for text in self.texts])
+        pool = np.array([text.pool for text in self.texts])
+        by_pool = {
+            str(name): auroc(biased[pool == name], logits[pool == name]) for name in np.unique(pool)
+        }
+        return {
+            "n": len(biased),
+            "loss": round(float(np.logaddexp(0, np.where(biased, -logits, logits)).mean()), 4),
+            "accuracy": round(float(((logits > 0) == biased).mean()), 4),
+            "auroc": auroc(biased, logits),
+            "pools": {name: value for name, value in by_pool.items() if value is not None},
+        }
+
+    def write(self, version: str) -> Path:
+        """Calibrate the trained adapters on the validation texts; return the adapter's folder.
+
+        Raises UsageError as :func:`guard.train.calibrate.fit_scale` and
+        :func:`guard.train.calibrate.operating_points`.
+        """
+        config, settings, logits = self.config, self.settings, self.logits()
+        # The type is not known before an answer is written: all types share a threshold.
+        judged = calibrate.Judged(
+            np.array([text.pool for text in self.texts]),
+            np.array([text.biased for text in self.texts]),
+            np.array([BIAS_TYPES[0]] * len(self.texts)),
+            logits,
+        )
+        scale = calibrate.fit_scale(logits, judged.biased, calibrate.equal_weights(judged))
+        scores = scale.scores(logits)
+        points: dict[str, calibrate.Thresholds] = {
+            name: dict.fromkeys(BIAS_TYPES, limits[BIAS_TYPES[0]])
+            for name, limits in calibrate.operating_points(judged, scores).items()
+        }
+        measured = self._measured(logits)
+        self._note(settings["steps"], measured)
+        figures = {
+            "version": version,
+            "settings": settings,
+            "rows_in_corpus": dict(Counter(row.source for row in self._rows)),
+            "epoch_steps": self._sampler.epoch_steps,
+            "validation": measured,
+            "texts": dict(Counter(text.pool for text in self.texts)),
+            **scale._asdict(),
+            "points": {
+                name: {"threshold": limits[BIAS_TYPES[0]]} | _rates(judged, scores, limits)
+                for name, limits in points.items()
+            },
+        }
+        folder = config.work / "adapter"
+        write_adapter(
+            folder, self._tuned,
+            AdapterSettings(
+                version, Base(config.base, settings["base_hash"]), asdict(config.instruction),
+                scale.temperature, scale.offset,
+                {name: {str(k): v for k, v in limits.items()} for name, limits in points.items()},
+            ),
+            adapter_card(figures), "float16",
+        )  # fmt: skip
+        with checkpoint.replacing(config.work / FIGURES) as part:
+            part.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        return folder
 
 
-def _train(
-    config: GenerativeConfig, ready: _Ready, adapters: Adapters, settings: Mapping[str, Any],
-    texts: Sequence[pools.Text], progress: Show | None, report: Callable[[str], None],
-) -> None:  # fmt: skip
-    how = _how(config)
-    epoch_of = lru_cache(maxsize=1)(ready.sampler.epoch)
-    per_epoch = ready.sampler.epoch_steps
+def auroc(biased: calibrate.Bools, logits: calibrate.Floats) -> float | None:
+    """Return how often a biased text is above a harmless one, a tie counted half.
 
-    def loss_of(step: int) -> Tensor:
-        number, place = divmod(step, per_epoch)
-        rng = random.Random(f"{config.seed}:answers:{step}")
-        picks = epoch_of(number)[place]
-        asked = [ready.prompts.asked(ready.rows[pick.row], pick, rng) for pick in picks]
-        return step_loss(ready.tuned, asked, how)
-
-    def show(done: Progress) -> None:
-        if progress is not None:
-            progress(done)
-        if done.step % per_epoch == 0 and done.step < done.steps:
-            epoch = {"step": done.step, "epoch": done.step / per_epoch}
-            _note(config.work, epoch | _measured(texts, _logits(config, ready, texts)), report)
-
-    optimiser = torch.optim.AdamW(
-        adapters.parameters(), config.setting("lr"), weight_decay=config.weight_decay
-    )
-    plan = Plan(settings["steps"], _ANSWER_WARMUP, config.seed, config.checkpoint_every)
-    with _signals() as stopping:
-        file = config.work / checkpoint.NAME
-        run(adapters, optimiser, plan, loss_of, file, settings, show, stopping)
+    It is Mann and Whitney's U over the number of pairs; None without a pair.
+    """
+    n = int(biased.sum())
+    pairs = n * (len(biased) - n)
+    if not pairs:
+        return None
+    ranks = rankdata(logits)[biased].sum()
+    return round(float((ranks - n * (n + 1) / 2) / pairs), 4)
 
 
-def _note(work: Path, figures: Mapping[str, Any], report: Callable[[str], None]) -> None:
-    """Add figures of the validation to the run's file, and show them."""
-    line = json.dumps(figures)
-    with (work / VALIDATION).open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
-    report(f"validation: {line}")
-
-
-def _how(config: GenerativeConfig) -> Losses:
-    return Losses(config.setting("first"), config.tokens, config.checkpointing)
+def _rates(
+    judged: calibrate.Judged, scores: calibrate.Floats, limits: calibrate.Thresholds
+) -> dict[str, float]:
+    found = calibrate.measured(judged, scores, limits)
+    return {
+        "accuracy": found.accuracy,
+        "recall": found.recall,
+        "false_positive_rate": found.false_positive_rate,
+        "harmless": found.harmless.n,
+        "harmless_found": found.harmless.hits,
+    }
 
 
 @contextmanager
@@ -244,114 +360,17 @@ def _signals() -> Iterator[Callable[[], bool]]:
         return
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
 
-    def handler(*_: Any) -> None:
-        came.set()
+    def restore() -> None:
         for one, usual in before.items():
             signal.signal(one, usual)
+
+    def handler(*_: Any) -> None:
+        came.set()
+        restore()
 
     for one in before:
         signal.signal(one, handler)
     try:
         yield came.is_set
     finally:
-        for one, usual in before.items():
-            signal.signal(one, usual)
-
-
-def _validation(config: GenerativeConfig, ready: _Ready) -> list[pools.Text]:
-    """Return the validation texts, at most so many of each pool, far from what is learned."""
-    texts = pools.read(config.data, config.statements)
-    chosen: dict[str, list[pools.Text]] = {}
-    for text in sorted(texts, key=lambda text: share(text.text, "generative")):
-        of = chosen.setdefault(text.pool, [])
-        if len(of) < config.validation:
-            of.append(text)
-    return pools.far_from_training([t for of in chosen.values() for t in of], ready.every_text)
-
-
-def _logits(
-    config: GenerativeConfig, ready: _Ready, texts: Sequence[pools.Text]
-) -> calibrate.Floats:
-    """Return each text's logit of "biased", the highest of its windows: (n,)."""
-    prompts = [(i, p) for i, text in enumerate(texts) for p in ready.prompts.of_text(text.text)]
-    yes, no = ready.prompts.yes, ready.prompts.no
-    each = decisions(ready.tuned, [p for _, p in prompts], yes, no, _how(config))
-    found = np.full(len(texts), -np.inf)
-    for (i, _), logit in zip(prompts, each.tolist(), strict=True):
-        found[i] = max(found[i], logit)
-    return found
-
-
-def _measured(texts: Sequence[pools.Text], logits: calibrate.Floats) -> dict[str, Any]:
-    """Return loss of the decision, accuracy at the logit 0 and AUROC; AUROC by pool, too."""
-    biased = np.array([text.biased for text in texts])
-    pool = np.array([text.pool for text in texts])
-
-    def of(inside: calibrate.Bools) -> float:
-        # Mann and Whitney's U over the number of pairs; a tie counts half.
-        yes = biased[inside]
-        ranks, n = rankdata(logits[inside]), int(yes.sum())
-        pairs = n * (len(yes) - n)
-        return round(float((ranks[yes].sum() - n * (n + 1) / 2) / pairs), 4) if pairs else 0.5
-
-    mixed = [
-        name for name in dict.fromkeys(pool)
-        if biased[pool == name].any() and not biased[pool == name].all()
-    ]  # fmt: skip
-    return {
-        "n": len(texts),
-        "loss": round(float(np.logaddexp(0, np.where(biased, -logits, logits)).mean()), 4),
-        "accuracy": round(float(((logits > 0) == biased).mean()), 4),
-        "auroc": of(np.ones(len(texts), bool)),
-        "pools": {str(name): of(pool == name) for name in mixed},
-    }
-
-
-def _written(
-    config: GenerativeConfig, ready: _Ready, settings: Mapping[str, Any],
-    texts: Sequence[pools.Text], version: str, report: Callable[[str], None],
-) -> Path:  # fmt: skip
-    """Calibrate on the validation texts and write the adapter's folder; return it."""
-    logits = _logits(config, ready, texts)
-    # The type is not known without decoding an answer: all types share a threshold.
-    judged = calibrate.Judged(
-        np.array([text.pool for text in texts]),
-        np.array([text.biased for text in texts]),
-        np.array([BIAS_TYPES[0]] * len(texts)),
-        logits,
-    )
-    scale = calibrate.fit_scale(logits, judged.biased, calibrate.equal_weights(judged))
-    scores = scale.scores(logits)
-    points = {
-        name: dict.fromkeys(BIAS_TYPES, limits[BIAS_TYPES[0]])
-        for name, limits in calibrate.operating_points(judged, scores).items()
-    }
-    counts: dict[str, int] = {}
-    for row in ready.rows:
-        counts[row.source] = counts.get(row.source, 0) + 1
-    figures = {
-        "settings": dict(settings),
-        "rows_in_corpus": counts,
-        "rows": settings["steps"] * config.batch_size,
-        "epochs": settings["steps"] / ready.sampler.epoch_steps,
-        "validation": _measured(texts, logits),
-        "pools": {name: int((judged.pool == name).sum()) for name in np.unique(judged.pool)},
-        "scale": scale._asdict(),
-        "points": {
-            name: calibrate.measured(judged, scores, limits)._asdict() | {"at": limits["gender"]}
-            for name, limits in points.items()
-        },
-    }
-    epoch = {"step": settings["steps"], "epoch": figures["epochs"]}
-    _note(config.work, epoch | figures["validation"], report)
-    folder = config.work / "adapter"
-    write_adapter(
-        folder, ready.tuned,
-        AdapterSettings(
-            version, Base(config.base, settings["base_hash"]), asdict(config.instruction),
-            scale.temperature, scale.offset, points,
-        ),
-        card(version, config.base, figures), "float16",
-    )  # fmt: skip
-    (config.work / "figures.json").write_text(json.dumps(figures, indent=1, default=list) + "\n")
-    return folder
+        restore()

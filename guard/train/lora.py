@@ -96,7 +96,9 @@ def _made_fast(layer: Any) -> None:
     a, b = layer.lora_A["default"], layer.lora_B["default"]
 
     def forward(x: Tensor) -> Tensor:
-        result: Tensor = _LowRank.apply(x, base.weight, base.bias, a.weight, b.weight, scale)
+        result: Tensor = _LowRank.apply(  # type: ignore[no-untyped-call]
+            x, base.weight, base.bias, a.weight, b.weight, scale
+        )
         return result
 
     layer.forward = forward
