@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
@@ -21,6 +22,8 @@ _BOUNDS = {
 BATCH = 32
 #: How often each window is judged where two detectors are compared.
 ROUNDS = 3
+#: Windows that a generative detector judges: each takes seconds on a processor.
+FEW = 24
 #: Seconds that a cascade has to read the statements of a user's index.
 READY = 600.0
 
@@ -99,6 +102,9 @@ def figures(
     median, longest, least = _BOUNDS.get(judge.name.rpartition("-")[0], ("", "", ""))
     session = judge.snapshot()
     windows = windows_of(texts)
+    if unshared := getattr(judge, "unshared", None):  # of a generative one
+        several = [session, unshared().snapshot()]
+        return _instructed(judge.name, several, windows[:FEW], progress)
     session.score(windows[:20])
     times: list[float] = []
     busy: list[float] = []
@@ -122,4 +128,30 @@ def figures(
         Figure("  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"),
         Figure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
         Figure(f"lots of {BATCH}, all cores", rate, "segments/s", least),
+    ]
+
+
+def _instructed(
+    name: str,
+    sessions: Sequence[Any],
+    windows: Sequence[Window],
+    progress: Callable[[int, int], None],
+) -> list[Figure]:
+    """Time verdicts with the instruction read once, and with all of it read for each, in turn."""
+    for session in sessions:
+        session.score(windows[:1])
+    times: tuple[list[float], list[float]] = ([], [])
+    for done, window in enumerate(windows):
+        for turn in range(2):
+            one = (turn + done) % 2
+            begin = time.perf_counter()
+            sessions[one].score([window])
+            times[one].append((time.perf_counter() - begin) * 1000)
+        progress(done, len(windows))
+    once, each = (percentile(sorted(taken), 0.5) for taken in times)
+    return [
+        Figure(f"verdict, median of {len(windows)}", once, "ms", name),
+        Figure("verdict, 99th percentile", percentile(sorted(times[0]), 0.99), "ms"),
+        Figure("  instruction read each time, median", each, "ms"),
+        Figure("  ratio of the sums", sum(times[0]) / sum(times[1]), "", "<= 0.4"),
     ]

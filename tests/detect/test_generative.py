@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -32,14 +35,20 @@ from guard.local.model import load
 from guard.policy import OperatingPoint, Policy
 from guard.verdict import BIAS_TYPES, Reference, Window
 from tests.small import WEIGHTS
-from tests.tiny_model import CHATML, save_model
+from tests.tiny_model import CHATML, LLAMA2, save_model
 
 
 @pytest.fixture(scope="module", autouse=True)
-def imported() -> None:
+def imported() -> Iterator[None]:
     """Imports here, and not above, what would take seconds of every collection."""
     global torch
     import torch
+
+    # Threads that wait for each other take longer than a model this small.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 WINDOWS = (
@@ -496,6 +505,35 @@ def test_numbers_that_are_none_are_the_detectors_failure(
     assert verdict.unjudged == "failure"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_judges_as_its_parent_did(base: Path) -> None:
+    """OpenMP's threads do not survive a fork: the child would wait for them for ever."""
+    code = f"""
+import os, torch
+from guard.detect.encoder import Encoder
+from guard.detect.generative import Generative
+from guard.verdict import Window
+from tests.small import WEIGHTS
+torch.set_num_threads(2)
+session = Generative({str(base)!r}, Encoder(WEIGHTS)).snapshot()
+before = session.score([Window("Old people are useless at work.")])
+child = os.fork()
+if not child:
+    after = session.score([Window("Old people are useless at work.")])
+    os._exit(0 if abs(after[0].score - before[0].score) < 1e-6 else 3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
+    assert done.stdout.split() == ["0"], done.stderr
+
+
 # --- what is refused -------------------------------------------------------------------------
 
 
@@ -575,6 +613,55 @@ def test_a_place_that_holds_no_model_is_refused(retriever: Encoder, tmp_path: Pa
 
 
 # --- the shape of Llama-2-7b-chat ------------------------------------------------------------
+
+# Its configuration, but for the number of layers (32).
+LLAMA2_7B = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+}
+NARROW = {"hidden_size": 256, "intermediate_size": 688, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "width",
+    [
+        pytest.param({**NARROW, "num_key_value_heads": 2}, id="two heads"),
+        pytest.param({}, id="whole width", marks=pytest.mark.slow("a network of 5 GB in memory")),
+    ],
+)
+def test_a_model_of_the_papers_shape_judges(
+    retriever: Encoder, tmp_path: Path, width: dict[str, int]
+) -> None:
+    """``[INST]``, tokens of whole words, heads of 128: load, ask, share, score, write, tune."""
+    shape = {**LLAMA2_7B, "initializer_range": 0.02, **width}
+    folder = save_model(tmp_path / "llama", template=LLAMA2, pieces=True, words=1200, **shape)
+    plain = Generative(str(folder), retriever)
+    text = plain._model.tokenizer.decode(prompt(plain, WINDOWS[0]))
+    assert text.replace(" ", "").startswith("<s>[INST]<<SYS>>\n")
+    assert text.endswith(f"{quoted(WINDOWS[0].text)} [/INST]")
+    assert text.count("<s>") == 1
+    assert len(plain._prefix) > 250
+    tuned = Generative(str(make_adapter(tmp_path / "adapter", folder)), retriever)
+    for detector, k in ((plain, 5), (tuned, 3)):
+        for window in WINDOWS[:3]:
+            with watched(detector) as shapes:
+                (scores,) = detector.snapshot().score([window])
+            assert scores.score == pytest.approx(
+                sigmoid(
+                    (plain_logit(detector, window, k) - detector._offset) / detector._temperature
+                ),
+                abs=ROUNDING,
+            )
+            assert shapes[0][1] == len(prompt(detector, window, k)) - len(detector._prefix)
+    (scores,) = tuned.snapshot().score(WINDOWS[:1])
+    (pair,) = scores.attributions
+    assert WINDOWS[0].text[slice(*pair.group_span)] == pair.group
+    assert scores.bias_type in BIAS_TYPES
 
 
 def test_reference_k_is_the_adapters(tuned: Generative) -> None:
