@@ -50,7 +50,6 @@ PRESETS: Mapping[Preset, Mapping[str, float]] = {
     "paper": {"lr": 5e-5, "epochs": 10, "first": 1, "spelled": 1},
     "own": {"lr": 2e-4, "epochs": 2, "first": 10, "spelled": 0.5},
 }
-_WARMUP = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,7 @@ class GenerativeConfig:
         batch_size: rows of a step.
         rank: rank of the adapters.
         weight_decay: that of AdamW.
+        warmup: share of the steps over which the learning rate rises.
         bf16: whether the base is in bfloat16; the adapters are float32.
         checkpointing: as :class:`guard.train.lora.Losses`.
         tokens: the most tokens of one pass.
@@ -97,6 +97,7 @@ class GenerativeConfig:
     batch_size: int = 16
     rank: int = 16
     weight_decay: float = 0.05
+    warmup: float = 0.1
     seed: int = 17
     bf16: bool = False
     checkpointing: bool = False
@@ -226,7 +227,7 @@ class GenerativeRun:
         optimiser = torch.optim.AdamW(
             self._adapters.parameters(), config.setting("lr"), weight_decay=config.weight_decay
         )
-        plan = Plan(self.settings["steps"], _WARMUP, config.seed, config.checkpoint_every)
+        plan = Plan(self.settings["steps"], config.warmup, config.seed, config.checkpoint_every)
         unfinished = config.work / checkpoint.NAME
         with _signals() as stopping:
             run(self._adapters, optimiser, plan, loss_of, unfinished, self.settings, show, stopping)

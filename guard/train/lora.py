@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from guard.errors import UsageError
 from guard.local.adapter import sharing
+from guard.local.prefix import common_prefix
 
 
 class Asked(NamedTuple):
@@ -143,7 +144,7 @@ def step_loss(model: Any, rows: Sequence[Asked], how: Losses) -> Tensor:
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
     loss = torch.zeros((), device=device)
-    shared = 0 if how.checkpointing else _common([row.prompt for row in rows])
+    shared = 0 if how.checkpointing else _common(model, [row.prompt for row in rows])
     layers = _read(model, rows[0].prompt[:shared]) if shared else []
     # Each pass goes back to the common beginning; from there on the way is gone once.
     ends = [tensor.detach().requires_grad_() for pair in layers for tensor in pair]
@@ -159,14 +160,16 @@ def step_loss(model: Any, rows: Sequence[Asked], how: Losses) -> Tensor:
     return loss
 
 
-def _common(prompts: Sequence[Sequence[int]]) -> int:
-    """Return the tokens that all prompts begin with; each keeps one of its own."""
-    same = 0
-    for column in zip(*(prompt[:-1] for prompt in prompts), strict=False):
-        if len(set(column)) > 1:
-            break
-        same += 1
-    return same
+def _common(model: Any, prompts: Sequence[Sequence[int]]) -> int:
+    """Return how many tokens all prompts begin with, of which each keeps one.
+
+    0 for a model with layers that do not keep every token's keys and values, such as a sliding
+    window: there each prompt is read whole.
+    """
+    kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    if any(kind != "full_attention" for kind in kinds):
+        return 0
+    return min(len(common_prefix(prompts)), min(map(len, prompts)) - 1)
 
 
 def passes(rows: Sequence[Asked], shared: int, tokens: int) -> Iterator[list[Asked]]:
@@ -268,7 +271,7 @@ def decisions(
     if not prompts:
         return found
     rows = [Asked(list(prompt), [number]) for number, prompt in enumerate(prompts)]
-    shared = _common(prompts)
+    shared = _common(model, prompts)
     model.eval()
     with torch.inference_mode():
         layers = _read(model, prompts[0][:shared]) if shared else []
