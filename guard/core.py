@@ -21,6 +21,7 @@ from guard.doors.session import Recorder
 from guard.errors import ConfigError, UsageError
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
+from guard.judge_settings import JudgeSettings
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy, PolicyLike
 from guard.signatures import alike, like
@@ -54,7 +55,8 @@ class Guard:
     object of the Detector protocol. ``index`` is the folder of a bias index for a detector named
     so, which is watched: new streams use its latest version.
     ``weights`` is a folder that replaces those of an encoder: of ``"encoder"``, if no detector is
-    named. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
+    named. ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
+    given. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
     ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
@@ -78,6 +80,7 @@ class Guard:
         detector: str | Detector | None = None,
         index: str | Path | None = None,
         weights: str | Path | None = None,
+        judge: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
         events: str | None = None,
         keep_text: str | None = None,
@@ -100,14 +103,16 @@ class Guard:
         kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
-            self.detector = _checked(detector, index, weights)
+            self.detector = _checked(detector, index, weights, judge)
         else:
             arguments = {"detector": detector, "index": index, "weights": weights}
+            arguments |= {"judge": None if judge is None else own_value("judge", judge, "Guard")}
             own = merge(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = detector_named(
                 own.get("detector", DEFAULT),
                 _absolute(own.get("index")),
                 _absolute(own.get("weights")),
+                JudgeSettings.of(own.get("judge", {})),
             )
         given = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in given.items() if v is not None}
@@ -285,8 +290,9 @@ class Guard:
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
         # No verdict may end the text: every segment is judged.
+        language = "judge" if self.policy.language == "judge" else "pass"
         policy = policy_from(
-            {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
+            {"action": "flag", "failure": "open", "language": language}, base=self.policy
         )
         judge = Judge(self.detector, policy, self._workers, self._breakers)
         session = Session(policy, judge, self.sinks, door="check", recorder=self.recorder)
@@ -344,16 +350,21 @@ def _absolute(path: str | Path | None) -> Path | None:
     return Path(path).absolute()
 
 
-def _checked(detector: Detector, index: str | Path | None, weights: str | Path | None) -> Detector:
+def _checked(
+    detector: Detector,
+    index: str | Path | None,
+    weights: str | Path | None,
+    judge: Mapping[str, Any] | None,
+) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
             f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(DETECTORS)} or "
             "an object with name, operating_points and snapshot()."
         )
-    if index is not None or weights is not None:
+    if not (index is None and weights is None and judge is None):
         raise ConfigError(
-            "Guard: index and weights belong to the embedded detectors; pass them to your own "
-            "detector instead."
+            "Guard: index, weights and judge belong to detectors that guard makes; pass them to "
+            "your own detector instead."
         )
     return detector
 

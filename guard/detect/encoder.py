@@ -232,7 +232,7 @@ class Encoder:
 
     @native
     def _embedding(self, text: str) -> Floats:
-        return self.run(self.tokens.encode(_encodable(text))[0]).embedding
+        return self.run(self.tokens.encode(encodable(text))[0]).embedding
 
     @property
     def floor(self) -> float:
@@ -274,7 +274,7 @@ class Encoder:
     @native
     def judge(self, window: Window, index: BiasIndex | None) -> Scores:
         """Score one window; an overlong segment gets the highest score of its parts."""
-        written = _encodable(window.text)
+        written = encodable(window.text)
         read = normalise(written, self._known)
         text = read.text
         if mostly_latin(text):
@@ -285,7 +285,7 @@ class Encoder:
         if language == "other":
             return Scores(unjudged="language")
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
-        context = [normalise(_encodable(t), self._known).text for t in earlier]
+        context = [normalise(encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
         if self.tokens.unread(text, parts):
             return Scores(unjudged="language")
@@ -378,7 +378,7 @@ class EncoderSession:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return ``text`` with each lone surrogate replaced by U+FFFD, which keeps the offsets."""
     return _SURROGATE.sub("\ufffd", text)
 

@@ -8,27 +8,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.detect.protocol import Detector
-from guard.detect.weights import manifest, shipped_weights
+from guard.detect.weights import manifest, read_file, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
+from guard.judge_settings import JudgeSettings
 from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, DetectorName
 
 if TYPE_CHECKING:
     from guard.detect.encoder import Encoder
 
+_USUAL = JudgeSettings()
 # Threads that need the same detector at the same time load it once.
 _loading = Lock(threading.RLock)
 
 
 @native
-def detector_named(name: str, index: Path | None, weights: Path | None) -> Detector:
+def detector_named(
+    name: str, index: Path | None, weights: Path | None, judge: JudgeSettings = _USUAL
+) -> Detector:
     """Return the detector called ``name``, loaded once per process.
 
     ``index`` is the folder of a bias index in place of the shipped one, ``weights`` a folder in
-    place of an encoder's shipped weights.
+    place of an encoder's shipped weights. ``judge`` are the settings of a judge, alone or in a
+    cascade.
 
     Raises:
-        ConfigError: there is no such detector, or ``weights`` do not belong to it.
+        ConfigError: there is no such detector, ``weights`` do not belong to it, or a judge cannot
+            be asked as ``judge`` says.
         WeightsError: its weights are missing, damaged, or for another base.
         BiasIndexError: as for an encoder.
 
@@ -43,9 +49,9 @@ def detector_named(name: str, index: Path | None, weights: Path | None) -> Detec
         if kind == GENERATIVE:
             return _generative(argument, _retriever(index))
         if kind == JUDGE:
-            return _judge(argument, _retriever(index))
+            return _judge(argument, _retriever(index), judge)
         if kind == CASCADE and argument:
-            return _band(*DetectorName(kind, argument).members(), index)
+            return _of_two(*DetectorName(kind, argument).members(), index, judge)
         if kind == CASCADE:
             folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
             return _cascade(index, tuple(map(manifest, folders)))
@@ -85,14 +91,41 @@ def _generative(place: str, retriever: Encoder) -> Detector:
 
 
 @cache
-def _judge(model: str, retriever: Encoder) -> Detector:
+def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
     from guard.detect.judge import ModelJudge
 
-    return ModelJudge(model, retriever)
+    return ModelJudge(model, retriever, settings)
 
 
+def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
+    """Return the cascade of two detectors, with the band stored for them or the default one."""
+    from guard.detect.band_files import band_place
+
+    small = ENCODERS[1]
+    if index is not None and small in (first, later):
+        raise ConfigError(
+            f"Guard: {index} is searched with the vectors of {ENCODERS[0]!r}, which {small!r} in a "
+            f"cascade of your own has not; name another detector in place of {small!r}, use "
+            f"detector={CASCADE!r}, or leave index out."
+        )
+    place = band_place(first, later)
+    stored = None if place is None else read_file(place)
+    return _band(first, later, index, judge, place, stored)
+
+
+# A band that is chosen again is another cascade.
 @cache
-def _band(first: str, later: str, index: Path | None) -> Detector:
+def _band(
+    first: str,
+    later: str,
+    index: Path | None,
+    judge: JudgeSettings,
+    place: Path | None,
+    _stored: bytes | None,
+) -> Detector:
     from guard.detect.band import BandCascade
+    from guard.detect.band_files import DEFAULT_BAND, read_band
 
-    return BandCascade(detector_named(first, index, None), detector_named(later, index, None))
+    one, other = (detector_named(name, index, None, judge) for name in (first, later))
+    band = DEFAULT_BAND if place is None else read_band(place, one, other)
+    return BandCascade(one, other, band)

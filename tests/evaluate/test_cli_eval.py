@@ -27,7 +27,7 @@ A BIAS alarm.,0,
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scripted:
     detector = Scripted()
-    monkeypatch.setattr(guard.core, "_detector", lambda *given: detector)
+    monkeypatch.setattr(guard.core, "detector_named", lambda *given: detector)
     monkeypatch.setitem(guard.cli._COMMANDS, "eval", ("guard.cli.eval", "Measure the detector."))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text(ROWS, encoding="utf-8")

@@ -333,11 +333,24 @@ def test_published_figures_stand_beside_with_their_source(part: Path) -> None:
     result = evaluate(sample, guard, terms=TERMS, draws=10, limit=40)
     measures, published, *_ = report.grids(result)
     assert measures.header[-1] == "BiasAlert"
-    row = ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "own threshold"]
-    assert [*row, "Fan et al. 2024 (BiasAlert), Table 1"] in published.rows
+    assert published.header[:7] == [
+        "system", "Acc", "F1", "CS (type)", "AS (group + attribute)", "overall", "usable"
+    ]  # fmt: skip
+    systems = {row[0]: dict(zip(published.header, row, strict=True)) for row in published.rows}
+    assert list(systems)[:4] == ["guard", "always biased", "term list", "BiasAlert"]
+    assert list(systems["BiasAlert"].values())[:7] == [
+        "BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", ""
+    ]  # fmt: skip
+    assert systems["BiasAlert"]["compares with"] == "own threshold"
+    assert systems["BiasAlert"]["source"] == "Fan et al. 2024 (BiasAlert), Table 1"
+    for name in ("AUROC", "false positive rate", "false negative rate", "prevalence"):
+        assert float(systems["guard"][name]) >= 0
+        assert systems["BiasAlert"][name] == ""
+    assert systems["always biased"]["CS (type)"] == ""
     notes = " ".join(report.notes(result))
     assert "the group matches a target term" in notes
     assert "A random sample of 40 of 1728 texts (seed 0)" in notes
+    assert "OS of the paper's Table 1 is `overall` here" in notes
 
 
 @pytest.mark.parametrize(
