@@ -641,7 +641,7 @@ def _needs_training() -> None:
     from importlib.util import find_spec
 
     # The extra `local` installs the first two, too.
-    for name in ("torch", "transformers", "onnx"):
+    for name in ("torch", "transformers", "onnx", "peft"):
         if find_spec(name) is None:
             raise UsageError(f"{name} is not installed; training needs: {install_command('train')}")
 
