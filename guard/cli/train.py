@@ -23,6 +23,7 @@ from guard.cli.train_options import (
     DATA,
     FILE,
     FUSION,
+    GENERATIVE,
     MACHINE,
     ONWARD,
     PATH,
@@ -287,6 +288,38 @@ def cascade(
 
 
 @train.command()
+@given(WORK, DATA, *GENERATIVE)
+@VERSION
+@JSON
+def generative(version: str, as_json: bool, **options: Any) -> None:
+    """Tune a language model to answer as BiasAlert does, or resume the run in --work.
+
+    Writes one LoRA adapter, calibrated on validation texts, to the folder `adapter` in --work: a
+    detector by the name generative:FOLDER. The run is seeded, and gives the same weights whether or
+    not it was interrupted; Ctrl-C and SIGTERM end it after the step, which is saved.
+    """
+    if options["quotas"] is not None and options["preset"] == "paper":
+        raise click.UsageError("--quotas needs --preset own: the paper's recipe has one source.")
+    switches = {name: options.pop(name) for name in ("references", "steps", "demonstrations")}
+    paths = {name: options.pop(name) for name in ("data", "statements", "quotas", "work")}
+    checked = _config_with_data({**paths, "device": options["device"]})
+    check_folder(checked.work, "--work")
+    from guard.detect.instruction import Instruction
+    from guard.train.generative import GenerativeConfig, GenerativeRun
+
+    assert checked.data is not None
+    config = GenerativeConfig(
+        data=checked.data, work=checked.work, statements=checked.statements,
+        quotas=checked.quotas, instruction=Instruction(**switches), **options,
+    )  # fmt: skip
+    with GenerativeRun(config, partial(click.echo, err=True)) as run:
+        with _bar("generative", every=10) as show:
+            run.train(show)
+        folder = run.write(version)
+    _print_path("adapter", folder, as_json)
+
+
+@train.command()
 @given(WORK, DATA, STATEMENTS)
 @click.option("--first", required=True, metavar="NAME", help="The detector that judges all text.")
 @click.option("--later", required=True, metavar="NAME", help="The one that judges doubtful text.")
@@ -515,7 +548,7 @@ def _counted(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[loop.Show]:
+def _bar(name: str, every: int = _LINE) -> Iterator[loop.Show]:
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
@@ -531,7 +564,7 @@ def _bar(name: str) -> Iterator[loop.Show]:
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
-            if step.step % _LINE and not console.is_terminal:
+            if step.step % every and not console.is_terminal:
                 return
             loss = f"loss {float(step.loss):.3f}"
             bar.update(task, total=step.steps, completed=step.step, loss=loss)
@@ -608,7 +641,7 @@ def _needs_training() -> None:
     from importlib.util import find_spec
 
     # The extra `local` installs the first two, too.
-    for name in ("torch", "transformers", "onnx"):
+    for name in ("torch", "transformers", "onnx", "peft"):
         if find_spec(name) is None:
             raise UsageError(f"{name} is not installed; training needs: {install_command('train')}")
 

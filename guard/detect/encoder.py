@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -48,6 +49,8 @@ Floats = NDArray[np.float32]
 T = TypeVar("T")
 #: From this many windows on, a call uses several threads.
 MANY = 4
+# References searched beyond the usual number, in case some do not count.
+_MORE = 20
 
 
 class Seen(NamedTuple):
@@ -231,13 +234,29 @@ class Encoder:
     def _embedding(self, text: str) -> Floats:
         return self.run(self.tokens.encode(encodable(text))[0]).embedding
 
-    def references(self, text: str, index: BiasIndex | None) -> tuple[Reference, ...]:
-        """Return the statements of an index that resemble ``text``, at most five, nearest first."""
+    @property
+    def floor(self) -> float:
+        """The least cosine of a reference."""
+        return self._weights.settings.floor
+
+    def references(
+        self,
+        text: str,
+        index: BiasIndex | None,
+        left_out: Callable[[Reference], bool] | None = None,
+    ) -> tuple[Reference, ...]:
+        """Return the statements of an index that resemble ``text``, at most five, nearest first.
+
+        Those for which ``left_out`` is true do not count; of so many, the next nearest follow.
+        """
         if index is None:
             return ()
         settings = self._weights.settings
-        hits = index.search(self.embed([text]), settings.k, settings.floor)[0]
-        return tuple(index.reference(h) for h in hits)
+        more = 0 if left_out is None else _MORE
+        hits = index.search(self.embed([text]), settings.k + more, settings.floor)[0]
+        found = map(index.reference, hits)
+        kept = (r for r in found if left_out is None or not left_out(r))
+        return tuple(islice(kept, settings.k))
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads for calls with many windows: one per core, at most 8."""

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from guard.errors import WeightsError
 from guard.installed import install_command
@@ -104,7 +104,7 @@ def write_adapter(
     network: Any,
     settings: AdapterSettings,
     card: str,
-    dtype: Dtype = "float32",
+    dtype: Dtype | Literal["float16"] = "float32",
 ) -> None:
     """Write the adapter of a PEFT model to ``folder``, its weights as ``dtype``.
 
