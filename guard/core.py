@@ -290,8 +290,9 @@ class Guard:
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
         # No verdict may end the text: every segment is judged.
+        language = "judge" if self.policy.language == "judge" else "pass"
         policy = policy_from(
-            {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
+            {"action": "flag", "failure": "open", "language": language}, base=self.policy
         )
         judge = Judge(self.detector, policy, self._workers, self._breakers)
         session = Session(policy, judge, self.sinks, door="check", recorder=self.recorder)

@@ -80,9 +80,35 @@ def embedder_of(detector: str) -> str:
     return detector if detector in ENCODERS else ENCODERS[0]
 
 
+def encoders_in(detector: str) -> set[str]:
+    """Return the encoders that judge for a detector, by the name that users give it.
+
+    Raises:
+        ConfigError: no detector has such a name.
+
+    """
+    name = DetectorName.read(detector)
+    if name.kind != CASCADE:
+        return {name.kind} & set(ENCODERS)
+    if not name.argument:
+        return set(ENCODERS)
+    return set().union(*map(encoders_in, name.members()))
+
+
 def detector_of(name: str) -> str:
     """Return the detector of the weights ``DETECTOR-VERSION+HASH``."""
     return name.rpartition("-")[0]
+
+
+def shipped_in(name: str) -> set[str]:
+    """Return the embedded detectors that judged, by the recorded name of a detector.
+
+    In that of a cascade of two, ``cascade:FIRST,LATER@LOW-HIGH``, they are those of its parts.
+    """
+    kind, _, members = name.partition(":")
+    parts = members.split(",") if kind == CASCADE else [name]
+    names = [part.removeprefix(f"{CASCADE}:").partition("@")[0] for part in parts]
+    return {detector_of(one) for one in names} & set(DETECTORS)
 
 
 _PACKAGE = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.models import LOCAL, CallError, CombinedModel, Model, check_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
-from guard.places import DEFAULT, ENCODERS, embedder_of
+from guard.places import DEFAULT, ENCODERS, encoders_in
 from guard.policy import OperatingPoint, Policy
 from guard.suites import Capability, Chat, GroupTexts, Judge, Request, Role, Suite
 from guard.suites.clustering import leaders
@@ -81,9 +81,12 @@ def others(
 
 
 def default_scorer(detector: str | None) -> str:
-    """Return a scorer other than the guard's ``detector``: an encoder by itself."""
-    guards = embedder_of(detector or DEFAULT)
-    return next(f"{name}:balanced" for name in ENCODERS if name != guards)
+    """Return a scorer other than the guard's ``detector``: an encoder that does not judge for it.
+
+    Where both do, it is the small one. Raises ConfigError for an unknown detector.
+    """
+    guards = encoders_in(detector or DEFAULT)
+    return f"{next((n for n in ENCODERS if n not in guards), ENCODERS[-1])}:balanced"
 
 
 def _scorer(name: str) -> Other:

@@ -18,6 +18,7 @@ from guard.installed import install_command
 
 if TYPE_CHECKING:
     from guard.core import Guard
+    from guard.detect.band import Escalations
     from guard.detect.judge_spent import JudgeSpent
     from guard.evaluate.behaviours import Behaviours
     from guard.evaluate.example import Types
@@ -142,6 +143,7 @@ def eval(
     _check_extra()
 
     from guard.core import Guard
+    from guard.detect.band import described
     from guard.evaluate import behaviours, diagram
     from guard.evaluate.baselines import terms_for
     from guard.evaluate.run import evaluate
@@ -162,6 +164,8 @@ def eval(
     results: list[Result] = []
     checked: Behaviours | None = None
     interrupted = False
+    escalations: Callable[[], Escalations] | None = getattr(guard.detector, "escalations", None)
+    before = escalations() if escalations else None
     total = sum(len(s.examples) for s in sets) + (len(cases.cases) if cases else 0)
     with _progress(total) as advance:
         try:
@@ -193,8 +197,12 @@ def eval(
             interrupted = True
     # Of a detector that asks a judge.
     spent = guard.detector.spent() if hasattr(guard.detector, "spent") else None
+    # Of a cascade of two.
+    twice = escalations().since(before) if escalations and before else None
     if as_json:
         found: dict[str, Any] = {"sets": [r.as_json() for r in results]}
+        if twice is not None:
+            found["cascade"] = without_nan({**twice._asdict(), "share": twice.share})
         if checked is not None:
             found["behaviours"] = checked.as_json()
         if spent is not None:
@@ -202,6 +210,8 @@ def eval(
         click.echo(json.dumps({**found, "interrupted": interrupted}, ensure_ascii=False))
     elif markdown != "-":
         _show(results, checked)
+        if twice is not None:
+            click.echo(f"\n{described(twice)}")
         if spent is not None:
             _show_spent(spent, total)
     if markdown is not None:
@@ -215,13 +225,15 @@ def eval(
 
 
 def _guards(guard: Guard, without: tuple[str, ...]) -> tuple[Guard, Guard | None]:
-    """Return the guard to measure, and that of ``encoder`` beside a language model.
+    """Return the guard to measure, and one beside it, or None.
 
+    That is ``encoder`` beside a language model, and the first detector beside a cascade of two.
     ``without`` are the parts that the model's instruction lacks.
     """
     from dataclasses import replace
 
     from guard.core import Guard
+    from guard.detect.band import BandCascade
     from guard.detect.instruction import Instructed
 
     detector = guard.detector
@@ -232,7 +244,11 @@ def _guards(guard: Guard, without: tuple[str, ...]) -> tuple[Guard, Guard | None
                 f"detector {detector.name} does not ask; use --detector generative:FOLDER or "
                 "judge:MODEL."
             )
-        return guard, None
+        if not isinstance(detector, BandCascade):
+            return guard, None
+        # The first alone may not read what the second is to judge.
+        alone = guard.policy.model_copy(update={"language": "pass"})
+        return guard, Guard(alone, detector=detector.first, events="none")
     beside = Guard(guard.policy, detector=detector.embedder, events="none")
     if without:
         told = replace(detector.instruction, **dict.fromkeys(without, False))

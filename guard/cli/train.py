@@ -35,6 +35,7 @@ from guard.cli.train_options import (
 from guard.errors import UsageError
 from guard.installed import install_command
 from guard.train.config import (
+    BAND_WINDOWS,
     EMBEDDER_EPOCHS,
     HEAD_WINDOWS,
     MOST_DIFFERING,
@@ -282,6 +283,84 @@ def cascade(
     click.echo(f"{'source':20} {'texts':>6} {'deferred':>9} {'differ':>7}")
     for source, (n, deferred, apart) in choice.sources.items():
         click.echo(f"{source:20} {n:6} {deferred:9.1%} {apart:7.2%}")
+    click.echo(str(to))
+
+
+@train.command()
+@given(WORK, DATA, STATEMENTS)
+@click.option("--first", required=True, metavar="NAME", help="The detector that judges all text.")
+@click.option("--later", required=True, metavar="NAME", help="The one that judges doubtful text.")
+@click.option(
+    "--escalate", type=Number(0, 1), help="The largest share of windows in doubt; by default .2."
+)
+@click.option(
+    "--differ",
+    type=Number(0, 1),
+    help="Instead: the largest share of windows decided otherwise than by --later alone.",
+)
+@click.option(
+    "--limit-ms",
+    type=Number(0, min_open=True),
+    help="Milliseconds that --later has for a window; by default 4000.",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(100, HEAD_WINDOWS),
+    default=BAND_WINDOWS,
+    show_default=True,
+    help="The most windows that both judge.",
+)
+@click.option(
+    "--to",
+    type=PATH,
+    help="File that receives the band; by default the one that cascade:FIRST,LATER reads.",
+)
+@JSON
+def band(
+    first: str,
+    later: str,
+    escalate: float | None,
+    differ: float | None,
+    limit_ms: float | None,
+    windows: int,
+    to: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Choose which scores of --first are in doubt, so that --later judges those windows, too.
+
+    Both judge validation texts of the sources; their scores are kept in --work, and an interrupted
+    command resumes. One half of the texts chooses the band, the other half measures it.
+    """
+    if escalate is not None and differ is not None:
+        raise click.UsageError("--escalate and --differ are two budgets; give one.")
+    config = _config_with_data(options)
+    check_folder(config.work, "--work")
+    from guard.detect.band_files import LIMIT_MS, own_place
+    from guard.detect.named import detector_named
+    from guard.train import band as choosing
+
+    to = to or own_place(first, later)
+    if to.is_dir():
+        raise click.UsageError(f"--to {to} is a folder; name a file.")
+    check_folder(to.parent, "--to")
+    share = choosing.ESCALATED if escalate is None else escalate
+    budget = choosing.Budget("escalated", share)
+    if differ is not None:
+        budget = choosing.Budget("differ", differ)
+    assert config.data is not None
+    with _counted("windows") as show:
+        choice = choosing.train(
+            config.data, config.statements, config.work, to,
+            first=detector_named(first, None, None), later=detector_named(later, None, None),
+            budget=budget, limit_ms=limit_ms or LIMIT_MS, windows=windows, report=show,
+        )  # fmt: skip
+    if as_json:
+        from dataclasses import asdict
+
+        click.echo(json.dumps(without_nan({"file": str(to), **asdict(choice)})))
+        return
+    click.echo(choosing.described(choice))
     click.echo(str(to))
 
 

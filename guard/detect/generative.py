@@ -128,6 +128,15 @@ class Generative:
             other._begin(instruction, self._place)
         return other
 
+    def unshared(self) -> Generative:
+        """Return the same detector, but reading the whole instruction for every window.
+
+        It gives the same scores, later: for measuring what the shared beginning saves.
+        """
+        other = copy.copy(self)
+        other._prefix = SharedPrefix(self._model, ())
+        return other
+
     def _named(self) -> str:
         parts = (
             self._base,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.detect.protocol import Detector
-from guard.detect.weights import manifest, shipped_weights
+from guard.detect.weights import manifest, read_file, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
 from guard.judge_settings import JudgeSettings
@@ -51,7 +51,7 @@ def detector_named(
         if kind == JUDGE:
             return _judge(argument, _retriever(index), judge)
         if kind == CASCADE and argument:
-            return _band(*DetectorName(kind, argument).members(), index, judge)
+            return _of_two(*DetectorName(kind, argument).members(), index, judge)
         if kind == CASCADE:
             folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
             return _cascade(index, tuple(map(manifest, folders)))
@@ -97,9 +97,35 @@ def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
     return ModelJudge(model, retriever, settings)
 
 
-@cache
-def _band(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
-    from guard.detect.band import BandCascade
+def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
+    """Return the cascade of two detectors, with the band stored for them or the default one."""
+    from guard.detect.band_files import band_place
 
-    made = (detector_named(name, index, None, judge) for name in (first, later))
-    return BandCascade(*made)
+    small = ENCODERS[1]
+    if index is not None and small in (first, later):
+        raise ConfigError(
+            f"Guard: {index} is searched with the vectors of {ENCODERS[0]!r}, which {small!r} in a "
+            f"cascade of your own has not; name another detector in place of {small!r}, use "
+            f"detector={CASCADE!r}, or leave index out."
+        )
+    place = band_place(first, later)
+    stored = None if place is None else read_file(place)
+    return _band(first, later, index, judge, place, stored)
+
+
+# A band that is chosen again is another cascade.
+@cache
+def _band(
+    first: str,
+    later: str,
+    index: Path | None,
+    judge: JudgeSettings,
+    place: Path | None,
+    _stored: bytes | None,
+) -> Detector:
+    from guard.detect.band import BandCascade
+    from guard.detect.band_files import DEFAULT_BAND, read_band
+
+    one, other = (detector_named(name, index, None, judge) for name in (first, later))
+    band = DEFAULT_BAND if place is None else read_band(place, one, other)
+    return BandCascade(one, other, band)

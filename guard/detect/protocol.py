@@ -20,6 +20,11 @@ class Detector(Protocol):
     ``concurrency``, the most calls at a time, in place of one per core. A detector whose scores
     hold only at some thresholds may have an attribute ``thresholds``, the lowest and the highest:
     others are refused, except 0.
+
+    A detector that leaves text of other languages unjudged may list its own in an attribute
+    ``languages`` (ISO 639-1 codes), and have an attribute ``every_language``, a detector that
+    judges such text, too: the policy's ``language="judge"`` uses that one, and is refused for a
+    detector with ``languages`` alone.
     """
 
     @property

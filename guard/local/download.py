@@ -260,7 +260,7 @@ def find(name: str) -> Model:
 def place(name: str) -> Path:
     """Return the path of the weights of ``name``, whether or not they are downloaded."""
     model = find(name)
-    return _cache() / "models" / model.name / model.weights.name
+    return cache_folder() / "models" / model.name / model.weights.name
 
 
 def state(name: str) -> tuple[State, str]:
@@ -450,7 +450,7 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """Return this user's cache folder for guard, by the platform's convention."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"

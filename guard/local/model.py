@@ -166,6 +166,16 @@ def _import() -> None:
             del os.environ[_WAITING]
 
 
+def _in_child() -> None:
+    """Compute in one thread: OpenMP's others do not survive a fork, and would be waited for."""
+    if _loaded:
+        sys.modules["torch"].set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
 def _as_list(ends: int | list[int] | None) -> list[int]:
     if ends is None:
         return []

@@ -51,7 +51,7 @@ class SharedPrefix:
         """Return what follows ``prompt``, which has one token or more."""
         known = self._shared([prompt])
         logits, cache = self._run([prompt], known)
-        return Reading(self._network, cache, len(prompt), logits[0], self._last_only)
+        return Reading(self._network, cache, logits[0], self._last_only)
 
     def read_many(self, prompts: Sequence[Sequence[int]]) -> list[Any]:
         """Return the logits of the token after each prompt, (vocabulary,) float32, in one pass.
@@ -93,7 +93,7 @@ class SharedPrefix:
             return None
         cache = copy.deepcopy(self._cache)
         if known < len(self._prefix):
-            cache.crop(known)
+            cache.crop(known - len(self._prefix))  # by so many tokens
         if rows > 1:
             cache.batch_repeat_interleave(rows)
         return cache
@@ -102,10 +102,8 @@ class SharedPrefix:
 class Reading:
     """A prompt that was read, and what the model would say next. Belongs to one thread."""
 
-    def __init__(
-        self, network: Any, cache: Any, length: int, logits: Any, last_only: dict[str, Any]
-    ) -> None:
-        self._network, self._cache, self._length = network, cache, length
+    def __init__(self, network: Any, cache: Any, logits: Any, last_only: dict[str, Any]) -> None:
+        self._network, self._cache = network, cache
         self._first, self._last_only = logits, last_only
         self._said: list[int] = []
         self._logits = logits
@@ -124,7 +122,7 @@ class Reading:
         same = min(len(common_prefix([self._said, tokens])), len(tokens) - 1)
         with torch.inference_mode():
             if same < len(self._said):
-                self._cache.crop(self._length + same)
+                self._cache.crop(same - len(self._said))
             ids = torch.tensor([list(tokens[same:])], device=self._network.device)
             out = self._network(
                 input_ids=ids, past_key_values=self._cache, use_cache=True, **self._last_only

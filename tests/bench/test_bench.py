@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from guard.bench.figures import percentile
 from guard.cli import main
 from guard.policy import Policy
+from tests.tiny_model import save_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +71,23 @@ def test_standard_output_is_json_alone(tmp_path: Path) -> None:
         rest = rest.lstrip()[end:]
     assert len(found) == 3
     assert all(one["figures"] for one in found)
+
+
+def test_a_generative_verdict_is_measured_with_and_without_the_shared_instruction(
+    tmp_path: Path,
+) -> None:
+    folder = save_model(tmp_path / "model")
+    done: list[int] = []
+    found = verdict.figures(
+        ["One is here. Two are late."] * 20,
+        f"generative:{folder}",
+        lambda judged, every: done.append(judged),
+    )
+    assert len(done) == verdict.FEW
+    assert found[0].bound.startswith("generative-untuned.model+")
+    once, each = found[0].value, found[2].value
+    assert found[3].bound == "<= 0.4"
+    assert found[3].value == pytest.approx(once / each, rel=1)
 
 
 def test_the_door_is_measured_for_every_size() -> None:

@@ -223,7 +223,7 @@ def test_the_cache_lies_where_the_platform_keeps_caches(
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
-    assert download._cache() == Path(expected)
+    assert download.cache_folder() == Path(expected)
 
 
 @pytest.fixture
