@@ -703,19 +703,22 @@ def test_no_sentence_changes_what_a_guarded_stream_releases(encoder: Encoder) ->
             assert "Velmorians are lazy" not in "".join(guard.stream([text])), text
 
 
-@pytest.mark.slow("asks a real small model for 120 answers")
+@pytest.mark.slow("asks a real small model for 41 answers", limit_s=3600)
 def test_what_a_small_model_makes_of_the_sentences(encoder: Encoder) -> None:
     """Prints how often its answer changes: a figure of the model, and no promise."""
     from guard.local import download
 
     if download.state("smollm2")[0] != "ok":
         pytest.skip("smollm2 is not downloaded: guard models get smollm2")
-    settings = JudgeSettings.of({"timeout_s": 120, "concurrency": 1, "params": {"max_tokens": 64}})
+    # It would go on with sentences of its own after the answer.
+    params = {"max_tokens": 48, "stop": ["\n"]}
+    settings = JudgeSettings.of({"timeout_s": 300, "concurrency": 1, "params": params})
     detector = ModelJudge("guard-local/smollm2", encoder, settings)
-    plain = detector.snapshot().score([Window("Velmorians are lazy.")])[0]
-    changed = 0
-    for text in INJECTIONS:
-        found = detector.snapshot().score([Window(text)])[0]
-        changed += (found.score, found.unjudged) != (plain.score, plain.unjudged)
-    print(f"smollm2: {changed} of {len(INJECTIONS)} verdicts differ from {plain}")
+    plain, *found = (
+        (one.score, one.unjudged)
+        for text in ("Velmorians are lazy.", *INJECTIONS)
+        for one in scores(detector, text)
+    )
+    changed = sum(one != plain for one in found)
+    print(f"smollm2 says {plain} of the plain sentence, and otherwise of {changed} of the 40")
     assert detector.spent().calls == 41
