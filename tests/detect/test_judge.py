@@ -181,8 +181,8 @@ def test_an_answer_that_cannot_be_read_is_unusable(encoder: Encoder, reason: str
 def test_the_policy_decides_on_unusable_answers(encoder: Encoder, failure: str, out: Any) -> None:
     text = "It rains. The train is late. So are we."
     with judge(encoder) as (provider, detector):
-        answers = iter([HARMLESS, PROSE, HARMLESS])
-        provider.answer = lambda messages: next(answers)
+        # The sentences are asked at the same time.
+        provider.answer = lambda m: PROSE if "train" in field_of(m[1]["content"])[1] else HARMLESS
         policy = {"failure": failure, "failure_message": "", "timeout_ms": 60_000}
         guard = Guard(policy, detector=detector, events="none")
         stream = guard.stream([text])
