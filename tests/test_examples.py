@@ -103,7 +103,8 @@ def test_a_judge_behind_a_server_judges_as_its_files_say() -> None:
             env={
                 **given,
                 "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-                "BIASGUARD_JUDGE": f"params.api_base={server.base}",
+                "BIASGUARD_JUDGE": f"timeout_s=60,params.api_base={server.base}",
+                "BIASGUARD_TIMEOUT_MS": "60000",
             },
             cwd=folder,
         )

@@ -27,7 +27,8 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answer
     named._judge.cache_clear()  # what one has spent is not the next test's
     with answering() as provider:
         provider.answer = obedient
-        table = f'[judge]\nbudget = 1\n[judge.params]\napi_base = "{provider.base}"\n'
+        limits = "timeout_ms = 60000\n[judge]\ntimeout_s = 60\nbudget = 1\n"
+        table = f'{limits}[judge.params]\napi_base = "{provider.base}"\n'
         (tmp_path / "guard.toml").write_text(table)
         yield provider
 
@@ -121,6 +122,8 @@ def test_doctor_tells_how_the_judge_is_asked_and_no_key(
     done = CliRunner().invoke(main, ["doctor", "--json"])
     findings = json.loads(done.stdout)["findings"]
     (told,) = [f["detail"] for f in findings if (f["area"], f["name"]) == ("detector", "judge")]
-    assert told.startswith("openai/gpt-4o-mini: at most 8 calls at once, 5 s each, a budget of $1,")
+    assert told.startswith(
+        "openai/gpt-4o-mini: at most 8 calls at once, 60 s each, a budget of $1,"
+    )
     assert "sk-" not in done.stdout
     assert provider.asked == []

@@ -69,7 +69,9 @@ def judge(encoder: Encoder, **settings: Any) -> Iterator[tuple[Answering, ModelJ
 
 def made(encoder: Encoder, provider: Answering, **settings: Any) -> ModelJudge:
     params = {"api_base": provider.base, "api_key": "none", **settings.pop("params", {})}
-    return ModelJudge(MODEL, encoder, JudgeSettings.of({**settings, "params": params}))
+    # Patient: a busy machine is none of the failures that the tests are about.
+    given = {"timeout_s": 60, **settings, "params": params}
+    return ModelJudge(MODEL, encoder, JudgeSettings.of(given))
 
 
 def recording(folder: Path) -> Path:

@@ -181,9 +181,9 @@ def test_an_answer_that_cannot_be_read_is_unusable(encoder: Encoder, reason: str
 def test_the_policy_decides_on_unusable_answers(encoder: Encoder, failure: str, out: Any) -> None:
     text = "It rains. The train is late. So are we."
     with judge(encoder) as (provider, detector):
-        answers = iter([HARMLESS, PROSE, HARMLESS])
-        provider.answer = lambda messages: next(answers)
-        policy = {"failure": failure, "failure_message": ""}
+        # The sentences are asked at the same time.
+        provider.answer = lambda m: PROSE if "train" in field_of(m[1]["content"])[1] else HARMLESS
+        policy = {"failure": failure, "failure_message": "", "timeout_ms": 60_000}
         guard = Guard(policy, detector=detector, events="none")
         stream = guard.stream([text])
         released = "".join(stream)
@@ -211,7 +211,7 @@ def test_a_failed_call_is_a_failure_and_only_its_type_is_logged(
     with judge(encoder) as (provider, detector), caplog.at_level(logging.INFO, "guard"):
         provider.status, provider.busy = status, 99
         provider.words = f"cannot judge {TEXT}"
-        verdict = Guard(detector=detector, events="none").check(TEXT)
+        verdict = Guard({"timeout_ms": 60_000}, detector=detector, events="none").check(TEXT)
         assert verdict.unjudged == "failure"
         (outcome,) = detector.spent().outcomes
         assert outcome.startswith(kind)
@@ -224,7 +224,7 @@ def test_a_failed_call_is_a_failure_and_only_its_type_is_logged(
 def test_a_server_that_never_answers_is_a_failure(encoder: Encoder) -> None:
     with judge(encoder, timeout_s=0.3) as (provider, detector):
         provider.delay_s = 1.5
-        verdict = Guard(detector=detector, events="none").check(TEXT)
+        verdict = Guard({"timeout_ms": 60_000}, detector=detector, events="none").check(TEXT)
         assert verdict.unjudged == "failure"
         assert set(detector.spent().outcomes) <= {"Timeout", "JudgeTimeout"}
 
@@ -269,7 +269,7 @@ def test_equal_windows_are_asked_once_also_at_the_same_time(encoder: Encoder) ->
 
 
 def test_an_answer_that_comes_too_late_serves_the_next(encoder: Encoder) -> None:
-    with judge(encoder, timeout_s=5) as (provider, detector):
+    with judge(encoder) as (provider, detector):
         request = detector.client.begin(Instruction().messages(Window(TEXT), ()))
         detector.client._fail(request, judge_client.JudgeTimeout("late"))
         with pytest.raises(judge_client.JudgeTimeout):
@@ -297,7 +297,7 @@ def test_memory_is_bounded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) ->
 def test_at_most_so_many_calls_are_under_way(encoder: Encoder) -> None:
     with judge(encoder, concurrency=3) as (provider, detector):
         provider.delay_s = 0.1
-        guard = Guard(detector=detector, events="none")
+        guard = Guard({"timeout_ms": 60_000}, detector=detector, events="none")
         guard.check_many([f"It is {number} o'clock." for number in range(12)])
         assert provider.most_at_once == 3  # more than this machine may have cores
         detector.snapshot().score([Window(f"At {number} o'clock.") for number in range(12)])
@@ -335,22 +335,33 @@ def test_a_forked_child_asks_anew(encoder: Encoder) -> None:
         assert len(provider.asked) == 2
 
 
-def test_a_process_ends_while_a_call_is_under_way(encoder: Encoder) -> None:
+def test_a_process_ends_while_a_call_is_under_way(tmp_path: Path) -> None:
+    asked, over = tmp_path / "asked", threading.Event()
     with answering() as provider:
-        provider.delay_s = 120.0
+
+        def wait(messages: Any) -> str:
+            asked.touch()
+            over.wait(200)
+            return BIASED
+
+        provider.answer = wait
         code = (
-            "from guard.detect.judge_client import JudgeClient; "
-            "from guard.judge_settings import JudgeSettings; import time; "
-            f"params = {{'api_base': {provider.base!r}, 'api_key': 'none'}}; "
-            "settings = JudgeSettings.of({'timeout_s': 60, 'params': params}); "
-            f"client = JudgeClient({judging.MODEL!r}, settings); "
-            "client.begin([{'role': 'user', 'content': 'A.'}]); time.sleep(2); print('over')"
+            "from guard.detect.judge_client import JudgeClient; import pathlib, time\n"
+            "from guard.judge_settings import JudgeSettings\n"
+            f"params = {{'api_base': {provider.base!r}, 'api_key': 'none'}}\n"
+            "settings = JudgeSettings.of({'timeout_s': 200, 'params': params})\n"
+            f"client = JudgeClient({judging.MODEL!r}, settings)\n"
+            "client.begin([{'role': 'user', 'content': 'A.'}])\n"
+            f"while not pathlib.Path({str(asked)!r}).exists(): time.sleep(0.05)\n"
+            "print('over')"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=ROOT
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, timeout=150, cwd=ROOT
+            )
+        finally:
+            over.set()
         assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
-        assert provider.at_once == 1  # it was
 
 
 # --- Money ---------------------------------------------------------------------------------------
@@ -361,7 +372,7 @@ def test_a_budget_stops_it_with_a_sentence_told_once(
 ) -> None:
     with judge(encoder, budget=0.002) as (provider, detector):
         provider.malformed = [body(HARMLESS, tokens=(2000, 50))] * 40
-        guard = Guard(detector=detector, events="none", breaker_failures=2)
+        guard = Guard({"timeout_ms": 60_000}, detector=detector, events="none", breaker_failures=2)
         verdicts = guard.check_many([f"It is {n} o'clock." for n in range(40)])
         spent = detector.spent()
         assert 0.001 < spent.cost <= 0.002
@@ -518,7 +529,7 @@ def test_no_door_guards_a_judges_calls(encoder: Encoder) -> None:
     import litellm
 
     with judge(encoder) as (provider, detector):
-        guard = Guard(detector=detector, events="none")
+        guard = Guard({"timeout_ms": 60_000}, detector=detector, events="none")
         call = {"model": "openai/x", "api_base": provider.base, "api_key": "none"}
         messages = [{"role": "user", "content": "Tell me about Velmorians."}]
         provider.answer = lambda m: TEXT if "Tell me" in m[-1]["content"] else BIASED
@@ -549,10 +560,12 @@ def test_the_proxys_guardrail_does_not_guard_a_judges_calls(
 
     with judge(encoder) as (provider, detector):
         guardrail = Guardrail("bias", "post_call", default_on=True)
-        guardrail._guard = Guard(detector=detector, events="none")
+        guardrail._guard = Guard({"timeout_ms": 60_000}, detector=detector, events="none")
         monkeypatch.setattr(litellm, "callbacks", [guardrail])
         assert scores(detector, TEXT)[0].score == 1.0
-        assert Guard(detector=detector, events="none").check(FAIR).score == 0.0
+        assert (
+            Guard({"timeout_ms": 60_000}, detector=detector, events="none").check(FAIR).score == 0.0
+        )
         assert len(provider.asked) == 2
 
 
@@ -579,7 +592,7 @@ def test_models_that_take_no_temperature_are_sent_none(
     with answering() as provider:
         provider.answer = judging.obedient
         params = {"api_base": provider.base, "api_key": "none"}
-        detector = ModelJudge(model, encoder, JudgeSettings.of({"params": params}))
+        detector = ModelJudge(model, encoder, JudgeSettings.of({"timeout_s": 60, "params": params}))
         assert scores(detector, TEXT)[0].score == 1.0
         names = {"temperature", "max_tokens", "max_completion_tokens"}
         assert {n: v for n, v in provider.bodies[0].items() if n in names} == sent
@@ -589,7 +602,7 @@ def test_a_provider_with_another_protocol(encoder: Encoder) -> None:
     with answering() as provider:
         provider.answer = lambda messages: BIASED
         params = {"api_base": provider.base.removesuffix("/v1"), "api_key": "none"}
-        settings = JudgeSettings.of({"params": params, "budget": 1})
+        settings = JudgeSettings.of({"timeout_s": 60, "params": params, "budget": 1})
         detector = ModelJudge("anthropic/claude-haiku-4-5", encoder, settings)
         (found,) = scores(detector, TEXT)
         assert (found.score, found.bias_type) == (1.0, "culture")
@@ -698,7 +711,7 @@ def test_the_same_judge_is_fooled_by_texts_that_are_not_quoted(encoder: Encoder)
 
 def test_no_sentence_changes_what_a_guarded_stream_releases(encoder: Encoder) -> None:
     with judge(encoder) as (_, detector):
-        guard = Guard({"message": ""}, detector=detector, events="none")
+        guard = Guard({"message": "", "timeout_ms": 60_000}, detector=detector, events="none")
         for text in INJECTIONS:
             assert "Velmorians are lazy" not in "".join(guard.stream([text])), text
 
