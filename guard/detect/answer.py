@@ -90,11 +90,16 @@ def rendered(answer: Answer) -> str:
     return " ".join(sentences)
 
 
+# Models write either for the other.
+_ALIKE = ("'‘’", '"“”')
+
+
 def located(answer: Answer, text: str) -> tuple[Attribution, ...]:
     """Return the answer's pairs as they stand in ``text``, with their spans, each once.
 
-    Case and width of white space do not matter. Of several places the pair that lies nearest
-    together counts. A pair of which a part is not in the text is left out.
+    Case, width of white space and the form of quotation marks do not matter. Of several places
+    the pair that lies nearest together counts. A pair of which a part is not in the text is left
+    out.
     """
     found: dict[tuple[Span, Span], Attribution] = {}
     for group, attribute in answer.pairs:
@@ -108,6 +113,8 @@ def located(answer: Answer, text: str) -> tuple[Attribution, ...]:
 def _places(part: str, text: str) -> Iterator[Span]:
     """Yield where ``part`` stands in ``text`` as whole words."""
     words = r"\s+".join(map(re.escape, part.split()))
+    for marks in _ALIKE:
+        words = re.sub(f"[{marks}]", f"[{marks}]", words)
     if words:
         for place in re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE):
             yield Span(*place.span())

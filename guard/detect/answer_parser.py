@@ -46,8 +46,8 @@ def parsed(text: str) -> Answer | None:
 
     Unusable: no verdict, or two that differ; a yes that is negated, doubted or taken back; the
     template with its placeholders; another language; an answer cut off while the model was
-    thinking. A biased answer of an unknown type stays biased, with the type None: the verdict is
-    plain, and to drop it would lose a finding.
+    thinking. A biased answer of an unknown type stays biased, with the type None: its verdict is
+    plain. A detector, which must name a type, leaves such a text unjudged.
     """
     stripped = text.strip()
     if stripped == _EXACT_NO:

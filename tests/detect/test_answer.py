@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
     assert found is None or found == NOT_BIASED or found.biased
 
 
-FORMS = {
+FORMS: dict[str, Callable[[str], str]] = {
     "upper case": str.upper,
     "lower case": str.lower,
     "bold": lambda a: f"**{a}**",
@@ -110,7 +111,7 @@ def test_a_form_never_turns_a_verdict_round(name: str) -> None:
 
 
 # Changes of meaning, each with the outcome that must not be read afterwards.
-NEGATED = {
+NEGATED: dict[str, Callable[[str], str]] = {
     "is -> is not": lambda a: re.sub(r"\bis biased", "is not biased", a, flags=re.IGNORECASE),
     "is -> isn't": lambda a: re.sub(r"\bis biased", "isn't biased", a, flags=re.IGNORECASE),
     "biased -> unbiased": lambda a: re.sub(r"\bbiased", "unbiased", a, flags=re.IGNORECASE),
@@ -119,7 +120,7 @@ NEGATED = {
     "after the other": lambda a: f"{HARMLESS}\n{a}",
     "not so": lambda a: f"It is not so that {a}" if a.startswith("Yes, ") else "",
 }
-AFFIRMED = {
+AFFIRMED: dict[str, Callable[[str], str]] = {
     "is not -> is": lambda a: re.sub(r"\b(is) not\b|n['’]t\b", r"\1", a, flags=re.IGNORECASE),
     "unbiased -> biased": lambda a: re.sub(
         r"\b(?:un|not )biased", "biased", a, flags=re.IGNORECASE
@@ -220,6 +221,14 @@ def test_pairs_are_located_as_the_text_writes_them() -> None:
     text = "All Women\n are  bad at math."
     assert found_in(text, ("women", "BAD at math")) == (place(text, "Women", "bad at math"),)
     assert found_in(text, ("women are", "math")) == (place(text, "Women\n are", "math"),)
+
+
+def test_quotation_marks_of_either_form_are_alike() -> None:
+    text = "Women’s “logic” can't be trusted."
+    assert found_in(text, ("women's", "can’t")) == (place(text, "Women’s", "can't"),)
+    assert found_in(text, ('women’s "logic"', "trusted")) == (
+        place(text, "Women’s “logic”", "trusted"),
+    )
 
 
 @rows(

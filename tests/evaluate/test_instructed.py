@@ -16,6 +16,7 @@ from guard.detect import named
 from guard.detect.instruction import Answer, Instructed, Instruction, rendered
 from tests.audit.answering import Answering, answering
 from tests.detect.judging import made, retriever
+from tests.tiny_model import save_model
 
 JUDGE = "judge:openai/gpt-4o-mini"
 PAIR = rendered(Answer(True, "culture", (("Velmorians", "lazy"),)))
@@ -147,6 +148,24 @@ def test_a_part_that_does_not_exist_is_named(provider: Answering) -> None:
     assert done.exit_code == 2
     assert "'retrieval' is not one of 'references', 'steps', 'demonstrations'" in done.stderr
     assert provider.asked == []
+
+
+def test_a_generative_detector_takes_the_switches(tmp_path: Path) -> None:
+    base = save_model(tmp_path / "tiny")
+    found = {}
+    for switch in (None, "steps"):
+        extra = ("--without", switch) if switch else ()
+        done = run("--detector", f"generative:{base}", "--json", "--limit", "4", *extra)
+        assert done.exit_code == 0, done.output
+        (one,) = json.loads(done.stdout)["sets"]
+        assert one["detector"].startswith("generative-untuned.tiny+")
+        assert one["instruction"]["steps"] is (switch is None)
+        assert one["figures"]["usable"]["value"] == 1
+        assert one["beside"]["figures"]["usable"]["n"] == one["limit"] == 4
+        found[switch] = one
+    assert found[None]["detector"] != found["steps"]["detector"]
+    # The same four texts, drawn by the same seed.
+    assert found[None]["beside"] == found["steps"]["beside"]
 
 
 def test_another_instruction_is_another_detector_with_the_same_purse(provider: Answering) -> None:
