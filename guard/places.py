@@ -76,8 +76,13 @@ class DetectorName(NamedTuple):
 
 
 def embedder_of(detector: str) -> str:
-    """Return the encoder whose vectors the index of a detector has."""
-    return detector if detector in ENCODERS else ENCODERS[0]
+    """Return the encoder whose vectors the index of a detector has.
+
+    Raises:
+        ConfigError: no detector has such a name.
+
+    """
+    return detector if encoders_in(detector) == {detector} else ENCODERS[0]
 
 
 def encoders_in(detector: str) -> set[str]:

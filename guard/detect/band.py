@@ -201,7 +201,7 @@ class BandCascade:
             answers = self._escalated([windows[i] for i in lot], queue)
             for i, scores in zip(lot, answers, strict=True):
                 found[i] = Judged(self._mapped(scores), True)
-        failed = sum(one.scores is _FAILED for one in found)
+        failed = sum(one.deferred and one.scores.unjudged is not None for one in found)
         self._counts.add(Escalations(len(found), len(doubtful), failed))
         return found
 

@@ -76,8 +76,8 @@ def test_a_band_keeps_its_budget_and_none_within_it_gains_more(
     assert of.inside(band).mean() <= share + 1e-9
     gained = measure(of, band).gained
     assert gained >= 0
-    for low in GRID[::20]:
-        for high in GRID[::20]:
+    for low in GRID[::40]:
+        for high in GRID[::40]:
             if low <= high:
                 other = of.inside(Band(low, high))
                 if other.mean() <= share:
@@ -113,8 +113,8 @@ def test_few_are_decided_otherwise_with_as_few_windows_as_can_be(
     band = choose(of, Budget("differ", share))
     assert measure(of, band).differ <= share + 1e-9
     mine = of.inside(band).sum()
-    for low in GRID[::20]:
-        for high in GRID[::20]:
+    for low in GRID[::40]:
+        for high in GRID[::40]:
             other = Band(low, high) if low <= high else EMPTY
             if measure(of, other).differ <= share:
                 assert mine <= of.inside(other).sum()
