@@ -280,6 +280,8 @@ class JudgeClient:
         call: dict[str, Any] = {
             "timeout": self.settings.timeout_s,
             "max_retries": 0,
+            # An empty one: or `litellm.num_retries` of the application would count, beyond a budget.
+            "retry_policy": litellm.RetryPolicy(),
             # No other software of the process is told of the judged text.
             "no-log": True,
             "cache": {"no-cache": True, "no-store": True},
@@ -289,15 +291,16 @@ class JudgeClient:
         }
         asks = {"logprobs": True, "top_logprobs": _TOP} if self._logprobs else {}
         try:
-            try:
-                response: Any = litellm.completion(**call, **asks)
-            except litellm.exceptions.ContentPolicyViolationError:
-                raise
-            except litellm.exceptions.BadRequestError:
-                if not asks or self._logprobs == "given":
+            with _retries_kept:
+                try:
+                    response: Any = litellm.completion(**call, **asks)
+                except litellm.exceptions.ContentPolicyViolationError:
                     raise
-                response = litellm.completion(**call)
-                self._logprobs = ""  # it was they that were refused
+                except litellm.exceptions.BadRequestError:
+                    if not asks or self._logprobs == "given":
+                        raise
+                    response = litellm.completion(**call)
+                    self._logprobs = ""  # it was they that were refused
         except litellm.exceptions.ContentPolicyViolationError:
             return JudgeReply("", "content filter", tokens=(0, 0))
         if self._logprobs and asks:
@@ -313,6 +316,38 @@ class JudgeClient:
             self._told = True
             _log.error("judge: %s Further ones are not logged.", sentence)
         return sentence
+
+
+class _KeptRetries:
+    """Context manager: puts back ``litellm.num_retries``, which LiteLLM unsets if a call fails.
+
+    It is a setting of the whole process: the application's own calls would not be retried any more
+    (findings/litellm-failure-unsets-num-retries.sh). Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._calls = 0
+        self._before: int | None = None
+
+    def __enter__(self) -> None:
+        import litellm
+
+        with self._lock:
+            if not self._calls:  # else another call may have unset it already
+                self._before = litellm.num_retries
+            self._calls += 1
+
+    def __exit__(self, *error: object) -> None:
+        import litellm
+
+        with self._lock:
+            self._calls -= 1
+            if litellm.num_retries is None:
+                litellm.num_retries = self._before
+
+
+_retries_kept = _KeptRetries()
 
 
 def _reply_of(response: Any) -> JudgeReply:

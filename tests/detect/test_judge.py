@@ -221,6 +221,21 @@ def test_a_failed_call_is_a_failure_and_only_its_type_is_logged(
         assert scores(detector, TEXT)[0].score == 1.0  # a failure is not kept
 
 
+def test_the_applications_retries_stay_and_are_not_the_judges(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import litellm
+
+    monkeypatch.setattr(litellm, "num_retries", 2)
+    with judge(encoder) as (provider, detector):
+        provider.status, provider.busy = 500, 99
+        for tried in (1, 2):
+            with pytest.raises(litellm.exceptions.InternalServerError):
+                scores(detector, TEXT)
+            assert litellm.num_retries == 2
+            assert provider.busy == 99 - tried
+
+
 def test_a_server_that_never_answers_is_a_failure(encoder: Encoder) -> None:
     with judge(encoder, timeout_s=0.3) as (provider, detector):
         provider.delay_s = 1.5
