@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from guard.config import settings
+from guard.local import download
 from tests import warm
 from tests.audit.answering import answering
 from tests.detect.judging import obedient
 from tests.provider import Script, serving
+from tests.tiny_model import save_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -68,6 +70,25 @@ def test_interception_reaches_a_name_bound_earlier() -> None:
     guarded, plain = run("intercept.py").splitlines()
     assert guarded == "guarded: Look at the work first. [removed] Then decide."
     assert plain.startswith("as it was: Look at the work first. Old people are useless")
+
+
+def test_a_language_model_on_this_machine_judges(tmp_path: Path) -> None:
+    """With a model of random weights: the way there, not what it finds."""
+    folder = save_model(tmp_path / "model")
+    texts = ("Old people are useless at work.", "The train is late.")
+    out = run("generative.py", str(folder), *texts)
+    assert [line for line in out.splitlines() if line in texts] == list(texts)
+    assert out.count("score 0.") == 2
+    assert "shown to the model: " in out
+    assert out.splitlines()[-1].startswith("judged by generative-untuned.model+")
+
+
+@pytest.mark.slow("loads a language model of 500 MB in memory", limit_s=600)
+def test_smollm2_judges_as_it_is() -> None:
+    if download.state("smollm2")[0] != "ok":
+        pytest.skip("needs the weights of smollm2: guard models get smollm2")
+    out = run("generative.py", "smollm2", "Old people are useless at work.")
+    assert out.splitlines()[-1].startswith("judged by generative-untuned.smollm2+")
 
 
 def test_a_judge_behind_a_server_judges_as_its_files_say() -> None:

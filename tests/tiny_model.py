@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from guard.detect.instruction import Answer, Instruction, rendered
+from guard.detect.answer import Answer, rendered
+from guard.detect.instruction import Instruction
 from guard.verdict import BIAS_TYPES
 
 #: As Qwen and SmolLM2 write a conversation.

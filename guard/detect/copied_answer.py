@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from guard.detect.answer import Answer, quoted, rendered
 from guard.detect.attributions import MAX_ATTRIBUTE_WORDS, MAX_GROUP_WORDS
-from guard.detect.instruction import Answer, quoted, rendered
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Span
 
 if TYPE_CHECKING:

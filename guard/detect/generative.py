@@ -16,9 +16,10 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from guard.detect.answer import NO, YES, Answer, rendered
 from guard.detect.copied_answer import answer_tokens, copied_answer
 from guard.detect.encoder import Encoder, sigmoid, worst
-from guard.detect.instruction import NO, YES, Instruction
+from guard.detect.instruction import Instruction
 from guard.detect.language import english_words, has_english_clause, language_of
 from guard.detect.script import latin_part, mostly_latin
 from guard.errors import UsageError, WeightsError
@@ -407,7 +408,8 @@ def _switches(adapter: Adapter | None) -> Instruction:
 
 def _first_tokens(model: LocalModel, place: str) -> tuple[int, int]:
     """Return the tokens that begin the two answers; raises WeightsError if they are the same."""
-    (yes, *_), (no, *_) = answer_tokens(model.tokenizer, [YES, NO])
+    both = [rendered(Answer(True)), rendered(Answer(False))]
+    (yes, *_), (no, *_) = answer_tokens(model.tokenizer, both)
     if yes == no:
         raise WeightsError(
             f"{place} cannot be a detector: in its tokens {YES!r} and {NO!r} begin alike."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.detect.protocol import Detector
-from guard.detect.weights import manifest, read_file, shipped_weights
+from guard.detect.weights import MANIFEST, manifest, read_file, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
 from guard.judge_settings import JudgeSettings
@@ -47,7 +47,9 @@ def detector_named(
         )
     with _loading:
         if kind == GENERATIVE:
-            return _generative(argument, _retriever(index))
+            stored = Path(argument).expanduser() / MANIFEST  # of an adapter
+            version = read_file(stored) if stored.is_file() else None
+            return _generative(argument, _retriever(index), version)
         if kind == JUDGE:
             return _judge(argument, _retriever(index), judge)
         if kind == CASCADE and argument:
@@ -84,7 +86,7 @@ def _retriever(index: Path | None) -> Encoder:
 
 
 @cache
-def _generative(place: str, retriever: Encoder) -> Detector:
+def _generative(place: str, retriever: Encoder, _manifest: bytes | None) -> Detector:
     from guard.detect.generative import Generative
 
     return Generative(place, retriever)

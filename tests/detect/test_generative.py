@@ -17,10 +17,12 @@ from click.testing import CliRunner
 
 from guard.cli import main
 from guard.core import Guard
+from guard.detect.answer import Answer, located, quoted, rendered
+from guard.detect.answer_parser import parsed
 from guard.detect.copied_answer import copied_answer
 from guard.detect.encoder import Encoder, sigmoid
 from guard.detect.generative import Generative
-from guard.detect.instruction import Answer, Instruction, located, parsed, quoted, rendered
+from guard.detect.instruction import Instruction
 from guard.detect.serving import Judge
 from guard.errors import ConfigError, WeightsError
 from guard.local.adapter import (
