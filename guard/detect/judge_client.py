@@ -280,7 +280,7 @@ class JudgeClient:
         call: dict[str, Any] = {
             "timeout": self.settings.timeout_s,
             "max_retries": 0,
-            # An empty one: or `litellm.num_retries` of the application would count, beyond a budget.
+            # An empty one: else `litellm.num_retries` of the application holds here, too.
             "retry_policy": litellm.RetryPolicy(),
             # No other software of the process is told of the judged text.
             "no-log": True,

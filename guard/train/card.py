@@ -185,8 +185,9 @@ def adapter_card(figures: Mapping[str, Any]) -> str:
         f"Preset `{settings['preset']}`; {rows:,} rows in {settings['steps']:,} steps of "
         f"{settings['batch_size']}, {epochs:.2f} epochs of the quotas. LoRA of rank "
         f"{settings['rank']} (scale 2) on all linear modules, AdamW, highest learning rate "
-        f"{settings['lr']:g}, weight decay {settings['weight_decay']:g}, seed "
-        f"{settings['seed']}. The loss is that of the answer only; its first token weighs "
+        f"{settings['lr']:g} after a warm-up over {settings['warmup']:.0%} of the steps, weight "
+        f"decay {settings['weight_decay']:g}, seed {settings['seed']}. The loss is that of the "
+        "answer only; its first token weighs "
         f"{settings['first']:g}, and {settings['spelled']:.0%} of the rows learn the whole answer, "
         "where it is known. Beside task and template, the instruction has "
         f"{', '.join(parts) or 'no other part'}.", "",
