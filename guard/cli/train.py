@@ -346,7 +346,7 @@ def generative(version: str, as_json: bool, **options: Any) -> None:
 @click.option(
     "--to",
     type=PATH,
-    help="File that receives the band; by default the one that cascade:FIRST,LATER reads.",
+    help="File that receives the band; by default the one that cascade:FIRST,NEXT reads.",
 )
 @JSON
 def band(
@@ -378,9 +378,9 @@ def band(
         raise click.UsageError(f"--to {to} is a folder; name a file.")
     check_folder(to.parent, "--to")
     share = choosing.ESCALATED if escalate is None else escalate
-    budget = choosing.Budget("escalated", share)
+    budget = choosing.BandBudget("escalated", share)
     if differ is not None:
-        budget = choosing.Budget("differ", differ)
+        budget = choosing.BandBudget("differ", differ)
     assert config.data is not None
     with _counted("windows") as show:
         choice = choosing.train(
@@ -393,7 +393,7 @@ def band(
 
         click.echo(json.dumps(without_nan({"file": str(to), **asdict(choice)})))
         return
-    click.echo(choosing.described(choice))
+    click.echo(choosing.band_report(choice))
     click.echo(str(to))
 
 
