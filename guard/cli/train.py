@@ -81,7 +81,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 
 @click.group()
 def train() -> None:
-    """Train the embedded detector. Needs the extra `train`."""
+    """Train an encoder, the head or band of a cascade, or an adapter. Needs the extra `train`."""
     # The base model comes from an installed package; nothing is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Spinning threads slow each other down if other programs share the processor.
