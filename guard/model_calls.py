@@ -12,6 +12,7 @@ from typing import Any
 
 from guard.errors import UsageError
 
+_MOST_TOKENS = 1_000_000_000  # of a call; a greater number is no count
 _ROUNDING = 0.02  # by which the sum of probabilities in half precision may exceed 1
 
 _unpriced: set[str] = set()
@@ -107,6 +108,11 @@ def first_tokens(logprobs: Any) -> Mapping[str, float]:
     if math.fsum(math.exp(p) for _, p in tokens) > 1 + _ROUNDING:
         return {}
     return {name: float(p) for name, p in tokens}
+
+
+def is_token_count(value: Any) -> bool:
+    """Return whether a provider's number of tokens can be one."""
+    return type(value) is int and 0 <= value <= _MOST_TOKENS
 
 
 def refusal_text(message: Any) -> str:

@@ -32,7 +32,7 @@ GENERATIVE, JUDGE = "generative", "judge"
 class DetectorName(NamedTuple):
     """A detector's name in its parts: ``kind``, or ``kind:argument``.
 
-    The argument is a folder or a hub id for ``generative``, LiteLLM's name of a model for
+    The argument is a folder, a file or a hub id for ``generative``, LiteLLM's name of a model for
     ``judge``; for ``cascade`` two names of detectors with a comma between, and none for the shipped
     cascade.
     """
@@ -108,7 +108,7 @@ def detector_of(name: str) -> str:
 def shipped_in(name: str) -> set[str]:
     """Return the embedded detectors that judged, by the recorded name of a detector.
 
-    In that of a cascade of two, ``cascade:FIRST,LATER@LOW-HIGH``, they are those of its parts.
+    In that of a cascade of two, ``cascade:FIRST,NEXT@LOW-HIGH``, they are those of its parts.
     """
     kind, _, members = name.partition(":")
     parts = members.split(",") if kind == CASCADE else [name]

@@ -321,3 +321,8 @@ DEFAULT_POINTS: Points = {
     "quiet": dict.fromkeys(BIAS_TYPES, 0.7),
 }
 """Default thresholds for a detector that was not calibrated."""
+
+EVEN = 0.5
+"""The probability at which biased and not biased are as likely."""
+EVEN_POINTS: Points = {point: dict.fromkeys(BIAS_TYPES, EVEN) for point in DEFAULT_POINTS}
+"""One threshold for a language model that was not tuned: above it, biased is likelier."""

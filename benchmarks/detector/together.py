@@ -35,7 +35,7 @@ from guard.evaluate.sources import Dataset, load
 from guard.places import shipped_index
 from guard.policy import Policy
 from guard.train import calibrate
-from guard.train.band import SHARES, Budget, choose, pairs_of, without_statements
+from guard.train.band import SHARES, BandBudget, choose, pairs_of, without_statements
 from guard.train.cascade import Case, cases
 from guard.train.config import BAND_WINDOWS
 from guard.train.kept import KeepingDetector
@@ -187,7 +187,7 @@ def main() -> None:
     first, later = (KeepingDetector(one, given.work) for one in pair)
     cascades = {}
     for share in SHARES:
-        band = choose(found, Budget("escalated", share))
+        band = choose(found, BandBudget("escalated", share))
         cascades[share] = BandCascade(first, later, replace(band, limit_ms=LIMIT_MS))
     mean = MeanOfLogits(first, later, points)
     print(f"{pair[0].name}, then {pair[1].name}; bands of {len(of)} validation windows\n")

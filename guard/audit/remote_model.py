@@ -32,7 +32,14 @@ from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending
 from guard.doors.litellm.compat import hidden_params
 from guard.errors import UsageError
-from guard.model_calls import first_tokens, price, provider_of, refusal_text, refused
+from guard.model_calls import (
+    first_tokens,
+    is_token_count,
+    price,
+    provider_of,
+    refusal_text,
+    refused,
+)
 from guard.suites import Capability, Chat, Request
 
 _GRACE_S = 5.0  # beyond LiteLLM's own time limit, which does not cover everything
@@ -52,7 +59,6 @@ _RETRYABLE = (408, 409, 425, 429)
 _NO_KEY = re.compile(r"missing\b.*\b(credentials|api.?key)|api_key.*must be set", re.IGNORECASE)
 _NO_MODULE = re.compile(r"No module named|pip install")
 _NAMES = re.compile(r"^(litellm\.)?\w+(Error|Exception|Timeout)(: | - )")
-_MOST_TOKENS = 1_000_000_000  # of a call; a greater number is no count
 _MOST_TEXT = 300  # characters of an error's message
 
 
@@ -176,7 +182,7 @@ class RemoteModel:
         """Return the tokens and their price; ``cost`` is LiteLLM's own figure, if it has one."""
         prompt = getattr(usage, "prompt_tokens", None) or 0
         completion = getattr(usage, "completion_tokens", None) or 0
-        if not _is_count(prompt) or not _is_count(completion):
+        if not is_token_count(prompt) or not is_token_count(completion):
             return Usage()  # LiteLLM's figure would be of the same counts
         if cost is None or not 0 < cost < math.inf:
             cost = price(self.name, prompt, completion)
@@ -229,11 +235,6 @@ class RemoteModel:
         await close_litellm_async_clients()  # type: ignore[no-untyped-call]
         # LiteLLM caches closed clients, and the next suite in this loop would get them.
         litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]
-
-
-def _is_count(tokens: Any) -> bool:
-    """Return whether a provider's number of tokens can be one."""
-    return type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
 
 
 def _in_success(error: BaseException | None) -> bool:

@@ -50,7 +50,7 @@ def compared(
 
     So what else runs on the machine slows both. CPU time is that of the process: a cascade's second
     detector has threads of its own. Each window is judged ``ROUNDS`` times by each.
-    ``detector``, by default that of the settings, and ``against`` name embedded ones; of a cascade
+    ``detector``, by default that of the settings, and ``against`` are names; of a cascade
     the share of windows that its last detector judged is returned as well.
 
     Raises:

@@ -36,7 +36,7 @@ _COMMANDS = {
     "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
     "review": ("guard.cli.review", "Mark sampled decisions; see what guard misses or overblocks."),
     "suites": ("guard.cli.suites", "List the bias suites; build data for them."),
-    "train": ("guard.cli.train", "Train the embedded detector (in a checkout)."),
+    "train": ("guard.cli.train", "Train a detector, an adapter or a band (in a checkout)."),
 }
 
 
@@ -181,7 +181,7 @@ class _Lazy(click.Group):
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def _without_training() -> None:
-    """Train the embedded detector (in a checkout)."""
+    """Train a detector, an adapter or a band (in a checkout)."""
     from guard.installed import checkout_command
 
     raise UsageError(

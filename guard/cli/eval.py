@@ -143,7 +143,7 @@ def eval(
     _check_extra()
 
     from guard.core import Guard
-    from guard.detect.band import described
+    from guard.detect.band import escalations_in_words
     from guard.evaluate import behaviours, diagram
     from guard.evaluate.baselines import terms_for
     from guard.evaluate.run import evaluate
@@ -211,7 +211,7 @@ def eval(
     elif markdown != "-":
         _show(results, checked)
         if twice is not None:
-            click.echo(f"\n{described(twice)}")
+            click.echo(f"\n{escalations_in_words(twice)}")
         if spent is not None:
             _show_spent(spent, total)
     if markdown is not None:

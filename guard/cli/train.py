@@ -81,7 +81,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 
 @click.group()
 def train() -> None:
-    """Train the embedded detector. Needs the extra `train`."""
+    """Train an encoder, the head or band of a cascade, or an adapter. Needs the extra `train`."""
     # The base model comes from an installed package; nothing is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Spinning threads slow each other down if other programs share the processor.
@@ -346,7 +346,7 @@ def generative(version: str, as_json: bool, **options: Any) -> None:
 @click.option(
     "--to",
     type=PATH,
-    help="File that receives the band; by default the one that cascade:FIRST,LATER reads.",
+    help="File that receives the band; by default the one that cascade:FIRST,NEXT reads.",
 )
 @JSON
 def band(
@@ -378,9 +378,9 @@ def band(
         raise click.UsageError(f"--to {to} is a folder; name a file.")
     check_folder(to.parent, "--to")
     share = choosing.ESCALATED if escalate is None else escalate
-    budget = choosing.Budget("escalated", share)
+    budget = choosing.BandBudget("escalated", share)
     if differ is not None:
-        budget = choosing.Budget("differ", differ)
+        budget = choosing.BandBudget("differ", differ)
     assert config.data is not None
     with _counted("windows") as show:
         choice = choosing.train(
@@ -393,7 +393,7 @@ def band(
 
         click.echo(json.dumps(without_nan({"file": str(to), **asdict(choice)})))
         return
-    click.echo(choosing.described(choice))
+    click.echo(choosing.band_report(choice))
     click.echo(str(to))
 
 

@@ -103,7 +103,7 @@ def located(answer: Answer, text: str) -> tuple[Attribution, ...]:
     """
     found: dict[tuple[Span, Span], Attribution] = {}
     for group, attribute in answer.pairs:
-        spans = _nearest(list(_places(group, text)), list(_places(attribute, text)))
+        spans = nearest(list(_places(group, text)), list(_places(attribute, text)))
         if spans is not None:
             g, a = spans
             found.setdefault(spans, Attribution(text[slice(*g)], text[slice(*a)], g, a))
@@ -120,8 +120,11 @@ def _places(part: str, text: str) -> Iterator[Span]:
             yield Span(*place.span())
 
 
-def _nearest(groups: Sequence[Span], attributes: Sequence[Span]) -> tuple[Span, Span] | None:
-    """Return the group and the attribute that begin nearest to each other."""
+def nearest(groups: Sequence[Span], attributes: Sequence[Span]) -> tuple[Span, Span] | None:
+    """Return the group and the attribute that begin nearest to each other; None without a pair.
+
+    ``attributes`` are in the order of their places.
+    """
     starts = [span.start for span in attributes]
     candidates = []
     for group in groups:

@@ -47,7 +47,7 @@ class Escalations(NamedTuple):
         return Escalations(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-def described(of: Escalations) -> str:
+def escalations_in_words(of: Escalations) -> str:
     """Return the numbers in words."""
     failed = f", {of.failed} of which it did not judge" if of.failed else ""
     return (
@@ -86,7 +86,7 @@ class BandCascade:
         self._scale = Scale(later.operating_points, first.operating_points)
         self._sizes = batch_size(first), batch_size(later)
         self._workers = Workers()
-        self._counts = _Counts()
+        self._counts = _EscalationCounts()
         self._reads_all = False
         self._every_language: BandCascade | None = None
         if hasattr(first, "languages") and not hasattr(later, "languages"):
@@ -96,7 +96,7 @@ class BandCascade:
 
     @property
     def name(self) -> str:
-        """``cascade:FIRST,LATER@LOW-HIGH``, with the names and versions of both and the band."""
+        """``cascade:FIRST,NEXT@LOW-HIGH``, with the names and versions of both and the band."""
         ends = f"{self._band.low:g}-{self._band.high:g}"
         return f"{CASCADE}:{self._first.name},{self._later.name}@{ends}"
 
@@ -250,7 +250,7 @@ class BandCascade:
         return ResponseQueue(self._later, later, self._band.limit_ms / 1000)
 
 
-class _Counts:
+class _EscalationCounts:
     """Sums; thread-safe."""
 
     def __init__(self) -> None:

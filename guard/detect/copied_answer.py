@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from guard.detect.answer import Answer, quoted, rendered
+from guard.detect.answer import Answer, nearest, quoted, rendered
 from guard.detect.attributions import MAX_ATTRIBUTE_WORDS, MAX_GROUP_WORDS
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Span
 
 if TYPE_CHECKING:
-    from guard.local.prefix import Reading
+    from guard.local.prefix import PromptReading
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
@@ -30,7 +30,7 @@ class CopiedAnswer(NamedTuple):
     pairs: tuple[Attribution, ...]
 
 
-def copied_answer(reading: Reading, tokenizer: Any, text: str) -> CopiedAnswer:
+def copied_answer(reading: PromptReading, tokenizer: Any, text: str) -> CopiedAnswer:
     """Return the model's answer "biased" on ``text`` after the prompt that was read."""
 
     def chosen(answers: Sequence[str]) -> int:
@@ -52,10 +52,8 @@ def copied_answer(reading: Reading, tokenizer: Any, text: str) -> CopiedAnswer:
     parts = list(attributes)
     whole = [rendered(Answer(True, kind, ((group, part),))) for part in parts]
     attribute = parts[chosen(whole)]
-    near = min(
-        ((g, a) for g in groups[group] for a in attributes[attribute]),
-        key=lambda pair: abs(pair[0].start - pair[1].start),
-    )
+    near = nearest(groups[group], attributes[attribute])
+    assert near is not None, "each has a place"
     return CopiedAnswer(kind, (Attribution(group, attribute, *near),))
 
 
@@ -64,7 +62,13 @@ def answer_tokens(tokenizer: Any, answers: Sequence[str]) -> list[list[int]]:
     return [list(row) for row in tokenizer(list(answers), add_special_tokens=False)["input_ids"]]
 
 
-def _chosen(reading: Reading, tokenizer: Any, answers: Sequence[str]) -> int:
+def decision_tokens(tokenizer: Any) -> tuple[int, int]:
+    """Return the tokens that begin the answers "biased" and "not biased"; they may be the same."""
+    (yes, *_), (no, *_) = answer_tokens(tokenizer, [rendered(Answer(b)) for b in (True, False)])
+    return yes, no
+
+
+def _chosen(reading: PromptReading, tokenizer: Any, answers: Sequence[str]) -> int:
     """Return the number of the answer that the model writes, of answers that may begin alike."""
     rows = answer_tokens(tokenizer, answers)
     left, at = list(range(len(rows))), 0

@@ -16,8 +16,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from guard.detect.answer import NO, YES, Answer, rendered
-from guard.detect.copied_answer import answer_tokens, copied_answer
+from guard.detect.answer import NO, YES
+from guard.detect.copied_answer import copied_answer, decision_tokens
 from guard.detect.encoder import Encoder, sigmoid, worst
 from guard.detect.instruction import Instruction
 from guard.detect.language import english_words, has_english_clause, language_of
@@ -27,8 +27,8 @@ from guard.forks import Lock, native
 from guard.local.adapter import Adapter, base_hash, is_adapter, read_adapter, sharing, with_adapter
 from guard.local.memory import BYTES
 from guard.local.model import Dtype, LocalModel, load
-from guard.local.prefix import Reading, SharedPrefix, common_prefix
-from guard.policy import OperatingPoint
+from guard.local.prefix import PromptReading, SharedPrefix, common_prefix
+from guard.policy import EVEN_POINTS, OperatingPoint, Points
 from guard.retrieve.index import BiasIndex
 from guard.verdict import BIAS_TYPES, BiasType, Reference, Scores, Window
 
@@ -38,11 +38,9 @@ _BATCH = 16
 _ANSWER = 160
 # Characters that two parts of an overlong segment share.
 _OVERLAP = 200
-# The threshold of a model that was not tuned: where "Yes" is likelier than "No".
-_EVEN = 0.5
 
 
-class _Asked(NamedTuple):
+class _WindowPrompt(NamedTuple):
     """A prompt, the part of the segment it asks about, and the references it shows."""
 
     tokens: list[int]
@@ -88,7 +86,7 @@ class Generative:
         self._temperature = 1.0 if settings is None else settings.temperature
         self._offset = 0.0 if settings is None else settings.offset
         self._k = 5 if settings is None else settings.k
-        self._points = _even() if adapter is None else _points(adapter)
+        self._points = EVEN_POINTS if adapter is None else _points(adapter)
         own = re.sub("[^0-9A-Za-z.]+", "-", Path(place).stem).strip("-") or "model"
         self._kind = f"untuned.{own}" if settings is None else settings.version
         self._yes, self._no = _first_tokens(self._model, place)
@@ -181,11 +179,6 @@ class Generative:
         return self._instruction
 
     @property
-    def own_thresholds(self) -> Mapping[str, float]:
-        """None: as :attr:`Encoder.own_thresholds`."""
-        return {}
-
-    @property
     def languages(self) -> tuple[str, ...]:
         """ISO 639-1 codes of the languages that are judged; text in others is left unjudged."""
         return ("en",)
@@ -211,7 +204,7 @@ class Generative:
     def judge(self, windows: Sequence[Window], index: BiasIndex | None) -> list[Scores]:
         """Score windows in one pass for each :data:`batch`; see :class:`GenerativeSession`."""
         found: list[Scores | None] = [None] * len(windows)
-        asked: list[tuple[int, _Asked]] = []
+        asked: list[tuple[int, _WindowPrompt]] = []
         unsure = set()
         for number, window in enumerate(windows):
             language = _language(window.text)
@@ -266,7 +259,7 @@ class Generative:
     def _logit(self, logits: Any) -> float:
         return float(logits[self._yes] - logits[self._no])
 
-    def _read(self, asked: Sequence[_Asked]) -> Iterator[tuple[Any, Reading | None]]:
+    def _read(self, asked: Sequence[_WindowPrompt]) -> Iterator[tuple[Any, PromptReading | None]]:
         """Yield the logits of each answer's first token; a prompt read alone can be continued."""
         for at in range(0, len(asked), self.batch):
             some = asked[at : at + self.batch]
@@ -280,11 +273,11 @@ class Generative:
             for row in rows:
                 yield row, None
 
-    def _scored(self, asked: Sequence[_Asked]) -> Iterator[Scores]:
+    def _scored(self, asked: Sequence[_WindowPrompt]) -> Iterator[Scores]:
         for one, (logits, reading) in zip(asked, self._read(asked), strict=True):
             yield self._scores(one, logits, reading)
 
-    def _scores(self, asked: _Asked, logits: Any, reading: Reading | None) -> Scores:
+    def _scores(self, asked: _WindowPrompt, logits: Any, reading: PromptReading | None) -> Scores:
         score = sigmoid((self._logit(logits) - self._offset) / self._temperature)
         references = asked.references
         if not score >= self.thresholds[0]:
@@ -297,7 +290,7 @@ class Generative:
         pairs = tuple(pair.shifted(asked.start) for pair in written.pairs)
         return Scores(score, written.bias_type, pairs, references)
 
-    def _asked(self, window: Window, index: BiasIndex | None) -> list[_Asked]:
+    def _asked(self, window: Window, index: BiasIndex | None) -> list[_WindowPrompt]:
         """Return the prompts about a window: one, or several about parts of an overlong segment.
 
         Where a prompt is too long, the context gives way first, the oldest part first, and then
@@ -309,7 +302,7 @@ class Generative:
         while True:
             tokens = self._model.prompt(self._instruction.messages(window, references))
             if self._room is None or len(tokens) <= self._room:
-                return [_Asked(tokens, window.text, 0, references)]
+                return [_WindowPrompt(tokens, window.text, 0, references)]
             if window.user is not None:
                 window = replace(window, user=None)
             elif window.context:
@@ -319,7 +312,7 @@ class Generative:
             else:
                 return self._parts(window.text)
 
-    def _parts(self, text: str) -> list[_Asked]:
+    def _parts(self, text: str) -> list[_WindowPrompt]:
         """Return the prompts about the parts of a segment that is too long, halved until it fits.
 
         The parts overlap, so that a short claim is whole in one of them.
@@ -373,11 +366,7 @@ def _placed(model: LocalModel, dtype: Dtype | None) -> LocalModel:
     return replace(model, network=network)
 
 
-def _even() -> dict[str, dict[BiasType, float]]:
-    return {name: dict.fromkeys(BIAS_TYPES, _EVEN) for name in get_args(OperatingPoint)}
-
-
-def _points(adapter: Adapter) -> dict[str, dict[BiasType, float]]:
+def _points(adapter: Adapter) -> Points:
     """Return an adapter's operating points; raises WeightsError if one lacks a type."""
     given = adapter.settings.operating_points
     try:
@@ -408,8 +397,7 @@ def _switches(adapter: Adapter | None) -> Instruction:
 
 def _first_tokens(model: LocalModel, place: str) -> tuple[int, int]:
     """Return the tokens that begin the two answers; raises WeightsError if they are the same."""
-    both = [rendered(Answer(True)), rendered(Answer(False))]
-    (yes, *_), (no, *_) = answer_tokens(model.tokenizer, both)
+    yes, no = decision_tokens(model.tokenizer)
     if yes == no:
         raise WeightsError(
             f"{place} cannot be a detector: in its tokens {YES!r} and {NO!r} begin alike."

@@ -27,10 +27,10 @@ from guard.detect.judge_reply import JudgeReply
 from guard.detect.judge_spent import JudgeSpent
 from guard.detect.script import mostly_latin
 from guard.judge_settings import TRANSPORT, JudgeSettings
+from guard.policy import EVEN, EVEN_POINTS
 from guard.retrieve.index import BiasIndex
-from guard.verdict import BIAS_TYPES, BiasType, Reference, Scores, Window
+from guard.verdict import BiasType, Reference, Scores, Window
 
-_THRESHOLD = 0.5
 _MOST_CONTEXT = 2000  # characters of a context text, of its end: a user may paste a book
 _USUAL = JudgeSettings()
 _WHOLE = Instruction()
@@ -82,10 +82,7 @@ class ModelJudge:
     @property
     def operating_points(self) -> Mapping[str, Mapping[BiasType, float]]:
         """The threshold .5 for every bias type, at ``strict``, ``balanced`` and ``quiet``."""
-        return {
-            point: dict.fromkeys(BIAS_TYPES, _THRESHOLD)
-            for point in ("strict", "balanced", "quiet")
-        }
+        return EVEN_POINTS
 
     @property
     def concurrency(self) -> int:
@@ -181,7 +178,7 @@ def _score(reply: JudgeReply, answer: Answer) -> float:
     if probability is None:
         return float(answer.biased)
     # A sampled answer may differ from the likelier one: the worse of the two counts.
-    return max(probability, _THRESHOLD) if answer.biased else probability
+    return max(probability, EVEN) if answer.biased else probability
 
 
 def _reason(reply: JudgeReply, answer: Answer | None) -> str:

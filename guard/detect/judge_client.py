@@ -27,7 +27,14 @@ from guard.detect.workers import as_worker
 from guard.errors import ConfigError, DetectorError
 from guard.forks import Lock
 from guard.judge_settings import TRANSPORT, JudgeSettings
-from guard.model_calls import first_tokens, price, provider_of, refusal_text, refused
+from guard.model_calls import (
+    first_tokens,
+    is_token_count,
+    price,
+    provider_of,
+    refusal_text,
+    refused,
+)
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -372,7 +379,7 @@ def _reply_of(response: Any) -> JudgeReply:
 def _tokens(usage: Any) -> tuple[int, int] | None:
     """Return the tokens of prompt and answer; None where the provider did not count them."""
     found = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-    if not all(type(count) is int and 0 <= count < 1_000_000_000 for count in found):
+    if not all(map(is_token_count, found)):
         return None
     return found if found[0] else None  # type: ignore[return-value]
 

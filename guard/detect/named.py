@@ -1,4 +1,4 @@
-"""From a detector's name to the detector: ``encoder``, ``judge:gpt-4.1``, ``cascade:A,B``."""
+"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``."""
 
 from __future__ import annotations
 

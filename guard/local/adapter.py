@@ -42,7 +42,7 @@ _REMEDY = "copy the folder again, or train the adapter again (guard train genera
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class AdapterBase:
     """The model that an adapter belongs to: the name to load it by, and :func:`base_hash`."""
 
     name: str
@@ -60,7 +60,7 @@ class AdapterSettings:
     """
 
     version: str
-    base: Base
+    base: AdapterBase
     instruction: Mapping[str, bool]
     temperature: float
     offset: float
@@ -269,7 +269,7 @@ def _settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
     try:
         found = AdapterSettings(
             version=str(raw["version"]),
-            base=Base(str(raw["base"]["name"]), str(raw["base"]["hash"])),
+            base=AdapterBase(str(raw["base"]["name"]), str(raw["base"]["hash"])),
             instruction={str(k): v for k, v in raw["instruction"].items()},
             temperature=float(raw["temperature"]),
             offset=float(raw["offset"]),

@@ -47,11 +47,11 @@ class SharedPrefix:
     def __len__(self) -> int:
         return len(self._prefix)
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """Return what follows ``prompt``, which has one token or more."""
         known = self._shared([prompt])
         logits, cache = self._run([prompt], known)
-        return Reading(self._network, cache, logits[0], self._last_only)
+        return PromptReading(self._network, cache, logits[0], self._last_only)
 
     def read_many(self, prompts: Sequence[Sequence[int]]) -> list[Any]:
         """Return the logits of the token after each prompt, (vocabulary,) float32, in one pass.
@@ -99,7 +99,7 @@ class SharedPrefix:
         return cache
 
 
-class Reading:
+class PromptReading:
     """A prompt that was read, and what the model would say next. Belongs to one thread."""
 
     def __init__(self, network: Any, cache: Any, logits: Any, last_only: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from guard.datasets.terms import redditbias_terms
+from guard.detect.copied_answer import answer_tokens, decision_tokens
 from guard.detect.encoder import Encoder
 from guard.detect.instruction import Answer, Instruction, rendered
 from guard.errors import UsageError
@@ -16,7 +17,7 @@ from guard.local.model import LocalModel
 from guard.retrieve.index import BiasIndex
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, build, eval_folds, says
-from guard.train.lora import Asked
+from guard.train.lora import LearnedAnswer
 from guard.train.references import TOO_CLOSE
 from guard.train.rows import TrainingRow, fold, validates
 from guard.train.sources import pieces, redditbias_texts, row_of
@@ -94,7 +95,7 @@ def answer_of(row: TrainingRow) -> tuple[Answer, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RowReferences:
     """Finds the references of rows in the shipped index, as the detector does.
 
     Statements of a row's own family are left out, as are copies of its text.
@@ -129,22 +130,26 @@ class Prompts:
     """
 
     def __init__(
-        self, model: LocalModel, instruction: Instruction, found: Found | None, spelled: float
+        self,
+        model: LocalModel,
+        instruction: Instruction,
+        found: RowReferences | None,
+        spelled: float,
     ) -> None:
         self._model, self._instruction = model, instruction
         self._found, self._spelled = found, spelled
-        self.yes, self.no = (self._tokens(rendered(Answer(biased)))[0] for biased in (True, False))
+        self.yes, self.no = decision_tokens(model.tokenizer)
         if self.yes == self.no:
             raise UsageError("The base's tokenizer begins Yes and No with one token; use another.")
 
     def _tokens(self, text: str) -> list[int]:
-        return list(self._model.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return answer_tokens(self._model.tokenizer, [text])[0]
 
     def prompt(self, window: Window, references: Sequence[Reference]) -> list[int]:
         """Return the tokens that ask for a judgement, those of the detector's."""
         return self._model.prompt(self._instruction.messages(window, references))
 
-    def asked(self, row: TrainingRow, pick: Pick, rng: random.Random) -> Asked:
+    def asked(self, row: TrainingRow, pick: Pick, rng: random.Random) -> LearnedAnswer:
         """Return the prompt of a row in the context of this time, and what is learned of it."""
         references = () if self._found is None else self._found.of(row, rng)
         answer, whole = answer_of(row)
@@ -155,7 +160,7 @@ class Prompts:
             learned.append(self._model.tokenizer.eos_token_id)
         # A prompt has a bounded cost.
         context = tuple(text[-_MOST:] for text in pick.context[-CONTEXT_SEGMENTS:])
-        return Asked(self.prompt(Window(row.text[:_MOST], context), references), learned)
+        return LearnedAnswer(self.prompt(Window(row.text[:_MOST], context), references), learned)
 
     def of_text(self, text: str) -> Iterator[list[int]]:
         """Yield the prompts of a text's windows, as the guard cuts them."""

@@ -44,7 +44,7 @@ _DRAWS = 1000
 _LOT = 50  # windows between two reports
 
 
-class Budget(NamedTuple):
+class BandBudget(NamedTuple):
     """What a band may cost.
 
     ``escalated``: the largest share of windows in doubt. ``differ``: the largest share decided
@@ -56,7 +56,7 @@ class Budget(NamedTuple):
     share: float
 
 
-class Pairs(NamedTuple):
+class PairTable(NamedTuple):
     """What both detectors find in n windows, at ``STRICT_TO_QUIET``.
 
     ``score`` (n,) are the first detector's on the scale of bands; ``forced`` (n,) marks windows
@@ -78,9 +78,9 @@ class Pairs(NamedTuple):
     source: NDArray[np.str_]
     chooses: Bools
 
-    def where(self, chosen: Bools) -> Pairs:
+    def where(self, chosen: Bools) -> PairTable:
         """Return the rows of a mask; every source that is left has the same weight."""
-        found = Pairs(**{name: column[chosen] for name, column in self._asdict().items()})
+        found = PairTable(**{name: column[chosen] for name, column in self._asdict().items()})
         return found._replace(weight=equal_weights(found.source))
 
     def inside(self, band: Band) -> Bools:
@@ -132,7 +132,7 @@ class BandChoice:
     """
 
     band: Band
-    budget: Budget
+    budget: BandBudget
     chosen_on: int
     measured: Measurement
     curve: tuple[tuple[float, Measurement], ...]
@@ -142,7 +142,7 @@ class BandChoice:
 
 def pairs_of(
     first: KeepingDetector, later: KeepingDetector, of: Sequence[Case], report: Report
-) -> Pairs:
+) -> PairTable:
     """Judge all cases by both detectors, one lot after the other.
 
     Raises UsageError if no window is left: those outside the languages of the first are left out.
@@ -182,7 +182,7 @@ def pairs_of(
         raise UsageError("There is no validation text to choose the band by; use more --data.")
     columns = zip(*rows, strict=True)
     types = (float, bool, bool, bool, bool, bool, float, float, str, bool)
-    table = Pairs(*(np.array(c, t) for c, t in zip(columns, types, strict=True)))
+    table = PairTable(*(np.array(c, t) for c, t in zip(columns, types, strict=True)))
     return table.where(np.ones(len(rows), bool))
 
 
@@ -208,7 +208,7 @@ def _decided(scores: Scores, points: Points, scale: Scale | None = None) -> list
     return [found >= points[point][kind] for point in STRICT_TO_QUIET]
 
 
-def choose(of: Pairs, budget: Budget) -> Band:
+def choose(of: PairTable, budget: BandBudget) -> Band:
     """Return the band with the most gain within a budget.
 
     The gain is in accuracy, the mean of the three operating points. Of bands with the same gain the
@@ -248,7 +248,7 @@ def choose(of: Pairs, budget: Budget) -> Band:
     return Band(float(GRID[low]), float(GRID[high]))
 
 
-def measure(of: Pairs, band: Band, seed: int = 0) -> Measurement:
+def measure(of: PairTable, band: Band, seed: int = 0) -> Measurement:
     """Return what a band does on windows; the interval is of windows drawn again."""
     escalated = of.inside(band)
     at = STRICT_TO_QUIET.index("balanced")
@@ -291,7 +291,7 @@ def usd_of(detector: Detector) -> float | None:
     return 1000 * float(spent.cost) / spent.windows if spent.windows else math.nan
 
 
-def described(choice: BandChoice) -> str:
+def band_report(choice: BandChoice) -> str:
     """Return what a choice shows, as text: its figures, the sources and the curve."""
     of = choice.measured
     ends = f"from {of.low:g} to {of.high:g}" if of.low <= of.high else "none"
@@ -356,7 +356,7 @@ def train(
     *,
     first: Detector,
     later: Detector,
-    budget: Budget,
+    budget: BandBudget,
     limit_ms: float = LIMIT_MS,
     windows: int = BAND_WINDOWS,
     report: Report = lambda done, total: None,
@@ -380,7 +380,7 @@ def train(
         )
     other = table.where(~table.chooses)
     band = replace(choose(choosing, budget), limit_ms=limit_ms)
-    curve = [(s, measure(other, choose(choosing, Budget("escalated", s)))) for s in SHARES]
+    curve = [(s, measure(other, choose(choosing, BandBudget("escalated", s)))) for s in SHARES]
     escalated = other.inside(band)
     sources = {
         str(name): (int(of.sum()), float(escalated[of].mean()))

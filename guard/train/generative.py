@@ -28,10 +28,10 @@ from torch import Tensor
 from guard.detect.encoder import Encoder
 from guard.detect.instruction import Instruction
 from guard.errors import UsageError
-from guard.local.adapter import AdapterSettings, Base, base_hash, write_adapter
+from guard.local.adapter import AdapterBase, AdapterSettings, base_hash, write_adapter
 from guard.local.model import load
 from guard.train import calibrate, checkpoint, pools
-from guard.train.answers import Found, Prompts, corpus_rows, redditbias_rows
+from guard.train.answers import Prompts, RowReferences, corpus_rows, redditbias_rows
 from guard.train.card import adapter_card
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Corpus, Sampler
@@ -154,7 +154,7 @@ class GenerativeRun:
         if config.instruction.references:
             encoder = Encoder()
             assert encoder.index is not None, "the shipped index is opened"
-            found = Found(encoder, encoder.index)
+            found = RowReferences(encoder, encoder.index)
         self._prompts = Prompts(model, config.instruction, found, config.setting("spelled"))
         corpus, sampling = self._corpus(references=found is not None)
         if not corpus.train:
@@ -315,7 +315,8 @@ class GenerativeRun:
         write_adapter(
             folder, self._tuned,
             AdapterSettings(
-                version, Base(config.base, settings["base_hash"]), asdict(config.instruction),
+                version, AdapterBase(config.base, settings["base_hash"]),
+                asdict(config.instruction),
                 scale.temperature, scale.offset,
                 {name: {str(k): v for k, v in limits.items()} for name, limits in points.items()},
             ),

@@ -22,7 +22,7 @@ from guard.local.adapter import sharing
 from guard.local.prefix import common_prefix
 
 
-class Asked(NamedTuple):
+class LearnedAnswer(NamedTuple):
     """A prompt and the answer to learn, as tokens; ``answer`` has at least one."""
 
     prompt: list[int]
@@ -132,7 +132,7 @@ class Losses:
     checkpointing: bool = False
 
 
-def step_loss(model: Any, rows: Sequence[Asked], how: Losses) -> Tensor:
+def step_loss(model: Any, rows: Sequence[LearnedAnswer], how: Losses) -> Tensor:
     """Return the mean cross-entropy of the answers' tokens, its gradients added to the adapters.
 
     The mean is weighted by token (:class:`Losses`) over all rows together, so the passes into
@@ -172,9 +172,11 @@ def _common(model: Any, prompts: Sequence[Sequence[int]]) -> int:
     return min(len(common_prefix(prompts)), min(map(len, prompts)) - 1)
 
 
-def passes(rows: Sequence[Asked], shared: int, tokens: int) -> Iterator[list[Asked]]:
+def passes(
+    rows: Sequence[LearnedAnswer], shared: int, tokens: int
+) -> Iterator[list[LearnedAnswer]]:
     """Yield the rows in passes of at most so many tokens with padding, like lengths together."""
-    some: list[Asked] = []
+    some: list[LearnedAnswer] = []
     for row in sorted(rows, key=lambda row: (len(row.answer), len(row.prompt))):
         more = [*some, row]
         width = max(len(r.prompt) for r in more) - shared + max(len(r.answer) for r in more) - 1
@@ -199,7 +201,7 @@ def _kept(model: Any, count: int) -> dict[str, int]:
 
 
 def logits(
-    model: Any, rows: Sequence[Asked], shared: int, layers: Sequence[tuple[Tensor, Tensor]]
+    model: Any, rows: Sequence[LearnedAnswer], shared: int, layers: Sequence[tuple[Tensor, Tensor]]
 ) -> Tensor:
     """Return the logits of the answers' tokens: (rows, longest answer, vocabulary).
 
@@ -240,7 +242,7 @@ def logits(
 
 def _pass(
     model: Any,
-    rows: Sequence[Asked],
+    rows: Sequence[LearnedAnswer],
     shared: int,
     layers: Sequence[tuple[Tensor, Tensor]],
     first: float,
@@ -270,7 +272,7 @@ def decisions(
     found = torch.zeros(len(prompts))
     if not prompts:
         return found
-    rows = [Asked(list(prompt), [number]) for number, prompt in enumerate(prompts)]
+    rows = [LearnedAnswer(list(prompt), [number]) for number, prompt in enumerate(prompts)]
     shared = _common(model, prompts)
     model.eval()
     with torch.inference_mode():

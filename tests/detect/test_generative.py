@@ -26,8 +26,8 @@ from guard.detect.instruction import Instruction
 from guard.detect.serving import Judge
 from guard.errors import ConfigError, WeightsError
 from guard.local.adapter import (
+    AdapterBase,
     AdapterSettings,
-    Base,
     base_hash,
     sharing,
     write_adapter,
@@ -90,7 +90,7 @@ def make_adapter(folder: Path, base: Path, limit: float = 0.001, **changed: Any)
     points = {name: dict.fromkeys(BIAS_TYPES, limit) for name in get_args(OperatingPoint)}
     settings = AdapterSettings(
         version="1.0",
-        base=Base(str(base), base_hash(model.network)),
+        base=AdapterBase(str(base), base_hash(model.network)),
         instruction={"references": True, "steps": True, "demonstrations": True},
         temperature=2.0,
         offset=0.5,

@@ -14,8 +14,8 @@ from guard.local import model
 from guard.local.adapter import (
     FILES,
     Adapter,
+    AdapterBase,
     AdapterSettings,
-    Base,
     base_hash,
     is_adapter,
     read_adapter,
@@ -65,7 +65,7 @@ def trained(base: LocalModel, folder: Path) -> Any:
 def settings(base: LocalModel, folder: Path) -> AdapterSettings:
     return AdapterSettings(
         version="1.0",
-        base=Base(str(folder), base_hash(base.network)),
+        base=AdapterBase(str(folder), base_hash(base.network)),
         instruction={"references": True, "steps": False, "demonstrations": True},
         temperature=1.5,
         offset=-0.25,

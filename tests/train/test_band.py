@@ -28,16 +28,16 @@ from tests.rows import examples, rows
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global Budget, GRID, Pairs, choose, equal_weights, measure, pairs_of, without_statements
-    global Case, KeepingDetector, described, train_band
+    global BandBudget, GRID, PairTable, choose, equal_weights, measure, pairs_of, without_statements
+    global Case, KeepingDetector, band_report, train_band
     pytest.importorskip("torch")
     from guard.train import band as train_band
     from guard.train.band import (
         GRID,
-        Budget,
-        Pairs,
+        BandBudget,
+        PairTable,
+        band_report,
         choose,
-        described,
         equal_weights,
         measure,
         pairs_of,
@@ -53,7 +53,7 @@ def table_of(score: Sequence[float], right: Sequence[tuple[bool, bool]]) -> Any:
     first, later = (np.repeat(~np.array(c, bool)[:, None], 3, axis=1) for c in zip(*right))  # noqa: B905
     source = np.array(["bold"] * n)
     false = np.zeros(n, bool)
-    return Pairs(
+    return PairTable(
         np.array(score, float), false, first, later, false, false, equal_weights(source),
         np.ones((n, 2)), source, np.arange(n) % 2 == 0,
     )  # fmt: skip
@@ -72,7 +72,7 @@ def test_a_band_keeps_its_budget_and_none_within_it_gains_more(
     found: list[tuple[float, bool, bool]], share: float
 ) -> None:
     of = drawn(found)
-    band = choose(of, Budget("escalated", share))
+    band = choose(of, BandBudget("escalated", share))
     assert of.inside(band).mean() <= share + 1e-9
     gained = measure(of, band).gained
     assert gained >= 0
@@ -88,20 +88,20 @@ def test_a_band_keeps_its_budget_and_none_within_it_gains_more(
 @given(texts)
 def test_nothing_is_escalated_without_a_budget(found: list[tuple[float, bool, bool]]) -> None:
     of = drawn(found)
-    assert choose(of, Budget("escalated", 0.0)) == EMPTY
+    assert choose(of, BandBudget("escalated", 0.0)) == EMPTY
 
 
 def test_a_whole_budget_takes_the_whole_gain() -> None:
     of = table_of([0.0, 0.2, 0.6, 1.0], [(False, True)] * 4)
-    band = choose(of, Budget("escalated", 1.0))
+    band = choose(of, BandBudget("escalated", 1.0))
     assert (band.low, band.high) == (0.0, 1.0)
     assert measure(of, band).accuracy == 1.0
-    assert choose(of, Budget("differ", 0.0)) == band
+    assert choose(of, BandBudget("differ", 0.0)) == band
 
 
 def test_a_later_that_is_no_better_gets_nothing() -> None:
     of = table_of([0.1, 0.5, 0.9], [(True, False), (False, False), (True, True)])
-    assert choose(of, Budget("escalated", 1.0)) == EMPTY
+    assert choose(of, BandBudget("escalated", 1.0)) == EMPTY
 
 
 @examples(100)
@@ -110,7 +110,7 @@ def test_few_are_decided_otherwise_with_as_few_windows_as_can_be(
     found: list[tuple[float, bool, bool]], share: float
 ) -> None:
     of = drawn(found)
-    band = choose(of, Budget("differ", share))
+    band = choose(of, BandBudget("differ", share))
     assert measure(of, band).differ <= share + 1e-9
     mine = of.inside(band).sum()
     for low in GRID[::40]:
@@ -123,9 +123,9 @@ def test_few_are_decided_otherwise_with_as_few_windows_as_can_be(
 def test_what_the_first_could_not_judge_counts_in_the_budget() -> None:
     of = table_of([0.0, 0.5, 0.5, 0.9], [(False, True)] * 4)
     of = of._replace(forced=np.array([True, False, False, False]))
-    band = choose(of, Budget("escalated", 0.8))
+    band = choose(of, BandBudget("escalated", 0.8))
     assert of.inside(band).tolist() == [True, True, True, False]
-    assert choose(of, Budget("escalated", 0.2)) == EMPTY
+    assert choose(of, BandBudget("escalated", 0.2)) == EMPTY
 
 
 def test_what_the_later_could_not_judge_is_never_right() -> None:
@@ -140,13 +140,13 @@ def test_what_the_later_could_not_judge_is_never_right() -> None:
 def words_of(measurement: Any) -> str:
     choice = train_band.BandChoice(
         Band(0, 1),
-        Budget("escalated", 1.0),
+        BandBudget("escalated", 1.0),
         3,
         measurement,
         ((1.0, measurement),),
         {"bold": (2, 1)},
     )
-    return str(described(choice))
+    return str(band_report(choice))
 
 
 def test_every_source_has_the_same_weight() -> None:

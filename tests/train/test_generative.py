@@ -33,7 +33,15 @@ from tests.train.made_data import make_data
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global adapted, answers, answer_of, Asked, decisions, Found, GenerativeConfig, GenerativeRun
+    global \
+        adapted, \
+        answers, \
+        answer_of, \
+        LearnedAnswer, \
+        decisions, \
+        RowReferences, \
+        GenerativeConfig, \
+        GenerativeRun
     global judged_alone, Losses, lora, own, pools, Prompts, redditbias_rows, stance, step_loss
     global torch
     for needed in ("torch", "transformers", "peft"):
@@ -41,9 +49,9 @@ def imported() -> None:
     import torch
 
     from guard.train import answers, lora, own, pools, stance
-    from guard.train.answers import Found, Prompts, answer_of, judged_alone, redditbias_rows
+    from guard.train.answers import Prompts, RowReferences, answer_of, judged_alone, redditbias_rows
     from guard.train.generative import GenerativeConfig, GenerativeRun
-    from guard.train.lora import Asked, Losses, adapted, decisions, step_loss
+    from guard.train.lora import LearnedAnswer, Losses, adapted, decisions, step_loss
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -124,7 +132,7 @@ def some_rows(beginning: int, seed: int = 2) -> list[Any]:
 
     same = tokens(beginning)
     lengths = [(3, 1), (9, 6), (1, 1), (14, 12), (9, 2), (4, 1), (11, 12)]
-    return [Asked(same + tokens(own), tokens(said)) for own, said in lengths]
+    return [LearnedAnswer(same + tokens(own), tokens(said)) for own, said in lengths]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +163,11 @@ def test_the_shared_beginning_changes_neither_loss_nor_gradients(
 
 
 def test_equal_prompts_keep_a_token_of_their_own(base: Path) -> None:
-    rows = [Asked([5, 6, 7], [9, 4]), Asked([5, 6, 7], [8]), Asked([5, 6, 7, 10], [8])]
+    rows = [
+        LearnedAnswer([5, 6, 7], [9, 4]),
+        LearnedAnswer([5, 6, 7], [8]),
+        LearnedAnswer([5, 6, 7, 10], [8]),
+    ]
     model = tuned(base)
     loss = step_loss(model, rows, Losses())
     assert float(loss) == pytest.approx(float(plain(model, rows, 1.0)), abs=ROUNDING)
@@ -307,7 +319,7 @@ def retriever() -> Encoder:
 def test_a_row_is_never_its_own_reference(retriever: Encoder) -> None:
     index = retriever.index
     assert isinstance(index, BiasIndex)
-    found = Found(retriever, index)
+    found = RowReferences(retriever, index)
     said = index.statements[40].statement
     rng = random.Random(1)
     usual = retriever.references(said, index)
@@ -322,7 +334,7 @@ def test_a_row_is_never_its_own_reference(retriever: Encoder) -> None:
 def test_a_partner_is_shown_among_the_nearest(retriever: Encoder) -> None:
     index = retriever.index
     assert index is not None
-    found = Found(retriever, index)
+    found = RowReferences(retriever, index)
     partner = Statement("Velmorians steal spoons.", "culture", "x")
     of = row("Velmorians take spoons that are not theirs.", partners=(partner,), partner_share=1.0)
     shown = found.of(of, random.Random(1))
