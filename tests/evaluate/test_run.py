@@ -190,6 +190,26 @@ def test_a_failing_detector_is_counted_not_hidden(tmp_path: Path) -> None:
     assert result.whole.figures["usable"].value == pytest.approx(4 / 5)
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"failure": "open"}, {"hold": "none", "action": "flag", "failure": "open"}]
+)
+def test_an_unusable_answer_never_makes_a_text_harmless(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    class Unreadable(Scripted):
+        def score(self, window: Window) -> Scores:
+            return Scores(unjudged="unusable") if "Odd" in window.text else super().score(window)
+
+    rows = (
+        "text,label\nAll is well here. Odd words follow.,0\nFine words.,0\nA BIAS. Odd words.,1\n"
+    )
+    result = measured(tmp_path, Guard(detector=Unreadable(), **settings), rows)
+    assert result.unjudged == {"unusable": 1}
+    assert result.whole.figures["usable"].value == pytest.approx(2 / 3)
+    assert result.whole.figures["overall"].value == pytest.approx(2 / 3)
+    assert result.whole.figures["accuracy"].n == 2
+
+
 def test_sinks_of_the_users_guard_hear_nothing(tmp_path: Path) -> None:
     heard: list[object] = []
     measured(tmp_path, Guard(detector=Scripted(), sinks=[heard.append]))
