@@ -324,7 +324,9 @@ def generative(version: str, as_json: bool, **options: Any) -> None:
 @click.option("--first", required=True, metavar="NAME", help="The detector that judges all text.")
 @click.option("--later", required=True, metavar="NAME", help="The one that judges doubtful text.")
 @click.option(
-    "--escalate", type=Number(0, 1), help="The largest share of windows in doubt; by default .2."
+    "--escalate",
+    type=Number(0, 1),
+    help="The largest share of windows in doubt, on the half that chooses; by default .2.",
 )
 @click.option(
     "--differ",
