@@ -552,6 +552,32 @@ def test_a_template_that_refuses_the_instruction_is_refused(
         Generative(str(folder), retriever)
 
 
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("{% for m in messages %}{{ m['content'][:20] }}{% endfor %}", "system"),
+        ("{% for m in messages if m['role'] == 'user' %}{{ m['content'] }}{% endfor %}", "system"),
+        ("{{ messages[0]['content'] }}", "user"),
+    ],
+)
+def test_a_template_that_loses_a_message_is_refused(
+    retriever: Encoder, tmp_path: Path, template: str, role: str
+) -> None:
+    folder = save_model(tmp_path / "plain", template=template)
+    with pytest.raises(
+        WeightsError, match=f"leaves out or changes the message of the role '{role}"
+    ):
+        Generative(str(folder), retriever)
+
+
+def test_a_place_that_no_path_can_be_is_refused(retriever: Encoder, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    for place in (str(loop), "a\0b", "\ud800", "~nobody-of-this-name/x"):
+        with pytest.raises(WeightsError, match="is neither a model to fetch"):
+            Generative(place, retriever)
+
+
 def test_a_model_that_reads_too_little_is_refused(retriever: Encoder, tmp_path: Path) -> None:
     folder = save_model(tmp_path / "short", max_position_embeddings=512)
     with pytest.raises(WeightsError, match="reads 512 tokens, too few for the instruction"):

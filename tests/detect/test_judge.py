@@ -181,8 +181,10 @@ def test_an_answer_that_cannot_be_read_is_unusable(encoder: Encoder, reason: str
 def test_the_policy_decides_on_unusable_answers(encoder: Encoder, failure: str, out: Any) -> None:
     text = "It rains. The train is late. So are we."
     with judge(encoder) as (provider, detector):
-        answers = iter([HARMLESS, PROSE, HARMLESS])
-        provider.answer = lambda messages: next(answers)
+        # By what is asked: three sentences may be asked in any order.
+        provider.answer = lambda messages: (
+            PROSE if 'SENTENCE: "The train' in messages[-1]["content"] else HARMLESS
+        )
         policy = {"failure": failure, "failure_message": ""}
         guard = Guard(policy, detector=detector, events="none")
         stream = guard.stream([text])
@@ -386,6 +388,50 @@ def test_answers_without_counts_cost_the_most_they_may(encoder: Encoder) -> None
         assert spent.cost <= 0.001
 
 
+@pytest.mark.parametrize("kind", ["late", "unreadable", "cut"])
+def test_a_call_that_may_be_billed_costs_the_most_it_may(encoder: Encoder, kind: str) -> None:
+    with judge(encoder, budget=0.001, timeout_s=0.2 if kind == "late" else 5) as (
+        provider,
+        detector,
+    ):
+        if kind == "late":
+            provider.delay_s = 1.0
+        else:
+            provider.malformed = ["[]" if kind == "unreadable" else body(HARMLESS)[:-9]] * 40
+        guard = Guard(detector=detector, events="none", breaker_failures=None)
+        verdicts = guard.check_many([f"It is {n} o'clock." for n in range(12)])
+        assert {v.unjudged for v in verdicts} == {"failure"}
+        spent = detector.spent()
+        assert spent.calls < 12
+        assert 0.0005 < spent.cost <= 0.001
+        assert spent.uncounted == spent.calls
+        assert spent.stopped
+
+
+@pytest.mark.parametrize("status", [429, 500, 401])
+def test_a_call_that_was_turned_away_costs_nothing(encoder: Encoder, status: int) -> None:
+    with judge(encoder, budget=0.001) as (provider, detector):
+        provider.status, provider.busy = status, 12
+        guard = Guard(detector=detector, events="none", breaker_failures=None)
+        guard.check_many([f"It is {n} o'clock." for n in range(12)])
+        spent = detector.spent()
+        assert (spent.calls, spent.cost, spent.stopped) == (12, 0.0, "")
+
+
+def test_nothing_is_billed_where_no_server_listens(encoder: Encoder) -> None:
+    with answering() as provider:
+        detector = made(encoder, provider, budget=0.001)
+    guard = Guard(detector=detector, events="none", breaker_failures=None)
+    assert guard.check(TEXT).unjudged == "failure"
+    assert detector.spent().cost == 0.0
+
+
+def test_an_answer_that_ends_for_a_tool_is_none(asked: tuple[Answering, ModelJudge]) -> None:
+    provider, detector = asked
+    provider.malformed = [body(HARMLESS, "tool_calls")]
+    assert scores(detector, FAIR)[0].unjudged == "unusable"
+
+
 def test_a_budget_needs_a_price(encoder: Encoder) -> None:
     settings = JudgeSettings.of({"budget": 1})
     with pytest.raises(ConfigError, match="LiteLLM has no price for hosted_vllm/x"):
@@ -475,6 +521,38 @@ def test_a_recording_survives_a_kill_in_a_line(encoder: Encoder, tmp_path: Path)
             assert 0 < len(provider.asked) - before <= 2
             replayed = ModelJudge(judging.MODEL, encoder, JudgeSettings.of({"replay": path}))
             assert [s.score for s in scores(replayed, FAIR, TEXT)] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"key": "a", "text": "No.", "problem": "", "tokens": [Infinity, 1]}',
+        '{"key": "a", "text": "No.", "problem": null}',
+        '{"key": "a", "text": "No.", "problem": "", "first": {"No": Infinity}}',
+        '{"key": "a", "text": "No.", "problem": "", "first": {"No": NaN}}',
+    ],
+)
+def test_a_damaged_line_is_left_out(
+    tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "judge.jsonl"
+    JudgeRecording(path, "x/y", adds=True).add("b", JudgeReply("one"))
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    found = JudgeRecording(path, "x/y", adds=False)
+    assert (found.get("a"), found.get("b")) == (None, JudgeReply("one"))
+    assert "damaged" in caplog.text
+
+
+def test_two_processes_may_begin_a_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "judge.jsonl"
+    JudgeRecording(path, "x/y", adds=True).add("b", JudgeReply("one"))
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + path.read_bytes())
+    assert len(JudgeRecording(path, "x/y", adds=False)) == 1
+    assert not caplog.text
 
 
 def test_a_write_that_is_cut_costs_no_other_answer(
