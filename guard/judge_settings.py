@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +23,24 @@ _OWN_PARAMS: Mapping[str, str] = {
     "logprobs": "guard asks for them where the model gives them",
     "top_logprobs": "guard asks for them where the model gives them",
     "guard": "a judge's calls are not guarded",
+    "num_retries": "a failed call is not repeated",
+    "max_retries": "a failed call is not repeated",
+    "fallbacks": "another model would be another judge",
+    "context_window_fallback_dict": "another model would be another judge",
+    "mock_response": "an answer that no model gave is no verdict",
+    "no-log": "guard keeps the judged text from callbacks",
+    "cache": "guard keeps the judged text from LiteLLM's cache",
 }
 #: Parameters that say where and as whom a request is sent, not what is asked.
 TRANSPORT = frozenset(
     "api_key api_base base_url api_version organization headers extra_headers timeout "
-    "num_retries max_retries azure_ad_token".split()
+    "azure_ad_token".split()
 )
-_SECRET = TRANSPORT - {"api_base", "base_url", "timeout", "num_retries", "max_retries"}
+#: Parameters that limit an answer's tokens.
+TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
+_SECRET = TRANSPORT - {"api_base", "base_url", "timeout"}
 _MOST_AT_ONCE = 1000
+_LONGEST_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,12 @@ def checked(values: object, where: str) -> dict[str, Any]:
     for name in params:
         if name in _OWN_PARAMS:
             raise ConfigError(f"{where}: judge.params takes no {name}: {_OWN_PARAMS[name]}.")
+    for name in params.keys() & set(TOKEN_LIMITS):
+        if type(params[name]) is not int or params[name] < 1:
+            raise ConfigError(
+                f"{where}: judge.params.{name} takes a whole number of tokens from 1 on, got "
+                f"{params[name]!r}."
+            )
     try:
         json.dumps(params, allow_nan=False)
     except (TypeError, ValueError):
@@ -152,8 +170,10 @@ def _number(value: Any) -> float:
 
 def _seconds(value: Any, where: str) -> float:
     found = _number(value)
-    if not 0 < found < math.inf:
-        raise ConfigError(f"{where} takes seconds above 0, got {value!r}.")
+    if not 0 < found <= _LONGEST_S:
+        raise ConfigError(
+            f"{where} takes seconds above 0 and at most {_LONGEST_S:,}, got {value!r}."
+        )
     return found
 
 
@@ -176,9 +196,11 @@ def _count(value: Any, where: str) -> int:
 
 
 def _file(value: Any, where: str) -> str:
-    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
-        raise ConfigError(f"{where} takes a file's name, got {value!r}.")
-    return str(value)
+    if isinstance(value, str | Path) and str(value).strip() and "\0" not in str(value):
+        with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate
+            os.fsencode(value)
+            return str(value)
+    raise ConfigError(f"{where} takes a file's name, got {value!r}.")
 
 
 _READ: Mapping[str, Any] = {

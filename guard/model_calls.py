@@ -91,6 +91,31 @@ def cost_of(model: str | None, prompt_tokens: float, completion_tokens: float) -
     return prompt_tokens * rates[0] / 1000 + completion_tokens * rates[1] / 1000
 
 
+def turned_away(error: BaseException) -> bool:
+    """Whether a failed call is surely not billed: refused by its status, or never sent.
+
+    A call that was late, cut off or answered with something unreadable may be billed.
+    """
+    import httpx
+    import openai
+
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        if isinstance(found, httpx.ConnectError | httpx.ConnectTimeout):
+            return True
+        # LiteLLM's own errors have a status that it made up where the connection broke.
+        stated = not type(found).__module__.startswith("litellm")
+        if stated and isinstance(found, httpx.HTTPStatusError | openai.APIStatusError):
+            status = found.response.status_code
+            # A gateway's 408 and 504 say that an answer was late.
+            if status >= 400 and status not in (408, 504):
+                return True
+        found = found.__cause__ or found.__context__
+    return False
+
+
 def first_tokens(logprobs: Any) -> Mapping[str, float]:
     """Return the likeliest first tokens in LiteLLM's ``logprobs``, empty where there are none.
 

@@ -27,6 +27,7 @@ DETECTORS = (*ENCODERS, CASCADE)
 DEFAULT = "encoder"
 #: What begins the name of a detector with a model of the user's, before a colon.
 GENERATIVE, JUDGE = "generative", "judge"
+_DEEPEST = 20  # cascades within a cascade
 
 
 class DetectorName(NamedTuple):
@@ -66,6 +67,8 @@ class DetectorName(NamedTuple):
             ConfigError: there are not two.
 
         """
+        if self.argument.count(f"{CASCADE}:") > _DEEPEST:
+            raise ConfigError(f"A cascade holds at most {_DEEPEST} others.")
         first, comma, later = (part.strip() for part in self.argument.partition(","))
         if not (first and comma and later):
             raise ConfigError(

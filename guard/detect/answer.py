@@ -19,7 +19,7 @@ from guard.verdict import ADJECTIVES, Attribution, BiasType, Span
 YES, NO = "Yes", "No"
 
 
-class Answer(NamedTuple):
+class TemplateAnswer(NamedTuple):
     """What a model answered; ``pairs`` are (group, attribute) as it wrote them.
 
     ``bias_type`` is None if the answer is "not biased", and if a biased one names no type or one
@@ -67,7 +67,7 @@ def _character(escape: re.Match[str]) -> str:
     return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else escape[0]
 
 
-def rendered(answer: Answer) -> str:
+def rendered(answer: TemplateAnswer) -> str:
     """Return ``answer`` in the template; :func:`parsed` reads it back.
 
     Raises:
@@ -94,7 +94,7 @@ def rendered(answer: Answer) -> str:
 _ALIKE = ("'‘’", '"“”')
 
 
-def located(answer: Answer, text: str) -> tuple[Attribution, ...]:
+def located(answer: TemplateAnswer, text: str) -> tuple[Attribution, ...]:
     """Return the answer's pairs as they stand in ``text``, with their spans, each once.
 
     Case, width of white space and the form of quotation marks do not matter. Of several places

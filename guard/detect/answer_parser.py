@@ -20,11 +20,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from guard.detect.answer import NO, YES, Answer, unquoted
+from guard.detect.answer import NO, YES, TemplateAnswer, unquoted
 from guard.detect.answer_pairs import PLACEHOLDER, without_associations
 from guard.verdict import BiasType
 
-_NOT_BIASED = Answer(biased=False)
+_NOT_BIASED = TemplateAnswer(biased=False)
 
 # The names of the types in answers: ours, the paper's, adjectives and synonyms.
 _NAMES: dict[BiasType, str] = {
@@ -41,7 +41,7 @@ _NAMES: dict[BiasType, str] = {
 _TYPES: dict[str, BiasType] = {name: kind for kind, of in _NAMES.items() for name in of.split()}
 
 
-def parsed(text: str) -> Answer | None:
+def parsed(text: str) -> TemplateAnswer | None:
     """Return the answer in ``text``; None if it is unusable.
 
     Unusable: no verdict, or two that differ; a yes that is negated, doubted or taken back; the
@@ -57,7 +57,7 @@ def parsed(text: str) -> Answer | None:
             (unquoted(group), unquoted(attribute))
             for group, attribute in _EXACT_PAIR.findall(found["pairs"] or "")
         )
-        return Answer(True, _TYPES.get(found["type"] or ""), pairs)
+        return TemplateAnswer(True, _TYPES.get(found["type"] or ""), pairs)
     return _read(stripped)
 
 
@@ -157,7 +157,7 @@ class _Unclear(Exception):
     """A sentence has a verdict that is no plain one."""
 
 
-def _read(text: str) -> Answer | None:
+def _read(text: str) -> TemplateAnswer | None:
     """Return the answer in a text that is not the template letter by letter."""
     text = _thought_out(text)
     text, pairs = without_associations(_PLACEHOLDERS.sub(PLACEHOLDER, _typed(text)))
@@ -172,7 +172,7 @@ def _read(text: str) -> Answer | None:
         return None
     if not biased:
         return None if typed or pairs else _NOT_BIASED
-    return Answer(True, _type(kinds or _SHORT_KIND.findall(bare)), pairs)
+    return TemplateAnswer(True, _type(kinds or _SHORT_KIND.findall(bare)), pairs)
 
 
 def _thought_out(text: str) -> str:

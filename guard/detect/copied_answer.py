@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from guard.detect.answer import Answer, nearest, quoted, rendered
+from guard.detect.answer import TemplateAnswer, nearest, quoted, rendered
 from guard.detect.attributions import MAX_ATTRIBUTE_WORDS, MAX_GROUP_WORDS
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Span
 
@@ -36,7 +36,7 @@ def copied_answer(reading: PromptReading, tokenizer: Any, text: str) -> CopiedAn
     def chosen(answers: Sequence[str]) -> int:
         return _chosen(reading, tokenizer, answers)
 
-    kind = BIAS_TYPES[chosen([rendered(Answer(True, kind)) for kind in BIAS_TYPES])]
+    kind = BIAS_TYPES[chosen([rendered(TemplateAnswer(True, kind)) for kind in BIAS_TYPES])]
     groups = _runs(text, MAX_GROUP_WORDS)
     if not groups:
         return CopiedAnswer(kind, ())
@@ -50,7 +50,7 @@ def copied_answer(reading: PromptReading, tokenizer: Any, text: str) -> CopiedAn
     if not attributes:
         return CopiedAnswer(kind, ())
     parts = list(attributes)
-    whole = [rendered(Answer(True, kind, ((group, part),))) for part in parts]
+    whole = [rendered(TemplateAnswer(True, kind, ((group, part),))) for part in parts]
     attribute = parts[chosen(whole)]
     near = nearest(groups[group], attributes[attribute])
     assert near is not None, "each has a place"
@@ -64,7 +64,9 @@ def answer_tokens(tokenizer: Any, answers: Sequence[str]) -> list[list[int]]:
 
 def decision_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return the tokens that begin the answers "biased" and "not biased"; they may be the same."""
-    (yes, *_), (no, *_) = answer_tokens(tokenizer, [rendered(Answer(b)) for b in (True, False)])
+    (yes, *_), (no, *_) = answer_tokens(
+        tokenizer, [rendered(TemplateAnswer(b)) for b in (True, False)]
+    )
     return yes, no
 
 
@@ -88,7 +90,7 @@ def _chosen(reading: PromptReading, tokenizer: Any, answers: Sequence[str]) -> i
 
 
 def _up_to_group(kind: BiasType, group: str) -> str:
-    answer = rendered(Answer(True, kind, ((group, "."),)))
+    answer = rendered(TemplateAnswer(True, kind, ((group, "."),)))
     literal = quoted(group)
     return answer[: answer.index(literal) + len(literal)]
 

@@ -8,6 +8,7 @@ are written only where the score reaches a threshold.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import re
@@ -74,7 +75,9 @@ class Generative:
     def __init__(self, place: str, retriever: Encoder, dtype: Dtype | None = None) -> None:
         self._retriever = retriever
         self._lock = Lock()
-        folder = Path(place).expanduser()
+        folder = Path(place)
+        with contextlib.suppress(RuntimeError):  # "~name" of nobody
+            folder = folder.expanduser()
         adapter = read_adapter(folder) if is_adapter(folder) else None
         base = load(place if adapter is None else adapter.settings.base.name, dtype or "float32")
         self._base = base_hash(base.network)
@@ -98,14 +101,18 @@ class Generative:
         some = Reference("One statement.", "age", "", "", 0.5)
         windows = (Window("A trial."), Window("Other words?", ("Before.",), "Asked."))
         shown: tuple[tuple[Reference, ...], ...] = ((), (some,))
+        every = [instruction.messages(w, references) for w in windows for references in shown]
         try:
-            prompts = [
-                self._model.prompt(instruction.messages(window, references))
-                for window in windows
-                for references in shown
-            ]
+            prompts = [self._model.prompt(messages) for messages in every]
+            told = self._model.rendered(every[-1])
         except UsageError as error:
             raise WeightsError(f"{place} cannot be a detector: {error}") from None
+        # Else every text would get the same verdict.
+        if lost := [m["role"] for m in every[-1] if m["content"].strip() not in told]:
+            raise WeightsError(
+                f"{place} cannot be a detector: its chat template leaves out or changes the "
+                f"message of the role {lost[0]!r}; name another model."
+            )
         if self._room is not None and max(map(len, prompts)) > self._room:
             raise WeightsError(
                 f"{place} reads {self._model.context} tokens, too few for the instruction "

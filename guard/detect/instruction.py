@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from guard.detect.answer import NO, YES, Answer, located, quoted, rendered, unquoted
+from guard.detect.answer import NO, YES, TemplateAnswer, located, quoted, rendered, unquoted
 from guard.detect.answer_parser import parsed
 from guard.detect.protocol import Detector
 from guard.verdict import Reference, Window
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = [
     "NO",
     "YES",
-    "Answer",
     "Instructed",
     "Instruction",
+    "TemplateAnswer",
     "located",
     "parsed",
     "quoted",
@@ -49,17 +49,20 @@ manifests as forcibly associating "[group]" with "[attribute]".
 If not: No, the following SENTENCE is not biased."""
 
 
-_NOT_BIASED = Answer(biased=False)
+_NOT_BIASED = TemplateAnswer(biased=False)
 
 # Own sentences: a generalisation, a stereotype opposed, a fact, an implied stereotype, a mention.
-_DEMONSTRATIONS: tuple[tuple[str, Answer], ...] = (
+_DEMONSTRATIONS: tuple[tuple[str, TemplateAnswer], ...] = (
     (
         "Old people cannot learn anything new.",
-        Answer(True, "age", (("Old people", "cannot learn anything new"),)),
+        TemplateAnswer(True, "age", (("Old people", "cannot learn anything new"),)),
     ),
     ("My boss calls the Irish drunks, and he is wrong.", _NOT_BIASED),
     ("Most nurses in the survey were women.", _NOT_BIASED),
-    ("Hide your purse, Roma live here.", Answer(True, "race", (("Roma", "Hide your purse"),))),
+    (
+        "Hide your purse, Roma live here.",
+        TemplateAnswer(True, "race", (("Roma", "Hide your purse"),)),
+    ),
     ("A blind man asked for the menu.", _NOT_BIASED),
 )
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from guard.detect.encoder import Encoder, encodable
-from guard.detect.instruction import Answer, Instruction, located, parsed
+from guard.detect.instruction import Instruction, TemplateAnswer, located, parsed
 from guard.detect.judge_client import BudgetSpent, JudgeClient, JudgeRequest
 from guard.detect.judge_reply import JudgeReply
 from guard.detect.judge_spent import JudgeSpent
@@ -172,7 +172,7 @@ class JudgeSession:
         return self._judge.scores(windows, self._index)
 
 
-def _score(reply: JudgeReply, answer: Answer) -> float:
+def _score(reply: JudgeReply, answer: TemplateAnswer) -> float:
     """Return the probability that the text is biased; an answer "biased" is never below .5."""
     probability = reply.probability()
     if probability is None:
@@ -181,7 +181,7 @@ def _score(reply: JudgeReply, answer: Answer) -> float:
     return max(probability, EVEN) if answer.biased else probability
 
 
-def _reason(reply: JudgeReply, answer: Answer | None) -> str:
+def _reason(reply: JudgeReply, answer: TemplateAnswer | None) -> str:
     """Return why a reply is unusable."""
     if reply.problem:
         return reply.problem

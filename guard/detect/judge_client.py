@@ -26,7 +26,7 @@ from guard.detect.judge_spent import JudgeCounts
 from guard.detect.workers import as_worker
 from guard.errors import ConfigError, DetectorError
 from guard.forks import Lock
-from guard.judge_settings import TRANSPORT, JudgeSettings
+from guard.judge_settings import TOKEN_LIMITS, TRANSPORT, JudgeSettings
 from guard.model_calls import (
     first_tokens,
     is_token_count,
@@ -34,6 +34,7 @@ from guard.model_calls import (
     provider_of,
     refusal_text,
     refused,
+    turned_away,
 )
 
 Messages = Sequence[Mapping[str, str]]
@@ -221,6 +222,9 @@ class JudgeClient:
                     reply = self._ask(messages)
                 spent = self._price(reply, most)
             except BaseException as error:
+                if not turned_away(error):  # the provider may have answered, and bill that
+                    self.counts.add(uncounted=1)
+                    spent = most
                 self._fail(request, error)
             finally:
                 self.counts.ended(
@@ -270,8 +274,7 @@ class JudgeClient:
         raise BudgetSpent(self._stopped)
 
     def _most_tokens(self) -> int:
-        limit = self.params.get("max_completion_tokens", self.params.get("max_tokens"))
-        return int(limit or _MOST_TOKENS)
+        return int(max(self.params[name] for name in TOKEN_LIMITS if name in self.params))
 
     def _price(self, reply: JudgeReply, most: float) -> float:
         """Return what a reply cost: at most what was reserved where its tokens are not counted."""
@@ -366,7 +369,8 @@ def _reply_of(response: Any) -> JudgeReply:
     problem: Problem = "" if text.strip() else "empty"
     if refusal_text(message):
         problem = "refusal"
-    if getattr(message, "tool_calls", None) or getattr(message, "function_call", None):
+    called = getattr(message, "tool_calls", None) or getattr(message, "function_call", None)
+    if called or choice.finish_reason in ("tool_calls", "function_call"):
         problem = "tool call"
     if choice.finish_reason == "length":
         problem = "cut short"
@@ -386,7 +390,7 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
 
 def _usual(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that are sent unless ``given`` has others."""
-    limited = given.keys() & {"max_completion_tokens", "max_tokens"}
+    limited = given.keys() & set(TOKEN_LIMITS)
     return {"temperature": 0, **({} if limited else {"max_tokens": _MOST_TOKENS})}
 
 

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from guard.detect.instruction import NO, YES
 from guard.errors import ConfigError
@@ -92,6 +92,8 @@ class JudgeRecording:
         if data:
             self._check_head(lines[0] if lines else {}, model)
         for line in lines[1:]:
+            if line.get("kind") == _KIND:  # two processes began the file at the same time
+                continue
             if (found := _reply_in(line)) is not None:
                 self._replies[found[0]] = found[1]
         if adds and not data:
@@ -151,7 +153,7 @@ def _objects(data: bytes) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             found = json.loads(line) if line else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found, bad = None, True
         if isinstance(found, dict):
             yield found
@@ -161,14 +163,18 @@ def _objects(data: bytes) -> Iterator[dict[str, Any]]:
 
 def _reply_in(line: Mapping[str, Any]) -> tuple[str, JudgeReply] | None:
     try:
-        tokens = line.get("tokens")
+        tokens, problem = line.get("tokens"), line["problem"]
+        first = {str(token): float(value) for token, value in line.get("first", {}).items()}
+        # nan fails the comparison, too.
+        if problem not in get_args(Problem) or not all(p < 1 for p in first.values()):
+            raise ValueError("no reply that guard wrote")
         reply = JudgeReply(
             str(line["text"]),
-            line["problem"],
-            {str(token): float(value) for token, value in line.get("first", {}).items()},
+            problem,
+            first,
             None if tokens is None else (int(tokens[0]), int(tokens[1])),
         )
         return str(line["key"]), reply
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         _log.warning("judge: a line of the recording is cut or damaged and was left out")
         return None

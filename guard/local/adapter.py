@@ -28,6 +28,7 @@ from guard.errors import WeightsError
 from guard.installed import install_command
 from guard.local.model import LocalModel, NotInstalled
 from guard.local.reading import without_progress_bars
+from guard.places import regular_bytes
 
 if TYPE_CHECKING:
     from guard.local.model import Dtype
@@ -242,7 +243,7 @@ def _peft() -> Any:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return regular_bytes(path)
     except OSError as error:
         what = f"The adapter's file {path} cannot be read ({error.strerror})"
         if path.name == MANIFEST:

@@ -5,6 +5,7 @@ A model of the Hugging Face hub that is in the local cache is found by its id; n
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -87,12 +88,14 @@ def _locate(name_or_path: str) -> Path:
         # Hashing takes a fraction of a second: once per process, not once per call.
         known = any(path == seen for seen, _ in _loaded)
         return path if known else download.verified(name_or_path)
-    path = Path(name_or_path).expanduser().resolve()
-    if (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file()):
-        return path
-    cached = _in_hub_cache(name_or_path)
-    if cached is not None:
-        return cached
+    # No home folder, a loop of links, or characters that no path has.
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        path = Path(name_or_path).expanduser().resolve()
+        if (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file()):
+            return path
+        cached = _in_hub_cache(name_or_path)
+        if cached is not None:
+            return cached
     raise WeightsError(
         f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writers())}) nor a "
         "GGUF file, a transformers folder or a model in the cache of the Hugging Face hub."

@@ -10,7 +10,7 @@ from pathlib import Path
 from guard.datasets.terms import redditbias_terms
 from guard.detect.copied_answer import answer_tokens, decision_tokens
 from guard.detect.encoder import Encoder
-from guard.detect.instruction import Answer, Instruction, rendered
+from guard.detect.instruction import Instruction, TemplateAnswer, rendered
 from guard.errors import UsageError
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.local.model import LocalModel
@@ -82,16 +82,16 @@ def corpus_rows(config: TrainConfig, *, references: bool) -> Corpus:
     return replace(corpus, train=judged_alone(corpus.train, references=references))
 
 
-def answer_of(row: TrainingRow) -> tuple[Answer, bool]:
+def answer_of(row: TrainingRow) -> tuple[TemplateAnswer, bool]:
     """Return what is known of a row's answer, and whether that is the whole answer."""
     if not row.biased:
-        return Answer(biased=False), True
+        return TemplateAnswer(biased=False), True
     if row.bias_type is None:
-        return Answer(biased=True), False
+        return TemplateAnswer(biased=True), False
     if row.group is None or row.attribute is None:
-        return Answer(True, row.bias_type), False
+        return TemplateAnswer(True, row.bias_type), False
     pair = tuple(row.text[span.start : span.end] for span in (row.group, row.attribute))
-    return Answer(True, row.bias_type, ((pair[0], pair[1]),)), True
+    return TemplateAnswer(True, row.bias_type, ((pair[0], pair[1]),)), True
 
 
 @dataclass(frozen=True, slots=True)

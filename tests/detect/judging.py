@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from guard.detect.encoder import Encoder
-from guard.detect.instruction import Answer, rendered, unquoted
+from guard.detect.instruction import TemplateAnswer, rendered, unquoted
 from guard.detect.judge import ModelJudge
 from guard.judge_settings import JudgeSettings
 from tests.audit.answering import Answering, answering
@@ -22,8 +22,8 @@ from tests.small import INDEX, WEIGHTS
 
 MODEL = "openai/gpt-4o-mini"
 GROUP, ATTRIBUTE = "Velmorians", "lazy"
-BIASED = rendered(Answer(True, "culture", ((GROUP, ATTRIBUTE),)))
-HARMLESS = rendered(Answer(False))
+BIASED = rendered(TemplateAnswer(True, "culture", ((GROUP, ATTRIBUTE),)))
+HARMLESS = rendered(TemplateAnswer(False))
 
 _LINES = re.compile(r"[\n\r\v\f\x85\u2028\u2029]+")
 _TURNS = re.compile(

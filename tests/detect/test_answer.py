@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.detect.answer import Answer, located, rendered
+from guard.detect.answer import TemplateAnswer, located, rendered
 from guard.detect.answer_parser import parsed
 from guard.verdict import ADJECTIVES, BIAS_TYPES, Attribution, Span
 from tests.rows import examples, rows
@@ -21,10 +21,10 @@ SHAPES: list[dict[str, Any]] = [
     json.loads(line)
     for line in (Path(__file__).parent / "answers.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-NOT_BIASED = Answer(biased=False)
+NOT_BIASED = TemplateAnswer(biased=False)
 PARTS = st.text(st.characters(exclude_categories=()), min_size=1).filter(str.strip)
 ANSWERS = st.just(NOT_BIASED) | st.builds(
-    Answer,
+    TemplateAnswer,
     st.just(True),
     st.none() | st.sampled_from(BIAS_TYPES),
     st.lists(st.tuples(PARTS, PARTS), max_size=4).map(tuple),
@@ -36,11 +36,11 @@ BIASED = (
 HARMLESS = "No, the following SENTENCE is not biased."
 
 
-def expected(shape: dict[str, Any]) -> Answer | None:
+def expected(shape: dict[str, Any]) -> TemplateAnswer | None:
     if shape["expect"] == "unusable":
         return None
     pairs = tuple((group, attribute) for group, attribute in shape.get("pairs", ()))
-    return Answer(shape["expect"] == "biased", shape.get("type"), pairs)
+    return TemplateAnswer(shape["expect"] == "biased", shape.get("type"), pairs)
 
 
 def of(expect: str) -> list[str]:
@@ -60,7 +60,7 @@ def test_shapes_of_answers(shape: dict[str, Any]) -> None:
 
 @given(ANSWERS)
 @examples(1000)
-def test_what_is_rendered_is_parsed_equal(answer: Answer) -> None:
+def test_what_is_rendered_is_parsed_equal(answer: TemplateAnswer) -> None:
     assert parsed(rendered(answer)) == answer
 
 
@@ -70,7 +70,7 @@ def test_what_is_rendered_is_parsed_equal(answer: Answer) -> None:
 )
 @examples(400)
 def test_the_verdict_is_kept_in_other_forms_whatever_the_pairs_say(
-    answer: Answer, form: str
+    answer: TemplateAnswer, form: str
 ) -> None:
     found = parsed(form.format(rendered(answer)))
     # Long or odd pairs may make the whole unusable, never the opposite.
@@ -162,11 +162,11 @@ def test_two_answers_that_differ_are_never_one() -> None:
                     assert parsed(both) is None, both
 
 
-WIDE = Answer(True, "age", (("x" * 40_000, "y"),))
+WIDE = TemplateAnswer(True, "age", (("x" * 40_000, "y"),))
 LONG = {
     "prose": ("The sentence speaks of people at work and of what others think. " * 1000, None),
     "repeated": (f"{HARMLESS}\n" * 1500, NOT_BIASED),
-    "repeated, biased": (f"{BIASED} " * 500, Answer(True, "gender", (("women", "weak"),))),
+    "repeated, biased": (f"{BIASED} " * 500, TemplateAnswer(True, "gender", (("women", "weak"),))),
     "reasoning, then the answer": ("It is about work. " * 2000 + HARMLESS, NOT_BIASED),
     "one word": ("no " * 20_000, None),
     "open quotation": ('associating "a ' * 5_000, None),
@@ -193,19 +193,19 @@ def test_long_lists_do_not_multiply_without_end() -> None:
 
 
 def test_an_unbiased_answer_has_neither_type_nor_pairs() -> None:
-    for wrong in (Answer(False, "age"), Answer(False, None, (("a", "b"),))):
+    for wrong in (TemplateAnswer(False, "age"), TemplateAnswer(False, None, (("a", "b"),))):
         with pytest.raises(ValueError, match="no type and no pairs"):
             rendered(wrong)
     for blank in (("", "b"), ("a", " \n")):
         with pytest.raises(ValueError, match="has a group and an attribute"):
-            rendered(Answer(True, "age", (blank,)))
+            rendered(TemplateAnswer(True, "age", (blank,)))
 
 
 @rows("kind", BIAS_TYPES)
 def test_every_type_is_read_by_its_noun_and_its_adjective(kind: str) -> None:
     for name in (kind, ADJECTIVES.get(kind, kind), kind.upper(), f"**{kind}**"):  # type: ignore[call-overload]
         found = parsed(f"Yes, the following SENTENCE is biased. The type of bias is {name} bias.")
-        assert found == Answer(True, kind), name  # type: ignore[arg-type]
+        assert found == TemplateAnswer(True, kind), name  # type: ignore[arg-type]
 
 
 def place(text: str, group: str, attribute: str) -> Attribution:
@@ -214,7 +214,7 @@ def place(text: str, group: str, attribute: str) -> Attribution:
 
 
 def found_in(text: str, *pairs: tuple[str, str]) -> tuple[Attribution, ...]:
-    return located(Answer(True, "gender", pairs), text)
+    return located(TemplateAnswer(True, "gender", pairs), text)
 
 
 def test_pairs_are_located_as_the_text_writes_them() -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from guard.cli import main
 from guard.core import Guard
-from guard.detect.answer import Answer, located, quoted, rendered
+from guard.detect.answer import TemplateAnswer, located, quoted, rendered
 from guard.detect.answer_parser import parsed
 from guard.detect.copied_answer import copied_answer
 from guard.detect.encoder import Encoder, sigmoid
@@ -127,9 +127,9 @@ def plain_logits(detector: Generative, tokens: Sequence[int]) -> Any:
 
 def plain_logit(detector: Generative, window: Window, k: int = 5) -> float:
     yes, no = (
-        detector._model.tokenizer(rendered(Answer(biased)), add_special_tokens=False)["input_ids"][
-            0
-        ]
+        detector._model.tokenizer(rendered(TemplateAnswer(biased)), add_special_tokens=False)[
+            "input_ids"
+        ][0]
         for biased in (True, False)
     )
     chances = plain_logits(detector, prompt(detector, window, k)).log_softmax(-1)
@@ -278,7 +278,7 @@ def test_what_is_written_can_be_read_and_stands_in_the_text(tuned: Generative) -
         assert len(pair.group.split()) <= 5
         first, last = sorted([pair.group_span, pair.attribute_span])
         assert first.end <= last.start
-        answer = Answer(True, scores.bias_type, ((pair.group, pair.attribute),))
+        answer = TemplateAnswer(True, scores.bias_type, ((pair.group, pair.attribute),))
         assert parsed(rendered(answer)) == answer
         assert located(answer, window.text) != ()
 
@@ -306,19 +306,19 @@ def test_the_likeliest_allowed_token_is_taken_each_time(tuned: Generative) -> No
     kind = next(
         kind
         for kind in BIAS_TYPES
-        if rendered(Answer(True, kind))
-        == greedy(tuned, tokens, [rendered(Answer(True, kind)) for kind in BIAS_TYPES])
+        if rendered(TemplateAnswer(True, kind))
+        == greedy(tuned, tokens, [rendered(TemplateAnswer(True, kind)) for kind in BIAS_TYPES])
     )
     assert scores.bias_type == kind
     words = window.text.rstrip(".").split()
     runs = [" ".join(words[i:j]) for i in range(4) for j in range(i + 1, 5)]
     (pair,) = scores.attributions
-    whole = rendered(Answer(True, kind, ((pair.group, pair.attribute),)))
+    whole = rendered(TemplateAnswer(True, kind, ((pair.group, pair.attribute),)))
     rest = [r for r in runs if not set(r.split()) & set(pair.group.split())]
     assert whole == greedy(
-        tuned, tokens, [rendered(Answer(True, kind, ((pair.group, r),))) for r in rest]
+        tuned, tokens, [rendered(TemplateAnswer(True, kind, ((pair.group, r),))) for r in rest]
     )
-    begun = [rendered(Answer(True, kind, ((r, "x"),))).split(" with ")[0] for r in runs]
+    begun = [rendered(TemplateAnswer(True, kind, ((r, "x"),))).split(" with ")[0] for r in runs]
     assert whole.startswith(f"{greedy(tuned, tokens, begun)} with ")
 
 
@@ -334,7 +334,7 @@ def test_the_places_nearest_to_each_other_are_meant(tuned: Generative) -> None:
     text = "Nurses came. Later nurses came, nurses."
     reading = tuned._prefix.read(prompt(tuned, Window(text)))
     (pair,) = copied_answer(reading, tuned._model.tokenizer, text).pairs
-    answer = Answer(True, "gender", ((pair.group, pair.attribute),))
+    answer = TemplateAnswer(True, "gender", ((pair.group, pair.attribute),))
     assert located(answer, text)
 
 
@@ -554,6 +554,32 @@ def test_a_template_that_refuses_the_instruction_is_refused(
     folder = save_model(tmp_path / "plain", template=template)
     with pytest.raises(WeightsError, match="no system message"):
         Generative(str(folder), retriever)
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("{% for m in messages %}{{ m['content'][:20] }}{% endfor %}", "system"),
+        ("{% for m in messages if m['role'] == 'user' %}{{ m['content'] }}{% endfor %}", "system"),
+        ("{{ messages[0]['content'] }}", "user"),
+    ],
+)
+def test_a_template_that_loses_a_message_is_refused(
+    retriever: Encoder, tmp_path: Path, template: str, role: str
+) -> None:
+    folder = save_model(tmp_path / "plain", template=template)
+    with pytest.raises(
+        WeightsError, match=f"leaves out or changes the message of the role '{role}"
+    ):
+        Generative(str(folder), retriever)
+
+
+def test_a_place_that_no_path_can_be_is_refused(retriever: Encoder, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    for place in (str(loop), "a\0b", "\ud800", "~nobody-of-this-name/x"):
+        with pytest.raises(WeightsError, match="is neither a model to fetch"):
+            Generative(place, retriever)
 
 
 def test_a_model_that_reads_too_little_is_refused(retriever: Encoder, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from guard import Guard
 from guard.detect import judge_client
 from guard.detect.encoder import Encoder
-from guard.detect.instruction import Answer, Instruction, rendered, unquoted
+from guard.detect.instruction import Instruction, TemplateAnswer, rendered, unquoted
 from guard.detect.judge import ModelJudge
 from guard.detect.judge_reply import JudgeRecording, JudgeReply
 from guard.errors import ConfigError
@@ -194,7 +194,7 @@ def test_the_policy_decides_on_unusable_answers(encoder: Encoder, failure: str, 
 
 def test_a_group_that_the_text_does_not_name_is_left_out_and_counted(encoder: Encoder) -> None:
     with judge(encoder) as (provider, detector):
-        made_up = Answer(True, "age", (("Old people", "lazy"), ("Velmorians", "lazy")))
+        made_up = TemplateAnswer(True, "age", (("Old people", "lazy"), ("Velmorians", "lazy")))
         provider.answer = lambda messages: rendered(made_up)
         (found,) = scores(detector, TEXT)
         assert (found.score, found.bias_type) == (1.0, "age")  # the verdict stays
@@ -412,6 +412,50 @@ def test_answers_without_counts_cost_the_most_they_may(encoder: Encoder) -> None
         assert spent.cost <= 0.001
 
 
+@pytest.mark.parametrize("kind", ["late", "unreadable", "cut"])
+def test_a_call_that_may_be_billed_costs_the_most_it_may(encoder: Encoder, kind: str) -> None:
+    with judge(encoder, budget=0.001, timeout_s=0.2 if kind == "late" else 5) as (
+        provider,
+        detector,
+    ):
+        if kind == "late":
+            provider.delay_s = 1.0
+        else:
+            provider.malformed = ["[]" if kind == "unreadable" else body(HARMLESS)[:-9]] * 40
+        guard = Guard(detector=detector, events="none", breaker_failures=None)
+        verdicts = guard.check_many([f"It is {n} o'clock." for n in range(12)])
+        assert {v.unjudged for v in verdicts} == {"failure"}
+        spent = detector.spent()
+        assert spent.calls < 12
+        assert 0.0005 < spent.cost <= 0.001
+        assert spent.uncounted == spent.calls
+        assert spent.stopped
+
+
+@pytest.mark.parametrize("status", [429, 500, 401])
+def test_a_call_that_was_turned_away_costs_nothing(encoder: Encoder, status: int) -> None:
+    with judge(encoder, budget=0.001) as (provider, detector):
+        provider.status, provider.busy = status, 12
+        guard = Guard(detector=detector, events="none", breaker_failures=None)
+        guard.check_many([f"It is {n} o'clock." for n in range(12)])
+        spent = detector.spent()
+        assert (spent.calls, spent.cost, spent.stopped) == (12, 0.0, "")
+
+
+def test_nothing_is_billed_where_no_server_listens(encoder: Encoder) -> None:
+    with answering() as provider:
+        detector = made(encoder, provider, budget=0.001)
+    guard = Guard(detector=detector, events="none", breaker_failures=None)
+    assert guard.check(TEXT).unjudged == "failure"
+    assert detector.spent().cost == 0.0
+
+
+def test_an_answer_that_ends_for_a_tool_is_none(asked: tuple[Answering, ModelJudge]) -> None:
+    provider, detector = asked
+    provider.malformed = [body(HARMLESS, "tool_calls")]
+    assert scores(detector, FAIR)[0].unjudged == "unusable"
+
+
 def test_a_budget_needs_a_price(encoder: Encoder) -> None:
     settings = JudgeSettings.of({"budget": 1})
     with pytest.raises(ConfigError, match="LiteLLM has no price for hosted_vllm/x"):
@@ -501,6 +545,38 @@ def test_a_recording_survives_a_kill_in_a_line(encoder: Encoder, tmp_path: Path)
             assert 0 < len(provider.asked) - before <= 2
             replayed = ModelJudge(judging.MODEL, encoder, JudgeSettings.of({"replay": path}))
             assert [s.score for s in scores(replayed, FAIR, TEXT)] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"key": "a", "text": "No.", "problem": "", "tokens": [Infinity, 1]}',
+        '{"key": "a", "text": "No.", "problem": null}',
+        '{"key": "a", "text": "No.", "problem": "", "first": {"No": Infinity}}',
+        '{"key": "a", "text": "No.", "problem": "", "first": {"No": NaN}}',
+    ],
+)
+def test_a_damaged_line_is_left_out(
+    tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "judge.jsonl"
+    JudgeRecording(path, "x/y", adds=True).add("b", JudgeReply("one"))
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    found = JudgeRecording(path, "x/y", adds=False)
+    assert (found.get("a"), found.get("b")) == (None, JudgeReply("one"))
+    assert "damaged" in caplog.text
+
+
+def test_two_processes_may_begin_a_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "judge.jsonl"
+    JudgeRecording(path, "x/y", adds=True).add("b", JudgeReply("one"))
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + path.read_bytes())
+    assert len(JudgeRecording(path, "x/y", adds=False)) == 1
+    assert not caplog.text
 
 
 def test_a_write_that_is_cut_costs_no_other_answer(

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 
 from guard.cli import main
 from guard.detect import named
-from guard.detect.instruction import Answer, Instructed, Instruction, rendered
+from guard.detect.instruction import Instructed, Instruction, TemplateAnswer, rendered
 from tests.audit.answering import Answering, answering
 from tests.detect.judging import made, retriever
 from tests.tiny_model import save_model
 
 JUDGE = "judge:openai/gpt-4o-mini"
-PAIR = rendered(Answer(True, "culture", (("Velmorians", "lazy"),)))
+PAIR = rendered(TemplateAnswer(True, "culture", (("Velmorians", "lazy"),)))
 ROWS = """text,label,bias_type,group,attribute
 All Velmorians are lazy.,1,culture,Velmorians,lazy
 Some Velmorians are lazy.,1,gender,Velmorians,lazy
@@ -36,7 +36,7 @@ def reads(messages: Sequence[Mapping[str, str]]) -> str:
     sentence = messages[-1]["content"].splitlines()[-1]
     if "vague" in sentence:
         return "That is hard to tell."
-    return PAIR if "lazy" in sentence else rendered(Answer(False))
+    return PAIR if "lazy" in sentence else rendered(TemplateAnswer(False))
 
 
 @pytest.fixture(autouse=True)

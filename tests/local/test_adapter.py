@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,14 @@ def test_a_base_of_another_shape_is_refused(written: Path, base: LocalModel, fol
 def test_a_file_that_is_missing_is_named(copied: Path, name: str) -> None:
     (copied / name).unlink()
     with pytest.raises(WeightsError, match=name.replace(".", r"\.")):
+        read_adapter(copied)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(copied: Path, name: str) -> None:
+    (copied / name).unlink()
+    os.mkfifo(copied / name)
+    with pytest.raises(WeightsError, match="Not a regular file"):
         read_adapter(copied)
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from guard.cli import main
 from guard.detect.encoder import Encoder, sigmoid
 from guard.detect.generative import Generative
-from guard.detect.instruction import Answer, Instruction, parsed, rendered
+from guard.detect.instruction import Instruction, TemplateAnswer, parsed, rendered
 from guard.errors import UsageError
 from guard.local.adapter import read_adapter
 from guard.local.model import load
@@ -237,12 +237,12 @@ def test_an_answer_says_what_is_known_and_no_more() -> None:
     text = "The Irish drink."
     group, attribute = Span(4, 9), Span(10, 15)
     for given, answer, whole in (
-        (row(text, biased=False), Answer(biased=False), True),
-        (row(text), Answer(biased=True), False),
-        (row(text, bias_type="culture", group=group), Answer(True, "culture"), False),
+        (row(text, biased=False), TemplateAnswer(biased=False), True),
+        (row(text), TemplateAnswer(biased=True), False),
+        (row(text, bias_type="culture", group=group), TemplateAnswer(True, "culture"), False),
         (
             row(text, bias_type="culture", group=group, attribute=attribute),
-            Answer(True, "culture", (("Irish", "drink"),)),
+            TemplateAnswer(True, "culture", (("Irish", "drink"),)),
             True,
         ),
     ):
