@@ -183,7 +183,7 @@ def test_the_policy_decides_on_unusable_answers(encoder: Encoder, failure: str, 
     with judge(encoder) as (provider, detector):
         # By what is asked: three sentences may be asked in any order.
         provider.answer = lambda messages: (
-            PROSE if 'SENTENCE: "The train' in messages[-1]["content"] else HARMLESS
+            PROSE if "train" in messages[-1]["content"].split("SENTENCE:")[-1] else HARMLESS
         )
         policy = {"failure": failure, "failure_message": ""}
         guard = Guard(policy, detector=detector, events="none")
