@@ -38,6 +38,7 @@ TRANSPORT = frozenset(
 )
 #: Parameters that limit an answer's tokens.
 TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
+_OVER_BUDGET = {*TOKEN_LIMITS, "n", "model", "messages"}
 _SECRET = TRANSPORT - {"api_base", "base_url", "timeout"}
 _MOST_AT_ONCE = 1000
 _LONGEST_S = 86_400
@@ -107,6 +108,12 @@ def checked(values: object, where: str) -> dict[str, Any]:
     for name in params:
         if name in _OWN_PARAMS:
             raise ConfigError(f"{where}: judge.params takes no {name}: {_OWN_PARAMS[name]}.")
+    body = params.get("extra_body")
+    if isinstance(body, Mapping) and (over := sorted(body.keys() & _OVER_BUDGET)):
+        raise ConfigError(
+            f"{where}: judge.params.extra_body takes no {over[0]}, which a budget counts on; set it "
+            "in judge.params, or leave it out."
+        )
     for name in params.keys() & set(TOKEN_LIMITS):
         if type(params[name]) is not int or params[name] < 1:
             raise ConfigError(

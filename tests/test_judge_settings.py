@@ -91,6 +91,7 @@ def test_settings_in_code_override_those_of_a_file(
         ({"record": "\ud800"}, r"judge\.record takes a file's name"),
         ({"params": {"max_tokens": "many"}}, r"max_tokens takes a whole number of tokens from 1"),
         ({"params": {"max_tokens": None}}, r"max_tokens takes a whole number of tokens from 1"),
+        ({"params": {"extra_body": {"max_tokens": 9000}}}, r"extra_body takes no max_tokens"),
         ({"params": {"max_completion_tokens": -1}}, r"max_completion_tokens takes a whole number"),
         ({"params": {"num_retries": 2}}, r"takes no num_retries: a failed call is not repeated"),
         ({"params": {"fallbacks": ["x/y"]}}, r"takes no fallbacks: another model would be"),
