@@ -111,8 +111,8 @@ def checked(values: object, where: str) -> dict[str, Any]:
     body = params.get("extra_body")
     if isinstance(body, Mapping) and (over := sorted(body.keys() & _OVER_BUDGET)):
         raise ConfigError(
-            f"{where}: judge.params.extra_body takes no {over[0]}, which a budget counts on; set it "
-            "in judge.params, or leave it out."
+            f"{where}: judge.params.extra_body takes no {over[0]}, which a budget counts on; set "
+            "it in judge.params, or leave it out."
         )
     for name in params.keys() & set(TOKEN_LIMITS):
         if type(params[name]) is not int or params[name] < 1:

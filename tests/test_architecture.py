@@ -91,7 +91,7 @@ ALLOWED = {
     "default": {"core", "doors", "errors", "forks", "signatures"},
     "_biasguard": set(),
     "installed": {"_biasguard"},
-    "local": {"errors", "installed"},
+    "local": {"errors", "installed", "places"},
     "evaluate": {
         "verdict",
         "detect.instruction",

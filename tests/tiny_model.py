@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from guard.detect.answer import Answer, rendered
+from guard.detect.answer import TemplateAnswer, rendered
 from guard.detect.instruction import Instruction
 from guard.verdict import BIAS_TYPES
 
@@ -25,7 +25,7 @@ LLAMA2 = (
 )
 TEXTS = (
     Instruction().fixed(),
-    *(rendered(Answer(True, kind, (("group", "attribute"),))) for kind in BIAS_TYPES),
+    *(rendered(TemplateAnswer(True, kind, (("group", "attribute"),))) for kind in BIAS_TYPES),
 )
 
 

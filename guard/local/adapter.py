@@ -190,6 +190,7 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
         with without_progress_bars(), warnings.catch_warnings():
             # PEFT asks transformers for a property under its old name.
             warnings.simplefilter("ignore", FutureWarning)
+            warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
             tuned = peft.PeftModel.from_pretrained(
                 network, str(adapter.folder), is_trainable=False, torch_device="cpu"
             )
