@@ -127,8 +127,10 @@ def plain_logits(detector: Generative, tokens: Sequence[int]) -> Any:
 
 def plain_logit(detector: Generative, window: Window, k: int = 5) -> float:
     yes, no = (
-        detector._model.tokenizer(word, add_special_tokens=False)["input_ids"][0]
-        for word in ("Yes", "No")
+        detector._model.tokenizer(rendered(Answer(biased)), add_special_tokens=False)["input_ids"][
+            0
+        ]
+        for biased in (True, False)
     )
     chances = plain_logits(detector, prompt(detector, window, k)).log_softmax(-1)
     return float(chances[yes] - chances[no])
@@ -529,7 +531,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         check=False,
     )
