@@ -197,7 +197,10 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
     except Exception as error:  # PEFT, torch and safetensors have exceptions of their own
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise WeightsError(f"The adapter in {adapter.folder} cannot be loaded: {first}") from error
-    _check_names(peft, tuned, adapter.folder)
+    with warnings.catch_warnings():
+        # PEFT looks for a base that was fetched by name as a folder and on the hub.
+        warnings.filterwarnings("ignore", "Could not find a config file")
+        _check_names(peft, tuned, adapter.folder)
     plain = tuned.get_base_model()
     plain.eval().requires_grad_(False)
     return replace(base, network=plain)
