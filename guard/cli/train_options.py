@@ -164,6 +164,10 @@ GENERATIVE = (
     click.option("--rank", type=COUNT, default=16, show_default=True, help="Rank of the adapters."),
     click.option("--weight-decay", type=Number(0, 10), default=0.05, show_default=True),
     click.option(
+        "--warmup", type=Number(0, 1), default=0.1, show_default=True,
+        help="Share of the steps over which the learning rate rises.",
+    ),
+    click.option(
         "--references/--no-references", default=True, help="Show retrieved statements."
     ),
     click.option("--steps/--no-steps", default=True, help="Tell the model how to decide."),
