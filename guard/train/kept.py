@@ -51,7 +51,7 @@ class KeepingDetector:
             raise UsageError(f"{self._path} cannot be opened ({error.strerror}).") from None
         # The last line may have been cut short.
         self._end = b"" if data.endswith(b"\n") or not data else b"\n"
-        for line in data.splitlines():
+        for line in data.split(b"\n"):
             with suppress(ValueError, LookupError, TypeError):
                 raw = json.loads(line)
                 self._kept[raw["window"]] = _read(raw)

@@ -388,7 +388,8 @@ def test_a_budget_stops_it_with_a_sentence_told_once(
     with judge(encoder, budget=0.002) as (provider, detector):
         provider.malformed = [body(HARMLESS, tokens=(2000, 50))] * 40
         guard = Guard({"timeout_ms": 60_000}, detector=detector, events="none", breaker_failures=2)
-        verdicts = guard.check_many([f"It is {n} o'clock." for n in range(40)])
+        texts = [f"It is {n} o'clock." for n in range(40)]
+        verdicts = guard.check_many(texts)
         spent = detector.spent()
         assert 0.001 < spent.cost <= 0.002
         assert 0 < spent.calls == 40 - len(provider.malformed) < 10
@@ -398,7 +399,8 @@ def test_a_budget_stops_it_with_a_sentence_told_once(
         assert caplog.text.count(spent.stopped) == 1
         assert "skipped for" not in caplog.text  # no breaker opens
         assert spent.stopped in detector.asks
-        assert guard.check("It is 0 o'clock.").unjudged is None  # known already
+        known = next(t for t, v in zip(texts, verdicts, strict=True) if v.unjudged is None)
+        assert guard.check(known).unjudged is None
 
 
 def test_answers_without_counts_cost_the_most_they_may(encoder: Encoder) -> None:
