@@ -286,12 +286,13 @@ class JudgeClient:
     def _ask(self, messages: Messages) -> JudgeReply:
         """Return the reply of one call; raises LiteLLM's errors and Malformed."""
         import litellm
+        from litellm.types.router import RetryPolicy
 
         call: dict[str, Any] = {
             "timeout": self.settings.timeout_s,
             "max_retries": 0,
-            # An empty one: else `litellm.num_retries` of the application holds here, too.
-            "retry_policy": litellm.RetryPolicy(),
+            # Or `litellm.num_retries` of the application holds here, too.
+            "retry_policy": RetryPolicy(**dict.fromkeys(RetryPolicy.model_fields, 0)),
             # No other software of the process is told of the judged text.
             "no-log": True,
             "cache": {"no-cache": True, "no-store": True},
