@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from guard import judge_settings
 from guard.errors import ConfigError
 from guard.places import read_toml, unreadable
 from guard.policy import Policy
@@ -22,7 +23,7 @@ from guard.policy import Policy
 # Settings that do not belong to the policy.
 SWITCHES = ("metrics", "traces")
 _EVENTS = ("events", "keep_text", "keep_days", "review_share")
-OWN_KEYS = ("detector", "index", "weights", *_EVENTS, *SWITCHES)
+OWN_KEYS = ("detector", "index", "weights", "judge", *_EVENTS, *SWITCHES)
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes
@@ -36,6 +37,7 @@ _PAIRS = {
     "thresholds": "gender=0.4,age=0.6",
     "actions": "appearance=flag,reasoning=redact",
     "labels": "tenant=a,release=7",
+    "judge": "timeout_s=10,params.seed=1",
 }
 _MAY_BE_NONE = (
     *("threshold", "timeout_ms", "queue_ms", "breaker_failures", "events", "keep_days"),
@@ -90,8 +92,8 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
 
     Earlier settings that would take precedence over a later one are dropped: ``threshold`` and
     ``thresholds`` for a later ``operating_point``, ``thresholds`` for a later ``threshold``,
-    ``actions`` for a later ``action``, ``weights`` for a later ``detector``. ``labels`` are merged
-    by name.
+    ``actions`` for a later ``action``, ``weights`` for a later ``detector``. ``labels`` and
+    ``judge`` are merged by name.
     """
     overruled = set()
     if "operating_point" in later:
@@ -106,6 +108,8 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
     labels = [source.get("labels") for source in (earlier, later)]
     if isinstance(labels[0], Mapping) and isinstance(labels[1], Mapping):
         merged["labels"] = {**labels[0], **labels[1]}
+    if "judge" in earlier and "judge" in later:
+        merged["judge"] = judge_settings.merged(earlier["judge"], later["judge"])
     return merged
 
 
@@ -124,6 +128,8 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     for key in ("index", "weights"):
         if key in values:  # relative to the file's own folder
             values[key] = str(place / values[key])
+    for key in {"record", "replay"} & values.get("judge", {}).keys():
+        values["judge"][key] = str(place / values["judge"][key])
     if (events := values.get("events") or "").startswith(_SQLITE):
         values["events"] = f"{_SQLITE}{place / events.removeprefix(_SQLITE)}"
     return merge(values, _checked(_from_environment(), "environment"))
@@ -167,6 +173,8 @@ def own_value(key: str, value: Any, where: str) -> Any:
     Raises ConfigError, naming ``where``, on an invalid value.
     """
     value = _or_none(key, value)
+    if key == "judge":
+        return judge_settings.checked(value, where)
     if key == "keep_days":
         digits = str(value) if not isinstance(value, bool) else ""
         if value is not None and not (digits.isdecimal() and 1 <= int(digits) <= _MOST_DAYS):

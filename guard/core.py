@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard import signatures
 from guard.config import OWN_KEYS, merge, own_value, policy_from, settings, values_of
 from guard.detect.breaker import Breakers
+from guard.detect.named import detector_named
 from guard.detect.protocol import Detector
 from guard.detect.serving import Judge
-from guard.detect.weights import manifest, shipped_weights
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
 from guard.doors.session import DoorSession as Session
 from guard.doors.session import Recorder
 from guard.errors import ConfigError, UsageError
-from guard.forks import Lock, native
 from guard.gate import Job, ResponseGate
 from guard.gate.response import Sink
-from guard.places import CASCADE, DEFAULT, DETECTORS, ENCODERS
+from guard.judge_settings import JudgeSettings
+from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy, PolicyLike
 from guard.signatures import alike, like
 from guard.verdict import Decision, GuardTrail, Verdict
@@ -51,11 +49,14 @@ class Guard:
     ``[tool.guard]`` of the working directory and from ``BIASGUARD_*`` variables; with a complete
     :class:`Policy` neither is read. ``detector`` is ``"encoder"`` (the default),
     ``"encoder-small"`` (faster, less accurate), ``"cascade"`` (``encoder-small``, and ``encoder``
-    where that is expected to decide otherwise), or any object of the Detector protocol. For an
-    embedded detector, ``index`` is the folder of a bias index, which is watched: new streams use
-    its latest version.
+    where that is expected to decide otherwise), ``"generative:FOLDER_OR_ID"`` (an
+    instruction-tuned model in this process), ``"judge:MODEL"`` (any chat model of LiteLLM),
+    ``"cascade:FIRST,NEXT"`` (two of these; the second judges what is doubtful to the first), or any
+    object of the Detector protocol. ``index`` is the folder of a bias index for a detector named
+    so, which is watched: new streams use its latest version.
     ``weights`` is a folder that replaces those of an encoder: of ``"encoder"``, if no detector is
-    named. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
+    named. ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
+    given. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
     ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
@@ -79,6 +80,7 @@ class Guard:
         detector: str | Detector | None = None,
         index: str | Path | None = None,
         weights: str | Path | None = None,
+        judge: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
         events: str | None = None,
         keep_text: str | None = None,
@@ -101,12 +103,16 @@ class Guard:
         kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
-            self.detector = _checked(detector, index, weights)
+            self.detector = _checked(detector, index, weights, judge)
         else:
             arguments = {"detector": detector, "index": index, "weights": weights}
+            arguments |= {"judge": None if judge is None else own_value("judge", judge, "Guard")}
             own = merge(own, {k: v for k, v in arguments.items() if v is not None})
-            self.detector = _detector(
-                own.get("detector", DEFAULT), own.get("index"), own.get("weights")
+            self.detector = detector_named(
+                own.get("detector", DEFAULT),
+                _absolute(own.get("index")),
+                _absolute(own.get("weights")),
+                JudgeSettings.of(own.get("judge", {})),
             )
         given = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in given.items() if v is not None}
@@ -284,8 +290,9 @@ class Guard:
 
     def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
         # No verdict may end the text: every segment is judged.
+        language = "judge" if self.policy.language == "judge" else "pass"
         policy = policy_from(
-            {"action": "flag", "failure": "open", "language": "pass"}, base=self.policy
+            {"action": "flag", "failure": "open", "language": language}, base=self.policy
         )
         judge = Judge(self.detector, policy, self._workers, self._breakers)
         session = Session(policy, judge, self.sinks, door="check", recorder=self.recorder)
@@ -316,42 +323,6 @@ def _pending(gate: ResponseGate[str]) -> Iterator[Job]:
         yield from jobs
 
 
-# Threads that need the same detector at the same time load it once.
-_loading = Lock(threading.RLock)
-
-
-@cache
-def _encoder(weights: Path, index: Path | None, _manifest: bytes) -> Detector:
-    # Loaded once per process: guards that differ only in their policy share it. Other weights in
-    # the same folder have another manifest.
-    from guard.detect.encoder import Encoder
-
-    return Encoder(weights, index)
-
-
-@cache
-def _cascade(index: Path | None, _manifests: tuple[bytes, ...]) -> Detector:
-    from guard.detect.cascade import Cascade
-
-    return Cascade(index=index)
-
-
-@native
-def _detector(detector: str, index: str | Path | None, weights: str | Path | None) -> Detector:
-    folder = shipped_weights(detector)
-    if detector == CASCADE and weights is not None:
-        raise ConfigError(
-            "Guard: a cascade has the weights of two detectors, and weights names one folder; "
-            f"leave weights out, or use detector={ENCODERS[0]!r}."
-        )
-    with _loading:
-        if detector == CASCADE:
-            folders = (folder, *map(shipped_weights, ENCODERS))
-            return _cascade(_absolute(index), tuple(map(manifest, folders)))
-        place = _absolute(weights) or folder
-        return _encoder(place, _absolute(index), manifest(place))
-
-
 def _recorder(own: Mapping[str, Any]) -> Recorder | None:
     from guard.watch import recorder
 
@@ -379,16 +350,21 @@ def _absolute(path: str | Path | None) -> Path | None:
     return Path(path).absolute()
 
 
-def _checked(detector: Detector, index: str | Path | None, weights: str | Path | None) -> Detector:
+def _checked(
+    detector: Detector,
+    index: str | Path | None,
+    weights: str | Path | None,
+    judge: Mapping[str, Any] | None,
+) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
             f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(DETECTORS)} or "
             "an object with name, operating_points and snapshot()."
         )
-    if index is not None or weights is not None:
+    if not (index is None and weights is None and judge is None):
         raise ConfigError(
-            "Guard: index and weights belong to the embedded detectors; pass them to your own "
-            "detector instead."
+            "Guard: index, weights and judge belong to detectors that guard makes; pass them to "
+            "your own detector instead."
         )
     return detector
 

@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from guard.errors import ConfigError, GuardError
 
@@ -25,16 +25,98 @@ CASCADE = "cascade"
 DETECTORS = (*ENCODERS, CASCADE)
 #: The detector where no setting names one.
 DEFAULT = "encoder"
+#: What begins the name of a detector with a model of the user's, before a colon.
+GENERATIVE, JUDGE = "generative", "judge"
+_DEEPEST = 20  # cascades within a cascade
+
+
+class DetectorName(NamedTuple):
+    """A detector's name in its parts: ``kind``, or ``kind:argument``.
+
+    The argument is a folder, a file or a hub id for ``generative``, LiteLLM's name of a model for
+    ``judge``; for ``cascade`` two names of detectors with a comma between, and none for the shipped
+    cascade.
+    """
+
+    kind: str
+    argument: str = ""
+
+    @classmethod
+    def read(cls, name: str) -> DetectorName:
+        """Return the parts of ``name``.
+
+        Raises:
+            ConfigError: no detector has such a name.
+
+        """
+        kind, colon, argument = name.partition(":")
+        if not colon and kind in DETECTORS:
+            return cls(kind)
+        if kind in (GENERATIVE, JUDGE, CASCADE) and argument.strip():
+            return cls(kind, argument.strip())
+        raise ConfigError(
+            f"unknown detector {name!r}; known are {', '.join(DETECTORS)}, {GENERATIVE}:FOLDER, "
+            f"{JUDGE}:MODEL and {CASCADE}:FIRST,NEXT, and Guard takes an object with name, "
+            "operating_points and snapshot()."
+        )
+
+    def members(self) -> tuple[str, str]:
+        """Return the names of a cascade's two detectors.
+
+        Raises:
+            ConfigError: there are not two.
+
+        """
+        if self.argument.count(f"{CASCADE}:") > _DEEPEST:
+            raise ConfigError(f"A cascade holds at most {_DEEPEST} others.")
+        first, comma, later = (part.strip() for part in self.argument.partition(","))
+        if not (first and comma and later):
+            raise ConfigError(
+                f"A cascade of your own names two detectors, {CASCADE}:FIRST,NEXT, not "
+                f"{CASCADE}:{self.argument}."
+            )
+        return first, later
 
 
 def embedder_of(detector: str) -> str:
-    """Return the encoder whose vectors the index of an embedded detector has."""
-    return ENCODERS[0] if detector == CASCADE else detector
+    """Return the encoder whose vectors the index of a detector has.
+
+    Raises:
+        ConfigError: no detector has such a name.
+
+    """
+    return detector if encoders_in(detector) == {detector} else ENCODERS[0]
+
+
+def encoders_in(detector: str) -> set[str]:
+    """Return the encoders that judge for a detector, by the name that users give it.
+
+    Raises:
+        ConfigError: no detector has such a name.
+
+    """
+    name = DetectorName.read(detector)
+    if name.kind != CASCADE:
+        return {name.kind} & set(ENCODERS)
+    if not name.argument:
+        return set(ENCODERS)
+    return set().union(*map(encoders_in, name.members()))
 
 
 def detector_of(name: str) -> str:
     """Return the detector of the weights ``DETECTOR-VERSION+HASH``."""
     return name.rpartition("-")[0]
+
+
+def shipped_in(name: str) -> set[str]:
+    """Return the embedded detectors that judged, by the recorded name of a detector.
+
+    In that of a cascade of two, ``cascade:FIRST,NEXT@LOW-HIGH``, they are those of its parts.
+    """
+    kind, _, members = name.partition(":")
+    parts = members.split(",") if kind == CASCADE else [name]
+    names = [part.removeprefix(f"{CASCADE}:").partition("@")[0] for part in parts]
+    return {detector_of(one) for one in names} & set(DETECTORS)
 
 
 _PACKAGE = Path(__file__).resolve().parent

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from guard.verdict import BIAS_TYPES, Action, BiasType, ChannelKind, Scores, Unjudged, Verdict
+from guard.verdict import (
+    BIAS_TYPES,
+    FAILURES,
+    Action,
+    BiasType,
+    ChannelKind,
+    Scores,
+    Unjudged,
+    Verdict,
+)
 
 OperatingPoint = Literal["strict", "balanced", "quiet"]
 Points = Mapping[str, Mapping[BiasType, float]]
@@ -98,10 +107,14 @@ class Policy(BaseModel):
     """
 
     failure: Literal["closed", "open"] = "closed"
-    """Whether a failed, late or overloaded detector stops the output (``closed``) or lets it pass
-    as ``unjudged``."""
-    language: Literal["pass", "stop"] = "pass"
-    """What to do with text outside the detector's languages."""
+    """Whether a failed, late or overloaded detector, or one whose answer is unusable, stops the
+    output (``closed``) or lets it pass as ``unjudged``."""
+    language: Literal["pass", "judge", "stop"] = "pass"
+    """What to do with text outside the detector's languages.
+
+    ``judge`` is for a cascade: its second detector judges such text, and ``failure`` applies to
+    what that one cannot read either.
+    """
     timeout_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 5000.0
     """Time limit of one verdict once judging has begun, at most a day; None: no limit."""
     queue_ms: Annotated[float, Field(gt=0, le=86_400_000)] | None = 30_000.0
@@ -182,7 +195,8 @@ class Policy(BaseModel):
         explicit = [
             (name, getattr(self, name), value)
             for name, value in allowed.items()
-            if name in self.model_fields_set
+            # A judged language is flagged as any other text: nothing waits for it.
+            if name in self.model_fields_set and getattr(self, name) != "judge"
         ]
         explicit += [(f"actions.{place}", action, "flag") for place, action in self.actions.items()]
         for name, setting, value in explicit:
@@ -274,7 +288,7 @@ class Policy(BaseModel):
         """Whether text that is unjudged for ``reason`` ends the output."""
         if self.hold == "none":
             return False
-        if reason in ("failure", "overload"):
+        if reason in FAILURES or (reason == "language" and self.language == "judge"):
             return self.failure == "closed"
         return reason == "language" and self.language == "stop"
 
@@ -307,3 +321,8 @@ DEFAULT_POINTS: Points = {
     "quiet": dict.fromkeys(BIAS_TYPES, 0.7),
 }
 """Default thresholds for a detector that was not calibrated."""
+
+EVEN = 0.5
+"""The probability at which biased and not biased are as likely."""
+EVEN_POINTS: Points = {point: dict.fromkeys(BIAS_TYPES, EVEN) for point in DEFAULT_POINTS}
+"""One threshold for a language model that was not tuned: above it, biased is likelier."""

@@ -14,10 +14,10 @@ from typing import Any, get_args
 from guard.config import policy_from
 from guard.errors import ConfigError
 from guard.policy import Points, Policy
-from guard.verdict import BIAS_TYPES, ChannelKind, Unjudged
+from guard.verdict import BIAS_TYPES, ChannelKind
 
 _CHANNELS: tuple[ChannelKind, ...] = get_args(ChannelKind)
-_REASONS: Mapping[str, Unjudged] = {"failure": "failure", "language": "language"}
+_LANGUAGES = {"pass": 0, "judge": 1, "stop": 2}
 _ACTIONS = {"flag": 1, "redact": 2, "rewrite": 3, "terminate": 4, "raise": 4}
 _HOLDS = {"none": 0, "association": 1, "sentence": 2}
 # Settings that are compared by their effect, below.
@@ -60,7 +60,9 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     - *action*, for each bias type in each channel: flag < redact < rewrite < terminate = raise;
     - *scope*: choice < response (``raise`` always ends the response);
     - *hold*: none < association < sentence;
-    - *failure*: open < closed, and *language*: pass < stop;
+    - *failure*: open < closed;
+    - *language*: pass < judge < stop. What is judged may pass, and is stopped if found biased or
+      not judged; with ``hold="none"`` nothing is stopped, and stop is as pass;
     - *timeout_ms* and *queue_ms*: not longer if both stop on a late verdict, not shorter if both
       let it pass;
     - *second_look*: on < off; its threshold and its limit of time are not higher;
@@ -81,17 +83,24 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
         loose.append("action")
     if _stops_of_whole_response(base) - _stops_of_whole_response(asked):
         loose.append("scope")
-    loose += [
-        name
-        for name, reason in _REASONS.items()
-        if base.stops_unjudged(reason) and not asked.stops_unjudged(reason)
-    ]
+    if base.stops_unjudged("failure") and not asked.stops_unjudged("failure"):
+        loose.append("failure")
+    if _language(asked) < _language(base):
+        loose.append("language")
     loose += [name for name in ("timeout_ms", "queue_ms") if _passes_late_text(base, asked, name)]
     loose += _looser_second_look(base, asked)
     if not base.labels.items() <= asked.labels.items():
         loose.append("labels")
     owners = [name for name in Policy.model_fields if name not in _ORDERED | _FREE]
     return loose + [name for name in owners if getattr(asked, name) != getattr(base, name)]
+
+
+def _language(policy: Policy) -> int:
+    """Return how strict a policy is with text outside the detector's languages."""
+    in_effect = policy.language
+    if policy.hold == "none" and in_effect == "stop":
+        in_effect = "pass"
+    return _LANGUAGES[in_effect]
 
 
 def _stops_of_whole_response(policy: Policy) -> set[tuple[str, ChannelKind]]:

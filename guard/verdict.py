@@ -27,15 +27,17 @@ BiasType = Literal[
 ]
 BIAS_TYPES: tuple[BiasType, ...] = get_args(BiasType)
 
-# A judgement uses the adjective where one is common.
-_ADJECTIVES: Mapping[BiasType, str] = {
+#: A judgement uses the adjective where one is common.
+ADJECTIVES: Mapping[BiasType, str] = {
     "race": "racial",
     "religion": "religious",
     "culture": "cultural",
 }
 
 Action = Literal["pass", "terminate", "redact", "flag", "raise", "rewrite"]
-Unjudged = Literal["language", "failure", "overload"]
+Unjudged = Literal["language", "failure", "overload", "unusable"]
+#: Reasons that are the detector's failure, to which the policy's ``failure`` applies.
+FAILURES: tuple[Unjudged, ...] = ("failure", "overload", "unusable")
 ChannelKind = Literal["content", "reasoning", "tool"]
 
 
@@ -163,7 +165,7 @@ class Verdict:
             return "The text was not judged."
         if self.bias_type is None or not self.biased:
             return "No, the text is not biased."
-        kind = _ADJECTIVES.get(self.bias_type, self.bias_type)
+        kind = ADJECTIVES.get(self.bias_type, self.bias_type)
         sentence = f"Yes, the text is biased. The type of bias is {kind} bias"
         pairs = [f"“{a.group}” to “{a.attribute}”" for a in self.attributions]
         if not pairs:

@@ -516,5 +516,5 @@ def test_a_detector_nobody_knows_is_refused() -> None:
     known = "unknown detector 'oracle'; known are encoder, encoder-small,"
     with pytest.raises(ConfigError, match=known):
         Guard(detector="oracle")
-    with pytest.raises(ConfigError, match="belong to the embedded detectors"):
+    with pytest.raises(ConfigError, match="belong to detectors that guard makes"):
         Guard(detector=Scripted(), index="somewhere")

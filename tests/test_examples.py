@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -14,8 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from guard.config import settings
+from guard.local import download
 from tests import warm
+from tests.audit.answering import answering
+from tests.detect.judging import obedient
 from tests.provider import Script, serving
+from tests.tiny_model import save_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -62,6 +70,74 @@ def test_interception_reaches_a_name_bound_earlier() -> None:
     guarded, plain = run("intercept.py").splitlines()
     assert guarded == "guarded: Look at the work first. [removed] Then decide."
     assert plain.startswith("as it was: Look at the work first. Old people are useless")
+
+
+def test_a_language_model_on_this_machine_judges(tmp_path: Path) -> None:
+    """With a model of random weights: the way there, not what it finds."""
+    folder = save_model(tmp_path / "model")
+    texts = ("Old people are useless at work.", "The train is late.")
+    out = run("generative.py", str(folder), *texts)
+    assert [line for line in out.splitlines() if line in texts] == list(texts)
+    assert out.count("score 0.") == 2
+    assert "shown to the model: " in out
+    assert out.splitlines()[-1].startswith("judged by generative-untuned.model+")
+
+
+@pytest.mark.slow("loads a language model of 500 MB in memory", limit_s=600)
+def test_smollm2_judges_as_it_is() -> None:
+    if download.state("smollm2")[0] != "ok":
+        pytest.skip("needs the weights of smollm2: guard models get smollm2")
+    out = run("generative.py", "smollm2", "Old people are useless at work.")
+    assert out.splitlines()[-1].startswith("judged by generative-untuned.smollm2+")
+
+
+def test_a_judge_behind_a_server_judges_as_its_files_say() -> None:
+    folder = EXAMPLES / "judge"
+    given = {key: value for key, value in os.environ.items() if key != "BIASGUARD_DETECTOR"}
+    with answering() as server:
+        server.answer = obedient
+        done = warm.run(
+            folder / "judge.py",
+            "I heard that Velmorians are lazy.",
+            "The train is late.",
+            env={
+                **given,
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "BIASGUARD_JUDGE": f"timeout_s=60,params.api_base={server.base}",
+                "BIASGUARD_TIMEOUT_MS": "60000",
+            },
+            cwd=folder,
+        )
+        assert {body["model"] for body in server.bodies} == {"biasalert"}
+        assert all(body["logprobs"] for body in server.bodies)
+    assert done.returncode == 0, done.stderr
+    assert "it ties “Velmorians” to “lazy”." in done.stdout
+    assert "  No, the text is not biased." in done.stdout
+    assert re.search(r"judge, calls +1000 per 1,000 texts", done.stdout)
+
+
+def test_what_is_served_is_what_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of the same name takes the place of vLLM, and says what it was given."""
+    monkeypatch.delenv("BIASGUARD_DETECTOR")
+    vllm = tmp_path / "vllm"
+    vllm.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    vllm.chmod(0o755)
+    served = subprocess.run(
+        [EXAMPLES / "judge" / "serve.sh", "a base", "an adapter"],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    given = dict(itertools.pairwise(served))
+    assert served[:2] == ["serve", "a base"]
+    assert "--enable-lora" in served
+    asked = settings(EXAMPLES / "judge")
+    assert given["--lora-modules"] == f"{asked['detector'].rpartition('/')[2]}=an adapter"
+    address = f"http://{given['--host']}:{given['--port']}/v1"
+    assert asked["judge"]["params"]["api_base"] == address
+    assert asked["judge"]["concurrency"] <= int(given["--max-num-seqs"])
+    assert asked["judge"]["timeout_s"] * 1000 <= asked["timeout_ms"]
 
 
 def test_the_story_of_a_safety_team_finds_the_release_that_got_worse(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from guard import places
-from guard.errors import GuardError
+from guard.errors import ConfigError, GuardError
 
 
 def test_the_index_of_this_checkout():
@@ -29,3 +29,9 @@ def test_where_it_is_missing_the_error_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "_PACKAGE", tmp_path / "guard")
     with pytest.raises(GuardError, match="'index' was not found"):
         places.shipped("index")
+
+
+def test_cascades_within_cascades_have_an_end():
+    name = "cascade:encoder," * 2000 + "encoder"
+    with pytest.raises(ConfigError, match="at most 20 others"):
+        places.encoders_in(name)

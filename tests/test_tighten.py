@@ -15,6 +15,7 @@ from guard.gate.second_look import settled
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.tighten import loosened, tightened
 from guard.verdict import BIAS_TYPES, Action, Scores
+from tests.rows import rows
 
 CHANNELS = ("content", "reasoning", "tool")
 ACTIONS = ("flag", "redact", "rewrite", "terminate", "raise")
@@ -35,7 +36,7 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "scope": st.sampled_from(["choice", "response"]),
     "hold": st.sampled_from(["sentence", "association", "none"]),
     "failure": st.sampled_from(["closed", "open"]),
-    "language": st.sampled_from(["pass", "stop"]),
+    "language": st.sampled_from(["pass", "judge", "stop"]),
     "timeout_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
     "queue_ms": st.sampled_from([1.0, 100.0, 5000.0, None]),
     "second_look": st.booleans(),
@@ -262,3 +263,24 @@ def test_a_looser_hold_is_called_by_its_name_alone(hold: str) -> None:
     with pytest.raises(ConfigError) as raised:
         tightened(Policy(), {"hold": hold}, DEFAULT_POINTS, where="guard")
     assert "would loosen hold;" in str(raised.value)
+
+
+@rows(
+    "base, asked, loosens",
+    [
+        ({"language": "pass"}, {"language": "judge"}, False),
+        ({"language": "judge"}, {"language": "stop"}, False),
+        ({"language": "judge"}, {"language": "pass"}, True),
+        # What is judged may pass.
+        ({"language": "stop"}, {"language": "judge"}, True),
+        ({"hold": "none", "language": "judge"}, {"language": "pass"}, True),
+        ({"hold": "none", "language": "judge"}, {"hold": "sentence", "language": "stop"}, False),
+        ({"hold": "none", "language": "judge"}, {"hold": "sentence", "language": "judge"}, False),
+    ],
+)
+def test_judged_languages_lie_between_passing_and_stopping(
+    base: dict[str, Any], asked: dict[str, Any], loosens: bool
+) -> None:
+    owner = policy_from(base)
+    found = loosened(owner, policy_from({**base, **asked}), DEFAULT_POINTS)
+    assert found == (["language"] if loosens else [])

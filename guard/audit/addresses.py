@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from guard.audit.models import LOCAL
 from guard.errors import UsageError
+from guard.model_calls import provider_of
 
 # Asked through the OpenAI client, over ``litellm.aclient_session``.
 BY_OPENAI_CLIENT = frozenset(
@@ -63,25 +64,6 @@ def check_address_kept(model: str, address: str | None, option: str) -> None:
             f"{option} is not accepted for {model}: LiteLLM asks it over the Responses API, where "
             f"guard cannot refuse a redirect to another address. {mend}"
         )
-
-
-def provider_of(model: str) -> str:
-    """Return the provider of ``model``; UsageError where LiteLLM knows none.
-
-    The prefix is read before LiteLLM is asked, because for some providers it then goes online.
-    """
-    import litellm
-
-    prefix, slash, _ = model.partition("/")
-    if slash and prefix in {str(getattr(name, "value", name)) for name in litellm.provider_list}:
-        return prefix
-    try:
-        return str(litellm.get_llm_provider(model)[1])
-    except litellm.exceptions.BadRequestError:
-        raise UsageError(
-            f"LiteLLM knows no provider for {model!r}; give provider/model, such as "
-            "openai/gpt-4o-mini, or local:smollm2."
-        ) from None
 
 
 def _over_responses(model: str, provider: str) -> bool:

@@ -21,7 +21,7 @@ from guard.audit.sample import allocated_sample, quick_size, stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other, Sending
 from guard.errors import GuardError, UsageError
-from guard.places import DETECTORS, detector_of
+from guard.places import shipped_in
 from guard.suites import Capability, Item, Role, Suite
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def scoring_detectors(header: Header) -> dict[str, Any]:
             f"{name} guarded and scored: it misses the same text in both roles, so mitigation is "
             "overstated. Give another --scorer, or have people check it: guard audit review."
         )
-    elif guarded and all(detector_of(one) in DETECTORS for one in (guarded, name)):
+    elif guarded and shipped_in(guarded) and shipped_in(name):
         about["warning"] = (
             f"{guarded} guarded and {name} scored, which learned from the same texts: both miss "
             "some of the same text, so mitigation is overstated. Have people check it: guard audit "

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from guard.allowance import Allowance
 from guard.audit.bounds import answer_limit, assumed_answer, longest_answer, prompt_bytes
 from guard.audit.calls import Reply, Slot
 from guard.audit.models import LOCAL, CallError, Model
@@ -34,18 +35,14 @@ class _Payee(NamedTuple):
     sending: Sending
 
 
-class Budget:
+class Budget(Allowance):
     """The calls of one command and their price in US dollars; without limits it only counts."""
 
     def __init__(self, max_calls: int | None = None, max_cost: float | None = None) -> None:
-        self._max_calls, self._max_cost = max_calls, max_cost
+        super().__init__(max_calls, max_cost)
         self._payees: Mapping[Role, _Payee] = {}
         self._settled = asyncio.Event()
-        self._in_flight = 0
-        self._reserved = 0.0
         self._cost_of_next = 0.0  # what the call that was not sent may cost
-        self.calls = 0
-        self.cost = 0.0
         self.uncounted = 0
         """Answers without usable numbers of tokens, which cost the most that they may."""
         self.exhausted = False
@@ -53,7 +50,7 @@ class Budget:
     @property
     def has_limit(self) -> bool:
         """Whether there is a limit."""
-        return self._max_calls is not None or self._max_cost is not None
+        return self.max_calls is not None or self.max_cost is not None
 
     def set_payees(self, model: str, sending: Sending, others: Mapping[Role, Other]) -> None:
         """Count the calls to ``model`` and to the analyst of ``others`` from here on.
@@ -66,7 +63,7 @@ class Budget:
         if analyst is not None and analyst.name != PATTERNS:
             payees["analyst"] = _Payee(analyst.name, analyst.sending)
         self._payees = payees
-        if self._max_cost is None:
+        if self.max_cost is None:
             return
         for payee in payees.values():
             if math.isnan(_price_of_call(payee.name, 1, 1)):
@@ -99,44 +96,31 @@ class Budget:
             spent = most
             raise
         finally:
-            self._settle_call(most, spent)
+            self.settle(most, spent)
+            self._settled.set()
         return reply
 
     def count_probe(self, tokens: int = 64) -> None:
         """Count a call that finds out what the model can do; raises OverBudget."""
         most = 0.0
-        if self._max_cost is not None:
+        if self.max_cost is not None:
             most = _price_of_call(self._payees["model"].name, tokens, 1)
-        if not self._fits_limits(most):
+        if not self.fits(most):
             self._stop_here(most)
         self.calls += 1
         self.cost += most
 
     async def _reserve_call(self, most: float, ending: Callable[[], bool]) -> None:
-        while self.exhausted or not self._fits_limits(most):
-            calls_left = self._max_calls is None or self.calls < self._max_calls
+        while self.exhausted or not self.fits(most):
+            calls_left = self.max_calls is None or self.calls < self.max_calls
             # What the calls in flight do not cost is free again once they are answered.
-            if self.exhausted or not self._in_flight or not calls_left:
+            if self.exhausted or not self.in_flight or not calls_left:
                 self._stop_here(most)
             self._settled.clear()
             await self._settled.wait()
             if ending():
                 raise OverBudget
-        self.calls += 1
-        self._in_flight += 1
-        self._reserved += most
-
-    def _settle_call(self, most: float, spent: float) -> None:
-        self._in_flight -= 1
-        # Sums of floats leave a remainder.
-        self._reserved = self._reserved - most if self._in_flight else 0.0
-        self.cost += 0.0 if math.isnan(spent) else spent
-        self._settled.set()
-
-    def _fits_limits(self, most: float) -> bool:
-        if self._max_calls is not None and self.calls >= self._max_calls:
-            return False
-        return self._max_cost is None or self.cost + self._reserved + most <= self._max_cost
+        self.reserve(most)
 
     def _stop_here(self, most: float) -> None:
         self._cost_of_next = self._cost_of_next if self.exhausted else most
@@ -146,7 +130,7 @@ class Budget:
 
     def _most_of_call(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
         """Return what a call reserves: the most that it may cost; 0 without a limit of cost."""
-        return 0.0 if self._max_cost is None else self._greatest_cost(payee, request)
+        return 0.0 if self.max_cost is None else self._greatest_cost(payee, request)
 
     def _greatest_cost(self, payee: _Payee, request: Chat | LogLikelihood) -> float:
         """Return the greatest cost of a call in USD: each byte of its prompt may be a token."""
@@ -173,10 +157,10 @@ class Budget:
     def stop_sentence(self) -> str:
         """Return what was spent, and how the audit goes on."""
         spent = f"this command made {self.calls:,} calls for ${self.cost:.4f}"
-        if self._max_calls is not None and self.calls >= self._max_calls:
-            limit = f"--max-calls {self._max_calls}"
+        if self.max_calls is not None and self.calls >= self.max_calls:
+            limit = f"--max-calls {self.max_calls}"
         else:
-            limit = f"--max-cost {self._max_cost:g}"
+            limit = f"--max-cost {self.max_cost:g}"
             spent += f", and the next may cost up to ${self._cost_of_next:.4f}"
         if uncounted := self.uncounted_text():
             spent += f". {uncounted}"
@@ -196,6 +180,6 @@ def _counted(reply: Reply) -> bool:
 def _price_of_call(model: str, prompt_tokens: float, answer_tokens: float) -> float:
     if model.startswith(LOCAL):
         return 0.0
-    from guard.audit.remote_model import cost_of
+    from guard.model_calls import cost_of
 
     return cost_of(model, prompt_tokens, answer_tokens)

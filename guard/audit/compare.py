@@ -493,7 +493,7 @@ def _cost(one: SuiteSide, more: int) -> str:
         return ""  # a log of another harness has no costs
     cost = one.usage.get("cost_usd")
     if cost is None:
-        from guard.audit.remote_model import cost_of  # imports LiteLLM, which takes seconds
+        from guard.model_calls import cost_of  # imports LiteLLM, which takes seconds
 
         tokens = [one.usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")]
         cost = cost_of(one.header.model, *tokens)

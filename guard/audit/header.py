@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ FORMAT = 2
 WITHOUT_CHECKSUMS = 1
 """The format of journals that can be scored and replayed, but not resumed."""
 _FEW = 4
+_HASH = re.compile("[0-9a-f]{40,}")
 
 # Fields in words, for the sentence that names a difference.
 _WORDS = {
@@ -163,5 +165,9 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
+    """Return a value in words: the beginning of a hash, a text of at most 200 characters."""
     text = str(value)
-    return repr(text if len(text) <= 40 else f"{text[:12]}…") if isinstance(value, str) else text
+    most = 12 if _HASH.fullmatch(text) else 200
+    return (
+        repr(text if len(text) <= most else f"{text[:most]}…") if isinstance(value, str) else text
+    )

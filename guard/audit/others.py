@@ -17,10 +17,11 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.models import LOCAL, CallError, CombinedModel, Model, check_model
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
-from guard.places import DEFAULT, ENCODERS, embedder_of
+from guard.places import DEFAULT, ENCODERS, encoders_in
 from guard.policy import OperatingPoint, Policy
 from guard.suites import Capability, Chat, GroupTexts, Judge, Request, Role, Suite
 from guard.suites.clustering import leaders
+from guard.verdict import FAILURES
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -80,9 +81,12 @@ def others(
 
 
 def default_scorer(detector: str | None) -> str:
-    """Return a scorer other than the guard's ``detector``: an encoder by itself."""
-    guards = embedder_of(detector or DEFAULT)
-    return next(f"{name}:balanced" for name in ENCODERS if name != guards)
+    """Return a scorer other than the guard's ``detector``: an encoder that does not judge for it.
+
+    Where both do, it is the small one. Raises ConfigError for an unknown detector.
+    """
+    guards = encoders_in(detector or DEFAULT)
+    return f"{next((n for n in ENCODERS if n not in guards), ENCODERS[-1])}:balanced"
 
 
 def _scorer(name: str) -> Other:
@@ -92,7 +96,7 @@ def _scorer(name: str) -> Other:
 def _scoring_guard(name: str) -> Guard:
     from guard.core import Guard
 
-    detector, _, point = name.partition(":")
+    detector, _, point = name.rpartition(":")
     if point not in _POINTS:
         raise UsageError(
             f"There is no scorer {name!r}; give a detector and an operating point "
@@ -180,7 +184,7 @@ class Scorer(_InProcess):
 
         trail = self._guard.trail(request.text, user=request.user)
         verdict = highest(trail, self._guard.policy)
-        if verdict.unjudged in ("failure", "overload"):
+        if verdict.unjudged in FAILURES:
             raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", retryable=True)
         return Reply((Piece(verdict.to_json()),))
 

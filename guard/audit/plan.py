@@ -32,12 +32,13 @@ from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import samples
 from guard.audit.paired import Pairs
 from guard.audit.progress import duration
-from guard.audit.remote_model import cost_of, may_give_logprobs
+from guard.audit.remote_model import may_give_logprobs
 from guard.audit.score import json_number
 from guard.audit.sending import Other, Sending
 from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.core import Guard
+from guard.model_calls import cost_of
 from guard.suites import (
     Answer,
     Capability,

@@ -24,16 +24,22 @@ from guard.audit.addresses import (
     check_address_kept,
     client_arguments,
     close_client,
-    provider_of,
     redirect_in,
 )
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.failures import UNREADABLE, cause_of, unquoted
 from guard.audit.models import CallError, check_model
-from guard.audit.sending import Sending, refused
+from guard.audit.sending import Sending
 from guard.doors.litellm.compat import hidden_params
-from guard.doors.strings import member
 from guard.errors import UsageError
+from guard.model_calls import (
+    first_tokens,
+    is_token_count,
+    price,
+    provider_of,
+    refusal_text,
+    refused,
+)
 from guard.suites import Capability, Chat, Request
 
 _GRACE_S = 5.0  # beyond LiteLLM's own time limit, which does not cover everything
@@ -53,11 +59,7 @@ _RETRYABLE = (408, 409, 425, 429)
 _NO_KEY = re.compile(r"missing\b.*\b(credentials|api.?key)|api_key.*must be set", re.IGNORECASE)
 _NO_MODULE = re.compile(r"No module named|pip install")
 _NAMES = re.compile(r"^(litellm\.)?\w+(Error|Exception|Timeout)(: | - )")
-_ROUNDING = 0.02  # by which the sum of probabilities in half precision may exceed 1
-_MOST_TOKENS = 1_000_000_000  # of a call; a greater number is no count
 _MOST_TEXT = 300  # characters of an error's message
-
-_unpriced: set[str] = set()
 
 
 class RemoteModel:
@@ -148,12 +150,12 @@ class RemoteModel:
             raise CallError("the provider's response has no answer (malformed)", retryable=True)
         reasoning = getattr(message, "reasoning_content", None)
         pieces = [Piece(reasoning, reasoning=True)] if reasoning else []
-        if text := message.content or _refusal(message):
+        if text := message.content or refusal_text(message):
             pieces.append(Piece(text))
         return Reply(
             tuple(pieces),
             choice.finish_reason or "stop",
-            _first_tokens(getattr(choice, "logprobs", None)),
+            first_tokens(getattr(choice, "logprobs", None)),
             usage=self._usage(
                 getattr(response, "usage", None), hidden_params(response).get("response_cost")
             ),
@@ -170,7 +172,7 @@ class RemoteModel:
                 pieces += [Piece(reasoning, reasoning=True)] if reasoning else []
                 if choice.delta.content:
                     pieces.append(Piece(choice.delta.content))
-                first = first or _first_tokens(getattr(choice, "logprobs", None))
+                first = first or first_tokens(getattr(choice, "logprobs", None))
                 finish = choice.finish_reason or finish
         if not finish:
             raise CallError("the provider's stream ended early", retryable=True)
@@ -180,7 +182,7 @@ class RemoteModel:
         """Return the tokens and their price; ``cost`` is LiteLLM's own figure, if it has one."""
         prompt = getattr(usage, "prompt_tokens", None) or 0
         completion = getattr(usage, "completion_tokens", None) or 0
-        if not _is_count(prompt) or not _is_count(completion):
+        if not is_token_count(prompt) or not is_token_count(completion):
             return Usage()  # LiteLLM's figure would be of the same counts
         if cost is None or not 0 < cost < math.inf:
             cost = price(self.name, prompt, completion)
@@ -233,66 +235,6 @@ class RemoteModel:
         await close_litellm_async_clients()  # type: ignore[no-untyped-call]
         # LiteLLM caches closed clients, and the next suite in this loop would get them.
         litellm.in_memory_llm_clients_cache.flush_cache()  # type: ignore[no-untyped-call]
-
-
-def price(model: str, prompt_tokens: float, completion_tokens: float) -> float:
-    """Return the price of tokens in US dollars; nan where LiteLLM has none for ``model``."""
-    # A Router writes each of its models into LiteLLM's map, and one without a price is free there.
-    facts = litellm.model_cost.get(model)
-    unknown = facts is not None and not any(
-        value is not None and ("cost" in key or "pric" in key) for key, value in facts.items()
-    )
-    if model in _unpriced or unknown:
-        return math.nan
-    try:
-        parts = litellm.cost_per_token(
-            model=model,
-            prompt_tokens=round(prompt_tokens),
-            completion_tokens=round(completion_tokens),
-        )
-    except Exception:  # LiteLLM has no error class for a model without a price
-        _unpriced.add(model)
-        return math.nan
-    return float(sum(parts))
-
-
-def cost_of(model: str | None, prompt_tokens: float, completion_tokens: float) -> float:
-    """Return the price of many ordinary calls, at the rates of short prompts; nan if unknown."""
-    if model is None or math.isnan(prompt_tokens) or math.isnan(completion_tokens):
-        return math.nan
-    rates = price(model, 1000, 0), price(model, 0, 1000)
-    return prompt_tokens * rates[0] / 1000 + completion_tokens * rates[1] / 1000
-
-
-def _is_count(tokens: Any) -> bool:
-    """Return whether a provider's number of tokens can be one."""
-    return type(tokens) is int and 0 <= tokens <= _MOST_TOKENS
-
-
-def _first_tokens(logprobs: Any) -> Mapping[str, float]:
-    """Return the likeliest first tokens in LiteLLM's ``logprobs``, empty where there are none.
-
-    Values that cannot be probabilities, because they are not numbers or sum to more than 1, are
-    ignored.
-    """
-    content = member(logprobs, "content")
-    if not content:
-        return {}
-    top = member(content[0], "top_logprobs") or [content[0]]
-    tokens = [(member(t, "token"), member(t, "logprob")) for t in top]
-    # nan fails the comparison, too.
-    if not all(isinstance(n, str) and isinstance(p, int | float) and p < 1 for n, p in tokens):
-        return {}
-    if math.fsum(math.exp(p) for _, p in tokens) > 1 + _ROUNDING:
-        return {}
-    return {name: float(p) for name, p in tokens}
-
-
-def _refusal(message: Any) -> str:
-    """Return the text of an answer that the provider marks as a refusal."""
-    fields = member(message, "provider_specific_fields") or {}
-    text = member(message, "refusal") or fields.get("refusal")
-    return text if isinstance(text, str) else ""
 
 
 def _in_success(error: BaseException | None) -> bool:

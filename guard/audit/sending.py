@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from guard.audit.calls import placeholder
 from guard.audit.settings import KEY_VARIABLE, LIMITS, SECRET
 from guard.errors import UsageError
+from guard.model_calls import refused
 from guard.suites import Answer, Capability, Chat, GroupTexts, Item, Judge, Request, Role, Suite
 
 PATTERNS = "patterns"
@@ -242,29 +243,6 @@ def _unbound(suite: Suite) -> Suite:
     found = copy.copy(suite)
     vars(found).pop("request", None)
     return found
-
-
-def refused(model: str, settings: Mapping[str, Any]) -> str:
-    """Return LiteLLM's reason why ``model`` does not accept ``settings``; empty if it does.
-
-    For a model that LiteLLM does not know it is empty: the provider decides.
-    """
-    import litellm
-    from litellm.exceptions import UnsupportedParamsError
-    from litellm.utils import get_optional_params
-
-    if model.startswith("local:"):
-        return ""
-    litellm.suppress_debug_info = True
-    try:
-        name, provider, _, _ = litellm.get_llm_provider(model)
-        get_optional_params(model=name, custom_llm_provider=provider, **settings)
-    except UnsupportedParamsError as error:
-        text = str(error).removeprefix("litellm.UnsupportedParamsError: ").splitlines()[0]
-        return re.split(r"[.,;]? To drop", text)[0].rstrip(". ")
-    except Exception:  # any other error of LiteLLM's mapping shows at the call itself
-        return ""
-    return ""
 
 
 def reasons(model: str, given: Mapping[str, Any]) -> bool:

@@ -1,12 +1,14 @@
-"""Measures the time of an embedded detector's verdict, its verdicts per second, and a ratio."""
+"""Measures the time of a detector's verdict, its verdicts per second, and a ratio."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from guard.bench.figures import Figure, percentile
 from guard.core import Guard
+from guard.errors import UsageError
 from guard.gate import split
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
 from guard.verdict import Window
@@ -21,6 +23,8 @@ _BOUNDS = {
 BATCH = 32
 #: How often each window is judged where two detectors are compared.
 ROUNDS = 3
+#: Windows that a generative detector judges: each takes seconds on a processor.
+FEW = 24
 #: Seconds that a cascade has to read the statements of a user's index.
 READY = 600.0
 
@@ -44,12 +48,22 @@ def compared(
 ) -> list[Figure]:
     """Time verdicts of two detectors in turn, in one thread, and return the ratios of the first's.
 
-    So what else runs on the machine slows both. Each window is judged ``ROUNDS`` times by each.
-    ``detector``, by default that of the settings, and ``against`` name embedded ones; of a cascade
+    So what else runs on the machine slows both. CPU time is that of the process: a cascade's second
+    detector has threads of its own. Each window is judged ``ROUNDS`` times by each.
+    ``detector``, by default that of the settings, and ``against`` are names; of a cascade
     the share of windows that its last detector judged is returned as well.
+
+    Raises:
+        UsageError: one of them asks a judge, which answers from memory the second time.
+
     """
     judges = [Guard(detector=name, events="none").detector for name in (detector, against)]
     for judge in judges:
+        if hasattr(judge, "spent"):
+            raise UsageError(
+                f"{judge.name} asks a model once for a window and then answers from memory, so it "
+                "cannot be timed in turn; leave --against out."
+            )
         if wait := getattr(judge, "ready", None):  # of a cascade
             wait(READY)
     sessions = [judge.snapshot() for judge in judges]
@@ -63,10 +77,10 @@ def compared(
         for turn in range(2 * ROUNDS):
             # The first goes first every other time: the second finds the caches warm.
             one = (turn + turn // 2) % 2
-            begin, cpu = time.perf_counter(), time.thread_time()
+            begin, cpu = time.perf_counter(), time.process_time()
             sessions[one].score([window])
             wall[one].append(time.perf_counter() - begin)
-            busy[one] += time.thread_time() - cpu
+            busy[one] += time.process_time() - cpu
         progress(done, len(windows))
     found = [
         Figure("CPU a text", busy[0] / ROUNDS / len(texts) * 1000, "ms", judges[0].name),
@@ -92,34 +106,78 @@ def figures(
 ) -> list[Figure]:
     """Time single verdicts on ``texts``, references included, one after the other in one thread.
 
-    ``detector`` names the embedded one, by default that of the settings. ``progress`` is called
-    with the number of windows judged, and of all.
+    ``detector`` names it, by default that of the settings; of a cascade the share of windows that
+    its last detector judged is returned as well. A detector that asks a judge is asked
+    once for each window, and what it spent is returned as well, for 1,000 texts. ``progress`` is
+    called with the number of windows judged, and of all.
     """
     judge = Guard(detector=detector, events="none").detector
+    texts = list(texts)
     median, longest, least = _BOUNDS.get(judge.name.rpartition("-")[0], ("", "", ""))
     session = judge.snapshot()
     windows = windows_of(texts)
-    session.score(windows[:20])
+    if unshared := getattr(judge, "unshared", None):  # of a generative one
+        several = [session, unshared().snapshot()]
+        return _instructed(judge.name, several, windows[:FEW], progress)
+    # A second call with a window would be an answer from memory, and a first one costs money.
+    spent = getattr(judge, "spent", None)
+    if spent is None:
+        session.score(windows[:20])
+    judged = getattr(session, "judged", None)  # of a cascade
+    deferred = 0
     times: list[float] = []
     busy: list[float] = []
     for done, window in enumerate(windows):
-        begin, cpu = time.perf_counter(), time.thread_time()
-        session.score([window])
+        begin, cpu = time.perf_counter(), time.process_time()
+        if judged is None:
+            session.score([window])
+        else:
+            deferred += judged(window).deferred
         times.append((time.perf_counter() - begin) * 1000)
-        busy.append((time.thread_time() - cpu) * 1000)
+        busy.append((time.process_time() - cpu) * 1000)
         if done % BATCH == 0:
             progress(done, len(windows))
+    times.sort()
+    busy.sort()
+    found = [
+        Figure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", median),
+        Figure("verdict, 99th percentile", percentile(times, 0.99), "ms", longest),
+        Figure("  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"),
+        Figure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
+    ]
+    if judged is not None:
+        found.append(Figure("deferred", 100 * deferred / len(windows), "%", judge.name))
+    if spent is not None:
+        return [*found, *(Figure(*row) for row in spent().rows(len(texts)))]
     begin = time.perf_counter()
     lots = [windows[i : i + BATCH] for i in range(0, min(len(windows), 20 * BATCH), BATCH)]
     for lot in lots:
         session.score(lot)
     rate = sum(map(len, lots)) / (time.perf_counter() - begin)
-    times.sort()
-    busy.sort()
+    return [*found, Figure(f"lots of {BATCH}, all cores", rate, "segments/s", least)]
+
+
+def _instructed(
+    name: str,
+    sessions: Sequence[Any],
+    windows: Sequence[Window],
+    progress: Callable[[int, int], None],
+) -> list[Figure]:
+    """Time verdicts with the instruction read once, and with all of it read for each, in turn."""
+    for session in sessions:
+        session.score(windows[:1])
+    times: tuple[list[float], list[float]] = ([], [])
+    for done, window in enumerate(windows):
+        for turn in range(2):
+            one = (turn + done) % 2
+            begin = time.perf_counter()
+            sessions[one].score([window])
+            times[one].append((time.perf_counter() - begin) * 1000)
+        progress(done, len(windows))
+    once, each = (percentile(sorted(taken), 0.5) for taken in times)
     return [
-        Figure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", median),
-        Figure("verdict, 99th percentile", percentile(times, 0.99), "ms", longest),
-        Figure("  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"),
-        Figure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
-        Figure(f"lots of {BATCH}, all cores", rate, "segments/s", least),
+        Figure(f"verdict, median of {len(windows)}", once, "ms", name),
+        Figure("verdict, 99th percentile", percentile(sorted(times[0]), 0.99), "ms"),
+        Figure("  instruction read each time, median", each, "ms"),
+        Figure("  ratio of the sums", sum(times[0]) / sum(times[1]), "", "<= 0.4"),
     ]

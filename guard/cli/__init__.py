@@ -36,7 +36,7 @@ _COMMANDS = {
     "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
     "review": ("guard.cli.review", "Mark sampled decisions; see what guard misses or overblocks."),
     "suites": ("guard.cli.suites", "List the bias suites; build data for them."),
-    "train": ("guard.cli.train", "Train the embedded detector (in a checkout)."),
+    "train": ("guard.cli.train", "Train a detector, an adapter or a band (in a checkout)."),
 }
 
 
@@ -83,7 +83,8 @@ class Number(click.FloatRange):
 detector_option = click.option(
     "--detector",
     metavar="NAME",
-    help="The embedded detector that judges: encoder, encoder-small or cascade.",
+    help="The detector that judges: encoder, encoder-small, cascade, generative:FOLDER, "
+    "judge:MODEL or cascade:FIRST,NEXT.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -180,7 +181,7 @@ class _Lazy(click.Group):
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def _without_training() -> None:
-    """Train the embedded detector (in a checkout)."""
+    """Train a detector, an adapter or a band (in a checkout)."""
     from guard.installed import checkout_command
 
     raise UsageError(

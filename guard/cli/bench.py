@@ -52,12 +52,12 @@ def door(rounds: int, as_json: bool) -> None:
 @click.option(
     "--against",
     metavar="NAME",
-    help="Judge by this embedded detector in turn, and show the ratios; in a checkout the texts "
+    help="Judge by this detector in turn, and show the ratios; in a checkout the texts "
     "are by default those of benchmarks/speed/everyday.jsonl.",
 )
 @json_option
 def verdict(texts: Path | None, detector: str | None, against: str | None, as_json: bool) -> None:
-    """Measure how long the embedded detector takes for one verdict, references included."""
+    """Measure how long the detector takes for one verdict, references included."""
     if against is not None and texts is None:
         # Only a checkout has them.
         everyday = shipped("benchmarks") / "speed" / "everyday.jsonl"

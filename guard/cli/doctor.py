@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import click
 from packaging.requirements import Requirement
 
-from guard import installed
+from guard import installed, judge_settings
 from guard.cli import in_pipe, json_option, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
@@ -220,6 +220,8 @@ def _settings() -> Iterator[Finding]:
     store = found.get("events")
     if store is not None:
         found["events"] = "set"  # its URL may hold a password
+    if "judge" in found:
+        found["judge"] = judge_settings.shown(found["judge"])
     shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
     yield Finding("settings", "guard.toml, BIASGUARD_*", "ok", shown)
     if store is not None:
@@ -252,6 +254,9 @@ def _detector() -> Iterator[Finding]:
         return
     yield Finding("detector", "in use", "ok", detector.name)
     yield Finding("detector", "bias index", "ok", f"version {version}" if version else "none")
+    for one in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
+        if asks := getattr(one, "asks", ""):  # of a judge, alone or in a cascade
+            yield Finding("detector", "judge", "ok", asks)
 
 
 def _detectors() -> Iterator[Finding]:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, json_option, results_console
+from guard.cli import detector_option, json_option, results_console, without_nan
 from guard.cli.audit_report import write
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.installed import install_command
 
 if TYPE_CHECKING:
+    from guard.core import Guard
+    from guard.detect.band import Escalations
+    from guard.detect.judge_spent import JudgeSpent
     from guard.evaluate.behaviours import Behaviours
     from guard.evaluate.example import Types
     from guard.evaluate.result import Result
@@ -46,6 +49,12 @@ if TYPE_CHECKING:
     help="Set of thresholds to judge by; the others are shown, too.",
 )
 @detector_option
+@click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(["references", "steps", "demonstrations"]),
+    help="Leave this part out of a language model's instruction; repeatable.",
+)
 @click.option(
     "--limit", type=click.IntRange(min=1), help="Judge a random sample of this many texts."
 )
@@ -83,6 +92,7 @@ def eval(
     listing: bool,
     operating_point: str | None,
     detector: str | None,
+    without: tuple[str, ...],
     limit: int | None,
     seed: int,
     draws: int,
@@ -99,6 +109,10 @@ def eval(
     baselines and published figures. A custom CSV file needs the columns text and label (1 or 0);
     bias_type, group and attribute are optional. The published sets are not part of guard:
     benchmarks/detector/README.md lists the files and fields that --data-dir must have.
+
+    A detector that asks a language model (generative:FOLDER, judge:MODEL) is printed beside encoder
+    on the same texts. Usable is the share of texts with an answer that can be read, overall the
+    share with everything right; --without makes the ablation.
 
     With --behaviours, prints the share of cases passed for each named behaviour (negation,
     quotation, misspelling and so on). A custom folder has files <behaviour>.jsonl with text and
@@ -129,6 +143,7 @@ def eval(
     _check_extra()
 
     from guard.core import Guard
+    from guard.detect.band import escalations_in_words
     from guard.evaluate import behaviours, diagram
     from guard.evaluate.baselines import terms_for
     from guard.evaluate.run import evaluate
@@ -144,11 +159,13 @@ def eval(
         place = behaviours.place(folder)
         cases = behaviours.read(place, limit=limit, seed=seed, skip_bad=skip_bad)
     point = {"operating_point": operating_point} if operating_point else {}
-    guard = Guard(point, detector=detector, events="none")
+    guard, beside = _guards(Guard(point, detector=detector, events="none"), without)
     terms = terms_for(data_dir)
     results: list[Result] = []
     checked: Behaviours | None = None
     interrupted = False
+    escalations: Callable[[], Escalations] | None = getattr(guard.detector, "escalations", None)
+    before = escalations() if escalations else None
     total = sum(len(s.examples) for s in sets) + (len(cases.cases) if cases else 0)
     with _progress(total) as advance:
         try:
@@ -161,6 +178,7 @@ def eval(
                     seed=seed,
                     limit=limit,
                     types=types,
+                    beside=beside,
                     show_errors=show_errors,
                     progress=advance(dataset.name),
                 )
@@ -177,13 +195,25 @@ def eval(
                 )
         except KeyboardInterrupt:
             interrupted = True
+    # Of a detector that asks a judge.
+    spent = guard.detector.spent() if hasattr(guard.detector, "spent") else None
+    # Of a cascade of two.
+    twice = escalations().since(before) if escalations and before else None
     if as_json:
         found: dict[str, Any] = {"sets": [r.as_json() for r in results]}
+        if twice is not None:
+            found["cascade"] = without_nan({**twice._asdict(), "share": twice.share})
         if checked is not None:
             found["behaviours"] = checked.as_json()
+        if spent is not None:
+            found["judge"] = without_nan(spent.to_dict())
         click.echo(json.dumps({**found, "interrupted": interrupted}, ensure_ascii=False))
     elif markdown != "-":
         _show(results, checked)
+        if twice is not None:
+            click.echo(f"\n{escalations_in_words(twice)}")
+        if spent is not None:
+            _show_spent(spent, total)
     if markdown is not None:
         write({Path(markdown): _markdown(results, checked) + "\n"})
     if reliability is not None and results:
@@ -192,6 +222,38 @@ def eval(
         left = [s.name for s in sets[len(results) :]] + ["behaviours"] * (cases is not None)
         click.echo(f"Interrupted; not measured: {', '.join(left)}.", err=True)
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _guards(guard: Guard, without: tuple[str, ...]) -> tuple[Guard, Guard | None]:
+    """Return the guard to measure, and one beside it, or None.
+
+    That is ``encoder`` beside a language model, and the first detector beside a cascade of two.
+    ``without`` are the parts that the model's instruction lacks.
+    """
+    from dataclasses import replace
+
+    from guard.core import Guard
+    from guard.detect.band import BandCascade
+    from guard.detect.instruction import Instructed
+
+    detector = guard.detector
+    if not isinstance(detector, Instructed):
+        if without:
+            raise UsageError(
+                f"--without leaves out a part of the instruction of a language model, which the "
+                f"detector {detector.name} does not ask; use --detector generative:FOLDER or "
+                "judge:MODEL."
+            )
+        if not isinstance(detector, BandCascade):
+            return guard, None
+        # The first alone may not read what the second is to judge.
+        alone = guard.policy.model_copy(update={"language": "pass"})
+        return guard, Guard(alone, detector=detector.first, events="none")
+    beside = Guard(guard.policy, detector=detector.embedder, events="none")
+    if without:
+        told = replace(detector.instruction, **dict.fromkeys(without, False))
+        guard = Guard(guard.policy, detector=detector.instructed(told), events="none")
+    return guard, beside
 
 
 def _check_extra() -> None:
@@ -232,6 +294,15 @@ def _show(results: list[Result], checked: Behaviours | None) -> None:
         report.show(console, result)
     if checked is not None:
         behaviour_tables.show(console, checked)
+
+
+def _show_spent(spent: JudgeSpent, texts: int) -> None:
+    """Print what a judge was asked and cost; ``texts`` is how many texts were to be judged."""
+    click.echo("")
+    for name, value, unit in spent.rows(texts):
+        click.echo(f"{name:38} {value:12.4g} {unit}")
+    if spent.stopped:
+        click.echo(spent.stopped)
 
 
 def _markdown(results: list[Result], checked: Behaviours | None) -> str:

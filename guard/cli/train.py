@@ -23,6 +23,7 @@ from guard.cli.train_options import (
     DATA,
     FILE,
     FUSION,
+    GENERATIVE,
     MACHINE,
     ONWARD,
     PATH,
@@ -35,6 +36,7 @@ from guard.cli.train_options import (
 from guard.errors import UsageError
 from guard.installed import install_command
 from guard.train.config import (
+    BAND_WINDOWS,
     EMBEDDER_EPOCHS,
     HEAD_WINDOWS,
     MOST_DIFFERING,
@@ -79,7 +81,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 
 @click.group()
 def train() -> None:
-    """Train the embedded detector. Needs the extra `train`."""
+    """Train an encoder, the head or band of a cascade, or an adapter. Needs the extra `train`."""
     # The base model comes from an installed package; nothing is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Spinning threads slow each other down if other programs share the processor.
@@ -286,6 +288,118 @@ def cascade(
 
 
 @train.command()
+@given(WORK, DATA, *GENERATIVE)
+@VERSION
+@JSON
+def generative(version: str, as_json: bool, **options: Any) -> None:
+    """Tune a language model to answer as BiasAlert does, or resume the run in --work.
+
+    Writes one LoRA adapter, calibrated on validation texts, to the folder `adapter` in --work: a
+    detector by the name generative:FOLDER. The run is seeded, and gives the same weights whether or
+    not it was interrupted; Ctrl-C and SIGTERM end it after the step, which is saved.
+    """
+    if options["quotas"] is not None and options["preset"] == "paper":
+        raise click.UsageError("--quotas needs --preset own: the paper's recipe has one source.")
+    switches = {name: options.pop(name) for name in ("references", "steps", "demonstrations")}
+    paths = {name: options.pop(name) for name in ("data", "statements", "quotas", "work")}
+    checked = _config_with_data({**paths, "device": options["device"]})
+    check_folder(checked.work, "--work")
+    from guard.detect.instruction import Instruction
+    from guard.train.generative import GenerativeConfig, GenerativeRun
+
+    assert checked.data is not None
+    config = GenerativeConfig(
+        data=checked.data, work=checked.work, statements=checked.statements,
+        quotas=checked.quotas, instruction=Instruction(**switches), **options,
+    )  # fmt: skip
+    with GenerativeRun(config, partial(click.echo, err=True)) as run:
+        with _bar("generative", every=10) as show:
+            run.train(show)
+        folder = run.write(version)
+    _print_path("adapter", folder, as_json)
+
+
+@train.command()
+@given(WORK, DATA, STATEMENTS)
+@click.option("--first", required=True, metavar="NAME", help="The detector that judges all text.")
+@click.option("--later", required=True, metavar="NAME", help="The one that judges doubtful text.")
+@click.option(
+    "--escalate",
+    type=Number(0, 1),
+    help="The largest share of windows in doubt, on the half that chooses; by default .2.",
+)
+@click.option(
+    "--differ",
+    type=Number(0, 1),
+    help="Instead: the largest share of windows decided otherwise than by --later alone.",
+)
+@click.option(
+    "--limit-ms",
+    type=Number(0, min_open=True),
+    help="Milliseconds that --later has for a window; by default 4000.",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(100, HEAD_WINDOWS),
+    default=BAND_WINDOWS,
+    show_default=True,
+    help="The most windows that both judge.",
+)
+@click.option(
+    "--to",
+    type=PATH,
+    help="File that receives the band; by default the one that cascade:FIRST,NEXT reads.",
+)
+@JSON
+def band(
+    first: str,
+    later: str,
+    escalate: float | None,
+    differ: float | None,
+    limit_ms: float | None,
+    windows: int,
+    to: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Choose which scores of --first are in doubt, so that --later judges those windows, too.
+
+    Both judge validation texts of the sources; their scores are kept in --work, and an interrupted
+    command resumes. One half of the texts chooses the band, the other half measures it.
+    """
+    if escalate is not None and differ is not None:
+        raise click.UsageError("--escalate and --differ are two budgets; give one.")
+    config = _config_with_data(options)
+    check_folder(config.work, "--work")
+    from guard.detect.band_files import LIMIT_MS, own_place
+    from guard.detect.named import detector_named
+    from guard.train import band as choosing
+
+    to = to or own_place(first, later)
+    if to.is_dir():
+        raise click.UsageError(f"--to {to} is a folder; name a file.")
+    check_folder(to.parent, "--to")
+    share = choosing.ESCALATED if escalate is None else escalate
+    budget = choosing.BandBudget("escalated", share)
+    if differ is not None:
+        budget = choosing.BandBudget("differ", differ)
+    assert config.data is not None
+    with _counted("windows") as show:
+        choice = choosing.train(
+            config.data, config.statements, config.work, to,
+            first=detector_named(first, None, None), later=detector_named(later, None, None),
+            budget=budget, limit_ms=limit_ms or LIMIT_MS, windows=windows, report=show,
+        )  # fmt: skip
+    if as_json:
+        from dataclasses import asdict
+
+        click.echo(json.dumps(without_nan({"file": str(to), **asdict(choice)})))
+        return
+    click.echo(choosing.band_report(choice))
+    click.echo(str(to))
+
+
+@train.command()
 @click.option("--old", type=FILE, required=True, help="The final.pt that --new went on from.")
 @click.option("--new", type=FILE, required=True, help="The final.pt of `guard train onward`.")
 @click.option(
@@ -436,7 +550,7 @@ def _counted(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[loop.Show]:
+def _bar(name: str, every: int = _LINE) -> Iterator[loop.Show]:
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
@@ -452,7 +566,7 @@ def _bar(name: str) -> Iterator[loop.Show]:
         task = bar.add_task(name, total=None, loss="")
 
         def show(step: loop.Progress) -> None:
-            if step.step % _LINE and not console.is_terminal:
+            if step.step % every and not console.is_terminal:
                 return
             loss = f"loss {float(step.loss):.3f}"
             bar.update(task, total=step.steps, completed=step.step, loss=loss)
@@ -529,7 +643,7 @@ def _needs_training() -> None:
     from importlib.util import find_spec
 
     # The extra `local` installs the first two, too.
-    for name in ("torch", "transformers", "onnx"):
+    for name in ("torch", "transformers", "onnx", "peft"):
         if find_spec(name) is None:
             raise UsageError(f"{name} is not installed; training needs: {install_command('train')}")
 

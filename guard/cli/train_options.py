@@ -130,6 +130,68 @@ ONWARD = (
     SEED,
     *MACHINE,
 )
+_OF_PRESET = "by default the preset's"
+# The options of the adapter's run; None: what the preset sets.
+GENERATIVE = (
+    click.option(
+        "--base",
+        required=True,
+        help="The model to tune: a name of `guard models list`, a folder, a GGUF file, or a "
+        "Hugging Face id in the local cache.",
+    ),
+    click.option(
+        "--preset",
+        type=click.Choice(["paper", "own"]),
+        default="paper",
+        show_default=True,
+        help="The BiasAlert paper's recipe, or one that adds guard's own texts and the other "
+        "licensed sources.",
+    ),
+    STATEMENTS,
+    QUOTAS,
+    click.option("--lr", type=_POSITIVE, help=f"Highest learning rate; {_OF_PRESET}."),
+    click.option("--epochs", type=_POSITIVE, help=f"Passes over the rows; {_OF_PRESET}."),
+    click.option(
+        "--first", type=_POSITIVE,
+        help=f"Weight of an answer's first token, Yes or No, in the loss; {_OF_PRESET}.",
+    ),
+    click.option(
+        "--spelled", type=Number(0, 1),
+        help=f"Share of the rows that learn the whole answer; {_OF_PRESET}.",
+    ),
+    MAX_STEPS,
+    click.option("--batch-size", type=COUNT, default=16, show_default=True, help="Rows of a step."),
+    click.option("--rank", type=COUNT, default=16, show_default=True, help="Rank of the adapters."),
+    click.option("--weight-decay", type=Number(0, 10), default=0.05, show_default=True),
+    click.option(
+        "--warmup", type=Number(0, 1), default=0.1, show_default=True,
+        help="Share of the steps over which the learning rate rises.",
+    ),
+    click.option(
+        "--references/--no-references", default=True, help="Show retrieved statements."
+    ),
+    click.option("--steps/--no-steps", default=True, help="Tell the model how to decide."),
+    click.option("--demonstrations/--no-demonstrations", default=True, help="Show examples."),
+    click.option(
+        "--validation", type=COUNT, default=200, show_default=True,
+        help="Most validation texts of each source, for each epoch's figures and the thresholds.",
+    ),
+    click.option(
+        "--tokens", type=COUNT, default=2048, show_default=True,
+        help="Most tokens of one pass; fewer take less memory, and change no result.",
+    ),
+    click.option(
+        "--checkpointing", is_flag=True,
+        help="Compute states again in the backward pass instead of keeping them: much less memory.",
+    ),
+    SEED,
+    MACHINE[0],
+    MACHINE[1],
+    click.option(
+        "--bf16", is_flag=True,
+        help="Keep the base in bfloat16: half the memory, and faster on most GPUs.",
+    ),
+)  # fmt: skip
 
 
 def check_folder(folder: Path, option: str) -> None:

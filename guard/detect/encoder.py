@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -48,6 +49,8 @@ Floats = NDArray[np.float32]
 T = TypeVar("T")
 #: From this many windows on, a call uses several threads.
 MANY = 4
+# References searched beyond the usual number, in case some do not count.
+_MORE = 20
 
 
 class Seen(NamedTuple):
@@ -229,7 +232,31 @@ class Encoder:
 
     @native
     def _embedding(self, text: str) -> Floats:
-        return self.run(self.tokens.encode(_encodable(text))[0]).embedding
+        return self.run(self.tokens.encode(encodable(text))[0]).embedding
+
+    @property
+    def floor(self) -> float:
+        """The least cosine of a reference."""
+        return self._weights.settings.floor
+
+    def references(
+        self,
+        text: str,
+        index: BiasIndex | None,
+        left_out: Callable[[Reference], bool] | None = None,
+    ) -> tuple[Reference, ...]:
+        """Return the statements of an index that resemble ``text``, at most five, nearest first.
+
+        Those for which ``left_out`` is true do not count; of so many, the next nearest follow.
+        """
+        if index is None:
+            return ()
+        settings = self._weights.settings
+        more = 0 if left_out is None else _MORE
+        hits = index.search(self.embed([text]), settings.k + more, settings.floor)[0]
+        found = map(index.reference, hits)
+        kept = (r for r in found if left_out is None or not left_out(r))
+        return tuple(islice(kept, settings.k))
 
     def threads(self) -> ThreadPoolExecutor:
         """Return the threads for calls with many windows: one per core, at most 8."""
@@ -247,7 +274,7 @@ class Encoder:
     @native
     def judge(self, window: Window, index: BiasIndex | None) -> Scores:
         """Score one window; an overlong segment gets the highest score of its parts."""
-        written = _encodable(window.text)
+        written = encodable(window.text)
         read = normalise(written, self._known)
         text = read.text
         if mostly_latin(text):
@@ -258,14 +285,14 @@ class Encoder:
         if language == "other":
             return Scores(unjudged="language")
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
-        context = [normalise(_encodable(t), self._known).text for t in earlier]
+        context = [normalise(encodable(t), self._known).text for t in earlier]
         parts = self.tokens.encode(text, context)
         if self.tokens.unread(text, parts):
             return Scores(unjudged="language")
         best = self._judge_text(text, parts, index)
         for other in self._other_readings(text, context):
             scores = self._judge_text(other.text, self.tokens.encode(other.text, context), index)
-            if _worst(scores) > _worst(best):
+            if worst(scores) > worst(best):
                 best = _with_spans_in(scores, other, text)
         # Slang of rare words looks like an unknown language: what is found in it counts.
         if language == "unknown" and not self._found(best):
@@ -285,7 +312,7 @@ class Encoder:
         lexical = 0.0
         if self._lexical is not None:
             lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        return max((self._judge_part(text, p, lexical, index) for p in parts), key=_worst)
+        return max((self._judge_part(text, p, lexical, index) for p in parts), key=worst)
 
     def _found(self, scores: Scores) -> bool:
         """Whether a score is biased at ``strict``, the lowest thresholds."""
@@ -351,7 +378,7 @@ class EncoderSession:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return ``text`` with each lone surrogate replaced by U+FFFD, which keeps the offsets."""
     return _SURROGATE.sub("\ufffd", text)
 
@@ -381,7 +408,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + small) if x >= 0 else small / (1 + small)
 
 
-def _worst(scores: Scores) -> float:
+def worst(scores: Scores) -> float:
     """Rank what is no number above all scores, so that it is the detector's failure."""
     score = scores.score
     return math.inf if score is None or math.isnan(score) else score

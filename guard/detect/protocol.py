@@ -16,8 +16,15 @@ class Detector(Protocol):
 
     A detector that scores several windows faster together than one by one may have an attribute
     ``batch``, the most windows of one call: then windows of concurrent responses share calls.
-    Without it every call has one window. A detector whose scores hold only at some thresholds may
-    have an attribute ``thresholds``, the lowest and the highest: others are refused, except 0.
+    Without it every call has one window. One that waits for others may have an attribute
+    ``concurrency``, the most calls at a time, in place of one per core. A detector whose scores
+    hold only at some thresholds may have an attribute ``thresholds``, the lowest and the highest:
+    others are refused, except 0.
+
+    A detector that leaves text of other languages unjudged may list its own in an attribute
+    ``languages`` (ISO 639-1 codes), and have an attribute ``every_language``, a detector that
+    judges such text, too: the policy's ``language="judge"`` uses that one, and is refused for a
+    detector with ``languages`` alone.
     """
 
     @property

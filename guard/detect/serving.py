@@ -59,8 +59,9 @@ _LOOK = 1.0
 class Judge:
     """Turns windows into verdicts with one detector, one index version and one policy.
 
-    Raises ConfigError if the detector has no threshold for a bias type, an invalid ``batch``, or
-    ``thresholds`` that are invalid or do not allow one of the policy's.
+    Raises ConfigError if the detector has no threshold for a bias type, an invalid ``batch``,
+    ``thresholds`` that are invalid or do not allow one of the policy's, or reads only some
+    languages where the policy has every language judged.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Judge:
         breakers: Breakers | None = None,
     ) -> None:
         self.policy = policy
+        detector = _reader(detector, policy)
         self._name = detector.name
         self._points = detector.operating_points
         self._workers = Workers() if workers is None else workers
@@ -235,6 +237,25 @@ class Judge:
             index_version=version,
             elapsed_ms=elapsed,
         )
+
+
+def _reader(detector: Detector, policy: Policy) -> Detector:
+    """Return the detector that judges what the policy wants judged.
+
+    Raises ConfigError if that is text in every language and the detector reads only some.
+    """
+    if policy.language != "judge":
+        return detector
+    found: Detector | None = getattr(detector, "every_language", None)
+    if found is not None:
+        return found
+    if languages := getattr(detector, "languages", ()):
+        raise ConfigError(
+            f"language='judge' needs a detector that reads other languages, and {detector.name} "
+            f"reads {', '.join(languages)} only; use a cascade whose second detector reads them "
+            "(cascade:encoder,judge:MODEL), or language='stop'."
+        )
+    return detector
 
 
 def _check_thresholds(detector: Detector, policy: Policy, points: Points) -> None:

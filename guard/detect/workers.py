@@ -54,6 +54,23 @@ def as_worker() -> Iterator[None]:
         _here.working = before
 
 
+def thread_count(detector: Detector) -> int:
+    """Return how many windows of ``detector`` are scored at a time: one per core by default.
+
+    A detector that waits for others, as a judge does for its provider, has the attribute
+    ``concurrency``, the most calls at a time. Raises ConfigError if it is invalid.
+    """
+    most = getattr(detector, "concurrency", None)
+    if most is None:
+        return os.cpu_count() or 1
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise ConfigError(
+            f"Detector {detector.name} has the concurrency {most!r}; it must be the most calls at "
+            "a time, a whole number from 1 on, or be left out."
+        )
+    return most
+
+
 def batch_size(detector: Detector) -> int:
     """Return the most windows of one call of ``detector``; raises ConfigError if it is invalid."""
     size = getattr(detector, "batch", 1)
@@ -91,6 +108,7 @@ class ResponseQueue:
         self.detector = detector  # kept alive, because `key` has its id
         self.session = session
         self.size = batch_size(detector)
+        self.threads = thread_count(detector)
         self.limit = limit
         self.key = id(detector), session.index_version  # queues with the same key share calls
         self.pool: _Pool | None = None
@@ -244,7 +262,10 @@ class _Pool:
 
 
 class Workers:
-    """As many threads as cores; they start when first needed and end with this object."""
+    """The threads of a detector (:func:`thread_count`); they start when first needed.
+
+    They end with this object.
+    """
 
     def __init__(self) -> None:
         self.renew()
@@ -260,7 +281,7 @@ class Workers:
         if not self._pool.count:
             with self._lock:
                 if not self._pool.count:
-                    self._pool.count = os.cpu_count() or 1
+                    self._pool.count = queue.threads
                     self._pool.start(self._pool.count)
                     weakref.finalize(self, _end, self._pool).atexit = False
         return self._pool.add(queue, window)

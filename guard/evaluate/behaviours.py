@@ -268,7 +268,8 @@ def _judged(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:
     shown = copy.copy(guard)
     shown.policy = guard.policy.model_copy(update={"user_context": True})
     shown.sinks, shown.recorder = (), None
-    return batches(cases, partial(judge, guard=shown))
+    threads = getattr(guard.detector, "concurrency", None)
+    return batches(cases, partial(judge, guard=shown), threads)
 
 
 def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:

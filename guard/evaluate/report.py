@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from guard.evaluate.baselines import ALWAYS, TERMS
@@ -45,6 +46,11 @@ _IN_ROWS = tuple(
 )
 # Baselines predict no type, group or probability.
 _OF_BASELINES = frozenset((*_IN_ROWS, "precision"))
+# The BiasAlert paper's measures, and what its Acc and F1 need beside them.
+_SIDE_BY_SIDE = tuple(
+    "accuracy f1 cs as overall usable auroc false_positive_rate false_negative_rate "
+    "prevalence".split()
+)
 _MAYBE_IN_ROWS = ("cs", "as", "as_first", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
 RELIABILITY = "reliability"
@@ -103,9 +109,8 @@ def notes(result: Result) -> list[str]:
         found.append("Types are the paper's seven: age and appearance count as social.")
     if data.skipped:
         found.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
-    if result.unjudged:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(result.unjudged.items()))
-        found.append(f"Unjudged: {reasons}; they count in usable and overall only.")
+    found += _unjudged(result)
+    found += _instructed(result)
     brackets = "no intervals"
     if result.draws:
         brackets = f"95 % intervals from {result.draws} bootstrap samples (seed {result.seed})"
@@ -118,6 +123,30 @@ def notes(result: Result) -> list[str]:
         names = ", ".join(p.system for p in result.published if p.source == source)
         found.append(f"{names}: {source}.")
     return found
+
+
+def _unjudged(result: Result) -> Iterator[str]:
+    """Yield how many texts have no verdict, and why."""
+    named = {"Unjudged": result.unjudged}
+    if result.beside:
+        named[f"Unjudged by {result.beside.detector}"] = result.beside.unjudged
+    for name, counts in named.items():
+        if counts:
+            reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(counts.items()))
+            yield f"{name}: {reasons}; they count in usable and overall only."
+
+
+def _instructed(result: Result) -> Iterator[str]:
+    """Yield which parts of the instruction a language model was given."""
+    if result.instruction is None:
+        return
+    switches = asdict(result.instruction)
+    kept = [name for name, on in switches.items() if on]
+    without = [name for name, on in switches.items() if not on]
+    yield (
+        f"The model's instruction: {', '.join(['task', *kept])} and template"
+        + (f", without {' and '.join(without)}." if without else ".")
+    )
 
 
 def _own(result: Result) -> Iterator[str]:
@@ -259,21 +288,38 @@ def _measures(result: Result) -> Grid:
 
 
 def _published(result: Result) -> Iterator[Grid]:
-    """Yield the figures of all publications if there are several."""
-    if len(result.published) < 2:
+    """Yield the figures of the detector beside it, of baselines and of publications.
+
+    None for a single publication and no other detector: the first table has its column.
+    """
+    if len(result.published) < 2 and result.beside is None:
         return
-    named = dict.fromkeys(name for p in result.published for name in p.figures)
-    header = ["published", *(LABELS[name] for name in named), "compares with", "source"]
     ours = {GUARD: result.whole.figures} | ({OWN: result.own.figures} if result.own else {})
+    if result.beside is not None:
+        ours[result.beside.detector] = result.beside.figures
+    reported = [name for p in result.published for name in p.figures]
+    measured = _measured(_SIDE_BY_SIDE, ours.values())
+    wanted = dict.fromkeys((*_SIDE_BY_SIDE, *reported))
+    named = [name for name in wanted if name in measured or name in reported]
+    header = ["system", *(LABELS[name] for name in named), "compares with", "source"]
     rows = [
         [column, *(_value(name, of[name]) for name in named), "", "here"]
         for column, of in ours.items()
     ]
     rows += [
+        [
+            kind,
+            *(_value(name, of[name]) if name in _OF_BASELINES else "" for name in named),
+            "",
+            "here",
+        ]
+        for kind, of in result.whole.baselines.items()
+    ]
+    rows += [
         [p.system, *(_plain(p.figures.get(name)) for name in named), compares_with(p), p.source]
         for p in result.published
     ]
-    yield Grid("published figures", header, rows)
+    yield Grid("side by side", header, rows)
 
 
 def _read_twice(result: Result) -> Iterator[Grid]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from guard.detect.instruction import Instruction
 from guard.evaluate.example import Types
 from guard.evaluate.metrics import Bin, Figure
 from guard.evaluate.published import Published
@@ -57,13 +58,25 @@ class ReadTwice(NamedTuple):
     by_published: Scope
 
 
+class Beside(NamedTuple):
+    """Another detector's figures on the same texts, at the same operating point."""
+
+    detector: str
+    figures: dict[str, Figure]
+    unjudged: dict[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The results on one dataset, and the settings of the run."""
+    """The results on one dataset, and the settings of the run.
+
+    ``instruction`` is what the detector's language model was told; None if it asks none.
+    """
 
     dataset: Dataset
     types: Types
     detector: str
+    instruction: Instruction | None
     index_version: str | None
     operating_point: str
     custom_thresholds: bool
@@ -81,6 +94,7 @@ class Result:
     reliability: list[Bin]
     unjudged: dict[str, int]
     published: tuple[Published, ...]
+    beside: Beside | None
     note: str
     errors: list[ErrorText]
 
@@ -102,6 +116,7 @@ class Result:
             "skipped_rows": len(data.skipped),
             "skipped": data.skipped,
             "detector": self.detector,
+            "instruction": self.instruction and asdict(self.instruction),
             "index_version": self.index_version,
             "operating_point": self.operating_point,
             "custom_thresholds": self.custom_thresholds,
@@ -114,6 +129,8 @@ class Result:
                 p._asdict() | {"figures": dict(p.figures), "compares_with": compares_with(p)}
                 for p in self.published
             ],
+            "beside": self.beside
+            and self.beside._asdict() | {"figures": _figures(self.beside.figures)},
             "operating_points": {k: _figures(v) for k, v in self.points.items()},
             "own_threshold": self.own
             and self.own._asdict() | {"figures": _figures(self.own.figures)},

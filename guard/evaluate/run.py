@@ -18,13 +18,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from guard.core import Guard, highest
+from guard.detect.instruction import Instructed
 from guard.evaluate import baselines
 from guard.evaluate.columns import Columns, Prediction, columns
 from guard.evaluate.example import Example, Types, in_types
 from guard.evaluate.metrics import Figure, figures, reliability
 from guard.evaluate.published import NOTES, PUBLISHED
 from guard.evaluate.readings import Readings, agreements, key_of, relabelled
-from guard.evaluate.result import ErrorText, OwnThreshold, ReadTwice, Result, Scope
+from guard.evaluate.result import Beside, ErrorText, OwnThreshold, ReadTwice, Result, Scope
 from guard.evaluate.sources import Dataset
 from guard.policy import Points, Policy
 from guard.verdict import Decision, GuardTrail, Verdict
@@ -45,9 +46,12 @@ def evaluate(
     show_errors: int = 0,
     limit: int | None = None,
     types: Types = "own",
+    beside: Guard | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Result:
     """Judge the texts of ``dataset`` by ``guard`` and return all figures.
+
+    ``beside`` judges the same texts for figures to compare with.
 
     The intervals are from ``draws`` bootstrap samples with ``seed``; ``limit`` is only recorded,
     because the sample was drawn on reading. ``types`` is the set of types for labels and
@@ -79,11 +83,15 @@ def evaluate(
         baselines.TERMS: baselines.term_list(examples, terms),
     }
     measure = _Measure(examples, predictions, plain, draws, seed)
+    compared = None if beside is None else _beside(examples, beside, types, draws, seed)
     whole = list(range(len(examples)))
     return Result(
         dataset=dataset,
         types=types,
         detector=guard.detector.name,
+        instruction=(
+            guard.detector.instruction if isinstance(guard.detector, Instructed) else None
+        ),
         index_version=_index_version(trails),
         operating_point=guard.policy.operating_point,
         custom_thresholds=guard.policy.threshold is not None or bool(guard.policy.thresholds),
@@ -105,11 +113,30 @@ def evaluate(
             for axis, groups in _axes(examples).items()
         },
         reliability=reliability(measure.columns(whole)),
-        unjudged=dict(Counter(p.reason for p in predictions if p.reason)),
+        unjudged=_unjudged(predictions),
         published=PUBLISHED.get(dataset.name, ()) if dataset.known else (),
+        beside=compared,
         note=NOTES.get(dataset.name, "") if dataset.known else "",
         errors=_errors(examples, predictions, show_errors),
     )
+
+
+def _beside(
+    examples: Sequence[Example], guard: Guard, types: Types, draws: int, seed: int
+) -> Beside:
+    """Return the figures of ``guard`` at its policy's thresholds."""
+    points = guard.detector.operating_points
+    predictions = [
+        _prediction_in(types, prediction(trail, guard.policy, points))
+        for batch in judged(examples, guard)
+        for trail in batch
+    ]
+    found = figures(columns(examples, predictions), draws=draws, seed=seed)
+    return Beside(guard.detector.name, found, _unjudged(predictions))
+
+
+def _unjudged(predictions: Sequence[Prediction]) -> dict[str, int]:
+    return dict(Counter(p.reason for p in predictions if p.reason))
 
 
 def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrail]]:
@@ -117,12 +144,18 @@ def judged(examples: Sequence[Example], guard: Guard) -> Iterator[list[GuardTrai
     free = copy.copy(guard)
     free.policy = guard.policy.model_copy(update={"threshold": 0.0, "thresholds": {}})
     free.sinks, free.recorder = (), None
-    return batches(examples, lambda example: looked_twice(free.trail(example.text), guard.policy))
+    return batches(
+        examples,
+        lambda example: looked_twice(free.trail(example.text), guard.policy),
+        getattr(guard.detector, "concurrency", None),
+    )
 
 
-def batches(items: Sequence[T], judge: Callable[[T], R]) -> Iterator[list[R]]:
-    """Yield the results of ``judge`` on the items in batches, with one thread per core."""
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+def batches(
+    items: Sequence[T], judge: Callable[[T], R], threads: int | None = None
+) -> Iterator[list[R]]:
+    """Yield the results of ``judge`` on the items in batches, by default with a thread per core."""
+    pool = ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1)
     try:
         for begin in range(0, len(items), BATCH):
             yield list(pool.map(judge, items[begin : begin + BATCH]))
@@ -135,9 +168,11 @@ def prediction(trail: GuardTrail, policy: Policy, points: Points) -> Prediction:
     """Apply the thresholds of ``policy`` to a trail that was scored without one.
 
     The score is the highest of any segment, so that it does not depend on thresholds; the finding
-    is that of :func:`guard.core.highest`.
+    is that of :func:`guard.core.highest`. A text with a segment that the detector failed on is no
+    harmless one, also where the policy would let it pass (``failure="open"``, ``hold="none"``).
     """
-    top = highest(GuardTrail([_decided(d, policy, points) for d in trail]), policy)
+    closed = policy.model_copy(update={"failure": "closed", "hold": "sentence"})
+    top = highest(GuardTrail([_decided(d, policy, points) for d in trail]), closed)
     if top.unjudged:
         return Prediction(0.0, False, reason=top.unjudged)
     score = max(d.verdict.score for d in trail if d.verdict.score is not None)

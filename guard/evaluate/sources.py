@@ -114,7 +114,8 @@ SOURCES: dict[str, Source] = {
             "toxicbias",
             registry.TOXICBIAS,
             "ToxicBias comments (from Jigsaw)",
-            "Label bias. A comment of several categories is right with any of them.",
+            "Label bias, of all comments (most of them biased: see prevalence, and what calling "
+            "everything biased scores). A comment of several categories is right with any of them.",
             lambda data: adapters.toxicbias,
         ),
         Source(

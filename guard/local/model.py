@@ -1,7 +1,11 @@
-"""Load a model once per process: fetched weights by name, any GGUF file or transformers folder."""
+"""Load a model once per process: fetched weights by name, any GGUF file or transformers folder.
+
+A model of the Hugging Face hub that is in the local cache is found by its id; nothing is fetched.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -9,17 +13,21 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from guard.errors import UsageError, WeightsError
 from guard.installed import install_command
-from guard.local import download
+from guard.local import download, memory
 from guard.local.reading import reading
 
 _NEEDED = ("torch", "transformers", "accelerate", "gguf")
 _WAITING = "OMP_WAIT_POLICY"
 
-_loaded: dict[Path, LocalModel] = {}
+#: How a model's numbers are kept. ``bfloat16`` takes half the memory, and is faster where the
+#: processor has instructions for it (AVX512-BF16, AMX); its scores have three digits.
+Dtype = Literal["float32", "bfloat16"]
+
+_loaded: dict[tuple[Path, Dtype], LocalModel] = {}
 _lock = threading.Lock()
 
 
@@ -29,7 +37,7 @@ class NotInstalled(UsageError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalModel:
-    """A causal language model on the CPU with its tokenizer, shared by all calls."""
+    """A causal language model with its tokenizer, shared by all calls; on the CPU by default."""
 
     network: Any
     tokenizer: Any
@@ -59,38 +67,58 @@ class LocalModel:
             raise UsageError(f"The model's chat template refuses these messages: {error}") from None
 
 
-def load(name_or_path: str) -> LocalModel:
-    """Return the model with this name or path; later calls return the same object.
+def load(name_or_path: str, dtype: Dtype = "float32") -> LocalModel:
+    """Return the model with this name, path or hub id; later calls return the same object.
 
     Raises:
-        WeightsError: the weights are missing, damaged or unreadable.
+        WeightsError: the weights are missing, damaged, unreadable, or too large for the memory.
         NotInstalled: the extra ``local`` is not installed.
 
     """
     with _lock:
         path = _locate(name_or_path)
-        if path not in _loaded:
-            _loaded[path] = _load(path)
-        return _loaded[path]
+        if (path, dtype) not in _loaded:
+            _loaded[path, dtype] = _load(path, dtype)
+        return _loaded[path, dtype]
 
 
 def _locate(name_or_path: str) -> Path:
     if name_or_path in download.writers():
         path = download.place(name_or_path)
         # Hashing takes a fraction of a second: once per process, not once per call.
-        return path if path in _loaded else download.verified(name_or_path)
-    path = Path(name_or_path).expanduser().resolve()
-    if (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file()):
-        return path
+        known = any(path == seen for seen, _ in _loaded)
+        return path if known else download.verified(name_or_path)
+    # No home folder, a loop of links, or characters that no path has.
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        path = Path(name_or_path).expanduser().resolve()
+        if (path / "config.json").is_file() or (path.suffix == ".gguf" and path.is_file()):
+            return path
+        cached = _in_hub_cache(name_or_path)
+        if cached is not None:
+            return cached
     raise WeightsError(
         f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writers())}) nor a "
-        "GGUF file or a transformers folder."
+        "GGUF file, a transformers folder or a model in the cache of the Hugging Face hub."
     )
 
 
-def _load(path: Path) -> LocalModel:
+def _in_hub_cache(name: str) -> Path | None:
+    """Return the folder of the hub's model ``name`` in the local cache; None if it has none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+    return folder if (folder / "config.json").is_file() else None
+
+
+def _load(path: Path, dtype: Dtype) -> LocalModel:
     try:
         _import()
+        import torch
+        from safetensors import SafetensorError
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError as error:
         raise NotInstalled(
@@ -102,6 +130,7 @@ def _load(path: Path) -> LocalModel:
         folder = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
         with reading():
+            memory.check(path, dtype)
             tokenizer = AutoTokenizer.from_pretrained(**folder, local_files_only=True)
             network = AutoModelForCausalLM.from_pretrained(**folder, local_files_only=True)
         if path.suffix == ".gguf":
@@ -110,8 +139,8 @@ def _load(path: Path) -> LocalModel:
             unpacked = network
             network = AutoModelForCausalLM.from_config(unpacked.config)
             network.load_state_dict(unpacked.state_dict())
-        network = network.float()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        network = network.to(getattr(torch, dtype))
+    except (OSError, ValueError, LookupError, RuntimeError, SafetensorError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise WeightsError(f"{path} cannot be loaded: {first}") from error
     network.eval().requires_grad_(False)
@@ -138,6 +167,16 @@ def _import() -> None:
     finally:
         if ours:
             del os.environ[_WAITING]
+
+
+def _in_child() -> None:
+    """Compute in one thread: OpenMP's others do not survive a fork, and would be waited for."""
+    if _loaded:
+        sys.modules["torch"].set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _as_list(ends: int | list[int] | None) -> list[int]:

@@ -39,7 +39,7 @@ def made_guard(settings: Any, where: str) -> Guard:
             raise ConfigError(f"{where}: {key} must be a string, got None.")
         own_value(key, value, where)
     policy_from(values, where=where)
-    if "." in own.get("detector", ""):
+    if ":" not in (named := own.get("detector", "")) and "." in named:
         own["detector"] = _detector(own["detector"], where)
     guard = Guard(values, **own)
     check_possible(guard.policy, where)  # settings may also come from guard.toml

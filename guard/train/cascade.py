@@ -136,7 +136,7 @@ class Pair:
         """Load the weights in two folders; raises WeightsError, BiasIndexError."""
         self.first, self.last = FirstEncoder(first), Encoder(last)
         self.scale = Scale(self.first.operating_points, self.last.operating_points)
-        self._indexes = [_without_validation(e) for e in (self.first, self.last)]
+        self._indexes = [without_validation(e) for e in (self.first, self.last)]
 
     def judged(self, window: Window) -> Row | None:
         """Return what both find; None if the first alone would not decide."""
@@ -163,7 +163,8 @@ class Row(NamedTuple):
     last_kind: int
 
 
-def _without_validation(encoder: Encoder) -> BiasIndex:
+def without_validation(encoder: Encoder) -> BiasIndex:
+    """Return the present index of an encoder without the statements of the validation side."""
     index = encoder.index
     assert index is not None
     rows = [i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")]

@@ -52,6 +52,8 @@ ONWARD_QUOTAS = {
 EMBEDDER_EPOCHS = 3
 #: The most windows that both detectors of a cascade judge, to train its head.
 HEAD_WINDOWS = 12_000
+#: The most windows that choose the band of a cascade of two detectors.
+BAND_WINDOWS = 4_000
 #: The largest share of validation texts that a cascade may decide otherwise than its last detector.
 MOST_DIFFERING = 0.025
 # Small, valuable sources, which an epoch may show more than once.

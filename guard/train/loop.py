@@ -48,13 +48,15 @@ def run(
     file: Path,
     settings: Mapping[str, Any],
     progress: Show | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train ``net``, or resume from the checkpoint ``file``.
 
-    ``step_loss`` returns the loss of a step (from 0). Its random choices must depend on the step
-    only, or use torch's generator, which is seeded before each step. The optimiser has its highest
-    learning rates. Raises UsageError if ``file`` is of a run with other settings, or if
-    the loss is no number any more.
+    ``step_loss`` returns the loss of a step (from 0); one without a graph has added its gradients
+    itself. Its random choices must depend on the step only, or use torch's generator, which is
+    seeded before each step. The optimiser has its highest learning rates. Once ``stopping``
+    returns True, the step is finished and saved, and KeyboardInterrupt raised. Raises UsageError if
+    ``file`` is of a run with other settings, or if the loss is no number any more.
     """
     rates = [group["lr"] for group in optimiser.param_groups]
     saved = checkpoint.load(file, settings, {"net", "optimiser", "step"})
@@ -72,20 +74,25 @@ def run(
         factor = min((step + 1) / warm, (plan.steps - step) / max(1, plan.steps - warm))
         for group, rate in zip(optimiser.param_groups, rates, strict=True):
             group["lr"] = rate * factor
-        loss = step_loss(step)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = step_loss(step)
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimiser.step()
         if progress is not None:
             seconds = time.perf_counter() - started
             progress(Progress(step + 1, plan.steps, loss.detach(), seconds))
+        stopped = stopping()
         due = (step + 1) % plan.checkpoint_every == 0 or time.monotonic() - saved_at > _LONGEST
+        due = due or stopped
         if due and step + 1 < plan.steps:
             _check(loss, file)
             content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
             checkpoint.save(file, content | {"step": step + 1, "settings": dict(settings)})
             saved_at = time.monotonic()
+        if stopped and step + 1 < plan.steps:
+            raise KeyboardInterrupt
     if done < plan.steps:
         _check(loss, file)
 

@@ -55,7 +55,7 @@ class Metrics:
         )
         self._unjudged = counter(
             "guard_unjudged_segments",
-            "Segments that were not judged: language, failure or overload.",
+            "Segments that were not judged: language, failure, overload or unusable.",
             *("door", "model", "reason"),
         )
         self._dropped = counter(

@@ -25,7 +25,7 @@ from opentelemetry.trace import (
 import guard
 from guard.background import call_soon
 from guard.forks import Lock
-from guard.verdict import Decision, GuardTrail
+from guard.verdict import FAILURES, Decision, GuardTrail
 from guard.watch import conventions as names
 from guard.watch.events import bounded, summary_of, verdict_label
 
@@ -143,7 +143,7 @@ def evaluation(decision: Decision, number: int) -> _Attributes:
         names.CHANNEL: decision.channel.kind,
         names.SEGMENT: number,
         # Text in another language is no error.
-        names.ERROR: verdict.unjudged if verdict.unjudged in ("failure", "overload") else None,
+        names.ERROR: verdict.unjudged if verdict.unjudged in FAILURES else None,
     }
     return {name: value for name, value in attributes.items() if value is not None}
 

@@ -14,15 +14,15 @@ import litellm
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit import remote_model
+from guard import model_calls
 from guard.audit.bounds import prompt_bytes
 from guard.audit.budget import Budget
 from guard.audit.calls import Piece, Reply, Slot, Usage
-from guard.audit.remote_model import cost_of
 from guard.audit.runner import Settings
 from guard.audit.sending import Sending
 from guard.cli import main
 from guard.errors import UsageError
+from guard.model_calls import cost_of
 from guard.suites import Capability, Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
@@ -233,6 +233,6 @@ def test_a_router_does_not_make_a_model_without_a_price_free() -> None:
     for _ in range(2):  # the second one fills the entry with settings that are None
         litellm.Router([deployment])  # type: ignore[list-item]
         assert name in litellm.model_cost
-        assert math.isnan(remote_model.price(name, 1, 1))
-    assert remote_model.price("openai/gpt-4o-mini", 1000, 0) > 0
-    assert remote_model.price("dashscope/qwen-flash", 1000, 0) > 0
+        assert math.isnan(model_calls.price(name, 1, 1))
+    assert model_calls.price("openai/gpt-4o-mini", 1000, 0) > 0
+    assert model_calls.price("dashscope/qwen-flash", 1000, 0) > 0

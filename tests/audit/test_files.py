@@ -45,7 +45,7 @@ def test_a_command_creates_the_folders_of_its_file(
     store.open()
     store.disconnect()
     Path("set.csv").write_text("text,label\nBIAS,1\nTrain,0\n")
-    monkeypatch.setattr(guard.core, "_detector", lambda *given: Scripted())
+    monkeypatch.setattr(guard.core, "detector_named", lambda *given: Scripted())
     ran = CliRunner().invoke(main, args, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     assert Path("new/folder/file").is_file()

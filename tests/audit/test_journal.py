@@ -284,3 +284,19 @@ def test_a_second_answer_to_a_request_is_refused(tmp_path: Path) -> None:
     journal.write(path, [HEADER.line(), line_of(call(1)), line_of(call(1, "second"))])
     with pytest.raises(UsageError, match="two answers to the request"):
         Journal(path, HEADER)
+
+
+def test_a_detectors_name_with_colons_slashes_and_commas_is_kept_and_compared(
+    tmp_path: Path,
+) -> None:
+    name = "cascade:encoder-2.2+26b9b42e,judge:openai/gpt-4.1,x+0a1b@0.3-0.7"
+    made = replace(HEADER, guard={"detector": name, "index": "", "policy": {"language": "judge"}})
+    line = json.loads(json.dumps(made.line()))
+    again = Header.of(line, tmp_path / "j")
+    assert again == made
+    again.check(made, tmp_path / "j")
+    other = replace(made, guard={**made.guard, "detector": name.replace("0.7", "0.6")})
+    assert list(again.differences(other)) == ["guard"]
+    with pytest.raises(UsageError, match="another guard settings: detector was") as caught:
+        again.check(other, tmp_path / "j")
+    assert "judge:openai/gpt-4.1,x" in str(caught.value)

@@ -19,7 +19,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.models import CallError, CombinedModel
-from guard.audit.others import Embedder, Scorer, combined, others
+from guard.audit.others import Embedder, Scorer, combined, default_scorer, others
 from guard.audit.plan import plan
 from guard.audit.runner import Stopped
 from guard.audit.sending import PATTERNS, Other, Sending
@@ -43,6 +43,7 @@ from guard.suites import (
 )
 from tests.audit.test_runner import QUICK, Saying, guarded
 from tests.audit.written import check, read
+from tests.rows import rows
 
 SUITE = f"{__name__}:Read"
 SETTINGS = {"temperature": 0.7, "top_k": 20}
@@ -342,3 +343,31 @@ def test_a_models_name_is_no_markup_of_the_plans_table() -> None:
     told = CliRunner().invoke(main, asked)
     assert told.exit_code == 0, told.output
     assert "openai/[/b]" in told.stdout
+
+
+@rows(
+    "detector, scorer",
+    [
+        (None, "encoder-small:balanced"),
+        ("encoder", "encoder-small:balanced"),
+        ("encoder-small", "encoder:balanced"),
+        ("cascade", "encoder-small:balanced"),
+        ("cascade:encoder-small,encoder", "encoder-small:balanced"),
+        ("cascade:encoder-small,judge:openai/gpt-4.1", "encoder:balanced"),
+        ("cascade:encoder,judge:a,b", "encoder-small:balanced"),
+        ("judge:openai/gpt-4.1", "encoder:balanced"),
+    ],
+)
+def test_the_usual_scorer_does_not_judge_for_the_guard(detector: str | None, scorer: str) -> None:
+    assert default_scorer(detector) == scorer
+
+
+def test_a_cascade_may_score() -> None:
+    name = "cascade:encoder-small,encoder"
+    found = others(Read(Options()), analyst=PATTERNS, scorer=f"{name}:strict")
+    key = found["scorer"].key
+    assert key["model"] == f"{name}:strict"
+    assert key["detector"].startswith("cascade:encoder-small-")
+    assert key["policy"]["operating_point"] == "strict"
+    with pytest.raises(UsageError, match="no scorer 'cascade:encoder-small,encoder'"):
+        others(Read(Options()), analyst=PATTERNS, scorer=name)

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from guard.audit import journal, remote_model
+from guard import model_calls
+from guard.audit import journal
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot, line_of
 from guard.audit.models import CallError, Model
@@ -283,7 +284,7 @@ def test_impossible_log_probabilities_are_none(
 ) -> None:
     provider.logprobs = impossible
     read = [{"token": t, "logprob": p} for t, p in zip("ab", impossible, strict=True)]
-    assert remote_model._first_tokens({"content": [{"top_logprobs": read}]}) == {}
+    assert model_calls.first_tokens({"content": [{"top_logprobs": read}]}) == {}
 
     async def main() -> frozenset[Capability]:
         model = remote()
@@ -297,7 +298,7 @@ def test_impossible_log_probabilities_are_none(
 @pytest.mark.parametrize("possible", [(0.0, -math.inf), (0.0, -9999.0), (-0.6931, -0.688)])
 def test_rounded_log_probabilities_are_taken(possible: tuple[float, float]) -> None:
     read = [{"token": t, "logprob": p} for t, p in zip("ab", possible, strict=True)]
-    found = remote_model._first_tokens({"content": [{"top_logprobs": read}]})
+    found = model_calls.first_tokens({"content": [{"top_logprobs": read}]})
     assert found == dict(zip("ab", possible, strict=True))
 
 

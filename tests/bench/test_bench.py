@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from guard.bench.figures import percentile
 from guard.cli import main
 from guard.policy import Policy
+from tests.tiny_model import save_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,6 +73,23 @@ def test_standard_output_is_json_alone(tmp_path: Path) -> None:
     assert all(one["figures"] for one in found)
 
 
+def test_a_generative_verdict_is_measured_with_and_without_the_shared_instruction(
+    tmp_path: Path,
+) -> None:
+    folder = save_model(tmp_path / "model")
+    done: list[int] = []
+    found = verdict.figures(
+        ["One is here. Two are late."] * 20,
+        f"generative:{folder}",
+        lambda judged, every: done.append(judged),
+    )
+    assert len(done) == verdict.FEW
+    assert found[0].bound.startswith("generative-untuned.model+")
+    once, each = found[0].value, found[2].value
+    assert found[3].bound == "<= 0.4"
+    assert found[3].value == pytest.approx(once / each, rel=1)
+
+
 def test_the_door_is_measured_for_every_size() -> None:
     figures = {f.name: f for f in door.figures((50, 100), rounds=1)}
     for kind in ("sync", "async"):
@@ -112,6 +130,18 @@ def test_two_detectors_are_compared_in_one_run(tmp_path: Path) -> None:
     first, second, ratio = (value for _, value in found[:3])
     assert ratio == pytest.approx(first / second)
     assert found[-1][1] in (0, 50, 100)
+
+
+def test_a_cascade_of_two_shows_the_share_deferred(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text(
+        '{"text": "One is here."}\n{"text": "Her accent made the customers nervous."}\n'
+    )
+    name = "cascade:encoder-small,encoder"
+    given = ("verdict", "--texts", str(tmp_path / "texts.jsonl"), "--detector", name, "--json")
+    for more in ((), ("--against", "encoder-small")):
+        found = json.loads(run(*given, *more).stdout)["figures"]
+        (share,) = (f["value"] for f in found if f["name"] == "deferred")
+        assert share == 50
 
 
 def test_percentiles() -> None:

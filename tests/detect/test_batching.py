@@ -18,6 +18,7 @@ from guard.errors import ConfigError
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Scores, Window
 from tests.rows import examples
+from tests.scripted import Scripted
 
 
 class Many:
@@ -167,6 +168,29 @@ def test_a_late_call_fails_closed_for_all_in_it_and_for_nobody_else() -> None:
 def test_a_batch_that_is_none_is_refused(batch: object) -> None:
     with pytest.raises(ConfigError, match="has the batch"):
         Guard(detector=Many(batch)).check("1 word")
+
+
+@pytest.mark.parametrize("most", [0, -1, 2.5, "many", True])
+def test_a_concurrency_that_is_none_is_refused(most: object) -> None:
+    detector = Many()
+    detector.concurrency = most  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="has the concurrency"):
+        Guard(detector=detector).check("1 word")
+
+
+@pytest.mark.parametrize("most", [1, 24])
+def test_a_detector_that_waits_has_as_many_calls_at_a_time_as_it_says(most: int) -> None:
+    barrier = threading.Barrier(most)
+
+    class Waiting(Scripted):
+        concurrency = most
+
+    # Each call waits for all the others, so that fewer threads would never end.
+    detector, workers = Waiting(before=lambda window: barrier.wait(60) and None), Workers()
+    judge = Judge(detector, Policy(timeout_ms=60_000), workers=workers)
+    found = judge.judge([Window(str(n)) for n in range(2 * most)])
+    assert [verdict.unjudged for verdict in found] == [None] * 2 * most
+    assert sum(t.name == "guard-judge" for t in workers._pool.threads) == most
 
 
 @pytest.mark.parametrize("thresholds", [{"age": 0.5}, 0.5, (0.9, 0.1), (0.1,), ("low", "high")])

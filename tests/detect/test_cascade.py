@@ -327,7 +327,10 @@ def test_a_head_of_other_features_is_refused_when_loaded(head: Path) -> None:
 
 
 def test_weights_of_one_detector_are_no_cascades(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="weights of two detectors"):
+    with pytest.raises(
+        ConfigError,
+        match=r"weights names the folder of an encoder's weights, which 'cascade' does not have",
+    ):
         Guard(detector="cascade", weights=WEIGHTS)
     (tmp_path / "guard.toml").write_text(f'weights = "{WEIGHTS.as_posix()}"\n', "utf-8")
     # The later of the two wins.

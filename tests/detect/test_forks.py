@@ -143,7 +143,8 @@ print(guard.check(SAID).biased)
 
 def test_a_child_finds_the_locks_of_other_threads_open() -> None:
     code = """
-from guard import core, default
+from guard import default
+from guard.detect import named
 def hold(lock, held):
     with lock:
         held.set()
@@ -151,7 +152,7 @@ def hold(lock, held):
 def work(lock):
     with lock:
         os._exit(7)
-for lock in (forks.Lock(), core._loading, default._making):
+for lock in (forks.Lock(), named._loading, default._making):
     held = threading.Event()
     threading.Thread(target=hold, args=(lock, held), daemon=True).start()
     held.wait()

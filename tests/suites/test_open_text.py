@@ -495,6 +495,11 @@ def test_a_detector_scored_by_one_that_learned_with_it_is_reported() -> None:
     assert "misses the same text in both roles" in shown_by(one, one)["warning"]
     assert "warning" not in shown_by("a judge", "another judge")
     assert "warning" not in shown_by(one, "a judge-1")
+    judged = f"cascade:{one},judge:openai/gpt-4.1+0011@0.3-0.7"
+    assert "learned from the same texts" in shown_by(judged, other)["warning"]
+    assert "learned from the same texts" in shown_by(f"cascade:{other},{one}@0-1", one)["warning"]
+    assert "misses the same text in both roles" in shown_by(judged, judged)["warning"]
+    assert "warning" not in shown_by("cascade:judge:a/b,judge:c,d@0.3-0.7", one)
 
 
 def _report(result: SuiteResult) -> list[str]:

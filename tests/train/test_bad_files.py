@@ -199,7 +199,7 @@ def test_a_base_with_a_damaged_configuration_is_refused(
 def test_a_base_that_is_not_downloaded_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(download, "cache_folder", lambda: tmp_path / "cache")
     on = ("encoder", "--work", tmp_path / "on")
     assert "run: guard models get mpnet" in refused(*on)
 

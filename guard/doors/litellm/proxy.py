@@ -43,7 +43,7 @@ from guard.doors.responses.door import ResponsesStream
 from guard.doors.session import DoorSession
 from guard.doors.text.door import TextCompletionStream
 from guard.policy import Policy
-from guard.verdict import BIAS_TYPES, Action, Decision
+from guard.verdict import BIAS_TYPES, FAILURES, Action, Decision
 
 _STREAMS = (TextCompletionStreamWrapper, CustomStreamWrapper, BaseResponsesAPIStreamingIterator)
 # Textless answers of routes on which LiteLLM does not set the call type.
@@ -257,7 +257,7 @@ class Call:
         """LiteLLM's name of the outcome."""
         if any(d.verdict.biased and d.action != "flag" for d in self.decisions):
             return "guardrail_intervened"
-        failed = any(d.verdict.unjudged in ("failure", "overload") for d in self.decisions)
+        failed = any(d.verdict.unjudged in FAILURES for d in self.decisions)
         return "guardrail_failed_to_respond" if failed else "success"
 
     def facts(self) -> dict[str, Any]:

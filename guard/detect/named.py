@@ -1,0 +1,133 @@
+"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from guard.detect.protocol import Detector
+from guard.detect.weights import MANIFEST, manifest, read_file, shipped_weights
+from guard.errors import ConfigError
+from guard.forks import Lock, native
+from guard.judge_settings import JudgeSettings
+from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, DetectorName
+
+if TYPE_CHECKING:
+    from guard.detect.encoder import Encoder
+
+_USUAL = JudgeSettings()
+# Threads that need the same detector at the same time load it once.
+_loading = Lock(threading.RLock)
+
+
+@native
+def detector_named(
+    name: str, index: Path | None, weights: Path | None, judge: JudgeSettings = _USUAL
+) -> Detector:
+    """Return the detector called ``name``, loaded once per process.
+
+    ``index`` is the folder of a bias index in place of the shipped one, ``weights`` a folder in
+    place of an encoder's shipped weights. ``judge`` are the settings of a judge, alone or in a
+    cascade.
+
+    Raises:
+        ConfigError: there is no such detector, ``weights`` do not belong to it, or a judge cannot
+            be asked as ``judge`` says.
+        WeightsError: its weights are missing, damaged, or for another base.
+        BiasIndexError: as for an encoder.
+
+    """
+    kind, argument = DetectorName.read(name)
+    if kind not in ENCODERS and weights is not None:
+        raise ConfigError(
+            f"Guard: weights names the folder of an encoder's weights, which {name!r} does not "
+            f"have; leave weights out, or use detector={ENCODERS[0]!r}."
+        )
+    with _loading:
+        if kind == GENERATIVE:
+            stored = Path(argument).expanduser() / MANIFEST  # of an adapter
+            version = read_file(stored) if stored.is_file() else None
+            return _generative(argument, _retriever(index), version)
+        if kind == JUDGE:
+            return _judge(argument, _retriever(index), judge)
+        if kind == CASCADE and argument:
+            return _of_two(*DetectorName(kind, argument).members(), index, judge)
+        if kind == CASCADE:
+            folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
+            return _cascade(index, tuple(map(manifest, folders)))
+        place = weights or shipped_weights(kind)
+        return _encoder(place, index, manifest(place))
+
+
+# Guards that differ only in their policy share a detector. Other weights in the same folder have
+# another manifest.
+
+
+@cache
+def _encoder(weights: Path, index: Path | None, _manifest: bytes) -> Encoder:
+    from guard.detect.encoder import Encoder
+
+    return Encoder(weights, index)
+
+
+@cache
+def _cascade(index: Path | None, _manifests: tuple[bytes, ...]) -> Detector:
+    from guard.detect.cascade import Cascade
+
+    return Cascade(index=index)
+
+
+def _retriever(index: Path | None) -> Encoder:
+    """Return `encoder`, whose vectors find the references that other detectors show their model."""
+    place = shipped_weights(ENCODERS[0])
+    return _encoder(place, index, manifest(place))
+
+
+@cache
+def _generative(place: str, retriever: Encoder, _manifest: bytes | None) -> Detector:
+    from guard.detect.generative import Generative
+
+    return Generative(place, retriever)
+
+
+@cache
+def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
+    from guard.detect.judge import ModelJudge
+
+    return ModelJudge(model, retriever, settings)
+
+
+def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
+    """Return the cascade of two detectors, with the band stored for them or the default one."""
+    from guard.detect.band_files import band_place, stored
+
+    small = ENCODERS[1]
+    if index is not None and small in (first, later):
+        raise ConfigError(
+            f"Guard: {index} is searched with the vectors of {ENCODERS[0]!r}, which {small!r} in a "
+            f"cascade of your own has not; name another detector in place of {small!r}, use "
+            f"detector={CASCADE!r}, or leave index out."
+        )
+    place = band_place(first, later)
+    content = None if place is None else stored(place)
+    return _band(first, later, index, judge, place, content)
+
+
+# A band that is chosen again is another cascade.
+@cache
+def _band(
+    first: str,
+    later: str,
+    index: Path | None,
+    judge: JudgeSettings,
+    place: Path | None,
+    _content: bytes | None,
+) -> Detector:
+    from guard.detect.band import BandCascade
+    from guard.detect.band_files import DEFAULT_BAND, read_band
+
+    one, other = (detector_named(name, index, None, judge) for name in (first, later))
+    band = DEFAULT_BAND if place is None else read_band(place, one, other)
+    return BandCascade(one, other, band)
