@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from guard.errors import ConfigError, GuardError
+from guard.errors import ConfigError, GuardError, WeightsError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -167,6 +168,17 @@ def regular_bytes(path: Path) -> bytes:
     """
     check_regular(path)
     return path.read_bytes()
+
+
+def json_object(data: bytes, path: Path, remedy: str) -> dict[str, Any]:
+    """Return the JSON object in the bytes of ``path``; raises WeightsError with ``remedy``."""
+    try:
+        content: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{path} cannot be read ({error}): {remedy}.") from error
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} is not a JSON object: {remedy}.")
+    return content
 
 
 def check_regular(path: Path) -> None:

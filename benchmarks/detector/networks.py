@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from guard.gate.context import in_context
 from guard.intervals import percentile
 from guard.train import pools
 from guard.train.base import base_tokens
-from guard.train.calibrate import SOURCES
+from guard.train.calibrate import SOURCES, auroc
 from guard.train.config import TrainConfig
 from guard.train.corpus import build
 from guard.train.encoder import load_final, logits_of
@@ -44,14 +43,6 @@ class Texts(NamedTuple):
         return {
             name: of for name, of in places.items() if len(of) and 0 < self.biased[of].mean() < 1
         }
-
-
-def auroc(scores: Floats, biased: NDArray[np.bool_]) -> float:
-    """Return the chance that a biased text scores above a harmless one; nan without both."""
-    n, m = int(biased.sum()), int((~biased).sum())
-    if not n or not m:
-        return float("nan")
-    return float((rankdata(scores)[biased].sum() - n * (n + 1) / 2) / (n * m))
 
 
 def differences(

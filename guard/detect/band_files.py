@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 from guard.detect.deferral import Scale
 from guard.detect.protocol import Detector
-from guard.detect.weights import json_object, read_file, shipped_weights
+from guard.detect.weights import read_file, shipped_weights
 from guard.errors import WeightsError
 from guard.local.download import cache_folder
-from guard.places import CASCADE
+from guard.places import CASCADE, json_object
 from guard.policy import DEFAULT_POINTS
 
 FORMAT = 1

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.detect.deferral import Deferral, Floats
-from guard.detect.weights import MANIFEST, json_object, manifest, read_file
+from guard.detect.weights import MANIFEST, manifest, read_file
 from guard.errors import WeightsError
+from guard.places import json_object
 
 HEAD = "head.json"
 FORMAT = 1

@@ -247,17 +247,6 @@ class Generative:
                 said.append(token)
         return str(self._model.tokenizer.decode(said, skip_special_tokens=True))
 
-    def logits(self, windows: Sequence[Window], index: BiasIndex | None) -> list[float]:
-        """Return the uncalibrated logit of each window, log p(Yes) - log p(No), for calibration.
-
-        Of an overlong segment it is the highest of its parts.
-        """
-        found = []
-        for window in windows:
-            asked = self._asked(window, index)
-            found.append(max(self._logit(row) for row, _ in self._read(asked)))
-        return found
-
     def _biased(self, scores: Scores) -> bool:
         assert scores.score is not None
         assert scores.bias_type is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from guard.errors import ConfigError, WeightsError
-from guard.places import DETECTORS, ENCODERS, regular_bytes
+from guard.places import DETECTORS, ENCODERS, json_object, regular_bytes
 from guard.policy import OperatingPoint
 from guard.verdict import BiasType
 
@@ -116,7 +116,7 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         WeightsError: as :func:`open_weights`.
 
     """
-    hashes = json_object(manifest(folder), folder / MANIFEST).get("sha256")
+    hashes = json_object(manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
@@ -128,7 +128,7 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
                 f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
                 f"recorded {hashes.get(name)}): {_REMEDY}."
             )
-    settings = _settings(json_object(contents[CONFIG], folder / CONFIG), folder)
+    settings = _settings(json_object(contents[CONFIG], folder / CONFIG, _REMEDY), folder)
     if settings.lexical_weight and LEXICAL not in contents:
         raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
@@ -174,17 +174,6 @@ def read_file(path: Path, remedy: str = _REMEDY) -> bytes:
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or "it is too large for memory"
         raise WeightsError(f"{path} cannot be read ({reason}): {remedy}.") from error
-
-
-def json_object(data: bytes, path: Path, remedy: str = _REMEDY) -> dict[str, Any]:
-    """Return the JSON object in the bytes of ``path``; raises WeightsError with ``remedy``."""
-    try:
-        content: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} cannot be read ({error}): {remedy}.") from error
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path} is not a JSON object: {remedy}.")
-    return content
 
 
 def _settings(raw: dict[str, Any], folder: Path) -> Settings:

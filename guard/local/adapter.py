@@ -28,7 +28,7 @@ from guard.errors import WeightsError
 from guard.installed import install_command
 from guard.local.model import LocalModel, NotInstalled
 from guard.local.reading import without_progress_bars
-from guard.places import regular_bytes
+from guard.places import json_object, regular_bytes
 
 if TYPE_CHECKING:
     from guard.local.model import Dtype
@@ -146,7 +146,8 @@ def read_adapter(folder: Path) -> Adapter:
         WeightsError: a file is missing, is not the recorded one, or cannot be used.
 
     """
-    recorded = _object(_bytes(folder / MANIFEST), folder / MANIFEST).get("sha256")
+    manifest = _bytes(folder / MANIFEST)
+    recorded = json_object(manifest, folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(recorded, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of an adapter: {_REMEDY}.")
     contents = {}
@@ -158,13 +159,13 @@ def read_adapter(folder: Path) -> Adapter:
                 f"The adapter's file {folder / name} is not the recorded one (sha256 {found}, "
                 f"recorded {recorded.get(name)}): {_REMEDY}."
             )
-    kind = _object(contents[PEFT_CONFIG], folder / PEFT_CONFIG).get("peft_type")
+    kind = json_object(contents[PEFT_CONFIG], folder / PEFT_CONFIG, _REMEDY).get("peft_type")
     if kind != "LORA":
         raise WeightsError(
             f"{folder / PEFT_CONFIG} is of an adapter of the kind {kind!r}; guard reads LoRA."
         )
-    settings = _settings(_object(contents[SETTINGS], folder / SETTINGS), folder / SETTINGS)
-    manifest = (folder / MANIFEST).read_bytes()
+    raw = json_object(contents[SETTINGS], folder / SETTINGS, _REMEDY)
+    settings = _settings(raw, folder / SETTINGS)
     return Adapter(folder, settings, hashlib.sha256(manifest).hexdigest())
 
 
@@ -253,16 +254,6 @@ def _bytes(path: Path) -> bytes:
         if path.name == MANIFEST:
             what = f"There is no adapter in {path.parent}: it has no {MANIFEST}"
         raise WeightsError(f"{what}; {_REMEDY}.") from None
-
-
-def _object(data: bytes, path: Path) -> dict[str, Any]:
-    try:
-        content: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} cannot be read ({error}): {_REMEDY}.") from None
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path} is not a JSON object: {_REMEDY}.")
-    return content
 
 
 def _settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:

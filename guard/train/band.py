@@ -343,8 +343,8 @@ def without_statements(detectors: Sequence[Detector]) -> Iterator[None]:
 
 
 def parts_of(detector: Any) -> list[Any]:
-    """Return a detector, and the detectors and the retriever that it is made of."""
-    inner = [getattr(detector, name, None) for name in ("first", "later", "retriever")]
+    """Return a detector, and the detectors that it is made of."""
+    inner = [getattr(detector, name, None) for name in ("first", "later")]
     return [detector, *(p for one in inner if one is not None for p in parts_of(one))]
 
 

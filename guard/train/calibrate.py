@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.special import expit  # type: ignore[import-untyped]
+from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from guard.errors import UsageError
 from guard.evaluate.metrics import BINS
@@ -84,6 +85,18 @@ def equal_weights(texts: Judged) -> Floats:
         weight[:] = 1
     found: Floats = weight / weight.sum()
     return found
+
+
+def auroc(scores: Floats, biased: Bools) -> float:
+    """Return how often a biased text is above a harmless one, a tie counted half; nan without both.
+
+    It is Mann and Whitney's U over the number of pairs; ``scores`` and ``biased`` are (n,).
+    """
+    n = int(biased.sum())
+    pairs = n * (len(biased) - n)
+    if not pairs:
+        return float("nan")
+    return float((rankdata(scores)[biased].sum() - n * (n + 1) / 2) / pairs)
 
 
 # Of the temperature and of the offset.

@@ -9,6 +9,7 @@ encoder's recipe.
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
 import threading
@@ -22,7 +23,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.stats import rankdata  # type: ignore[import-untyped]
 from torch import Tensor
 
 from guard.detect.encoder import Encoder
@@ -266,13 +266,14 @@ class GenerativeRun:
         biased = np.array([text.biased for text in self.texts])
         pool = np.array([text.pool for text in self.texts])
         by_pool = {
-            str(name): auroc(biased[pool == name], logits[pool == name]) for name in np.unique(pool)
+            str(name): _auroc(biased[pool == name], logits[pool == name])
+            for name in np.unique(pool)
         }
         return {
             "n": len(biased),
             "loss": round(float(np.logaddexp(0, np.where(biased, -logits, logits)).mean()), 4),
             "accuracy": round(float(((logits > 0) == biased).mean()), 4),
-            "auroc": auroc(biased, logits),
+            "auroc": _auroc(biased, logits),
             "pools": {name: value for name, value in by_pool.items() if value is not None},
         }
 
@@ -327,17 +328,10 @@ class GenerativeRun:
         return folder
 
 
-def auroc(biased: calibrate.Bools, logits: calibrate.Floats) -> float | None:
-    """Return how often a biased text is above a harmless one, a tie counted half.
-
-    It is Mann and Whitney's U over the number of pairs; None without a pair.
-    """
-    n = int(biased.sum())
-    pairs = n * (len(biased) - n)
-    if not pairs:
-        return None
-    ranks = rankdata(logits)[biased].sum()
-    return round(float((ranks - n * (n + 1) / 2) / pairs), 4)
+def _auroc(biased: calibrate.Bools, logits: calibrate.Floats) -> float | None:
+    """Return the AUROC with four digits; None, which JSON has, without one."""
+    found = calibrate.auroc(logits, biased)
+    return None if math.isnan(found) else round(found, 4)
 
 
 def _rates(

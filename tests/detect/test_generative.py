@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -148,8 +149,9 @@ def test_the_score_is_the_calibrated_chance_of_yes_against_no(
         logit = plain_logit(tuned, window, k=3)
         assert scores.score == pytest.approx(sigmoid((logit - 0.5) / 2.0), abs=ROUNDING)
     assert len({s.score for s in untuned.snapshot().score(WINDOWS)}) == len(WINDOWS)
-    logits = untuned.logits(WINDOWS, untuned.index)
-    for window, logit in zip(WINDOWS, logits, strict=True):
+    for window, scores in zip(WINDOWS, untuned.snapshot().score(WINDOWS), strict=True):
+        assert scores.score is not None
+        logit = math.log(scores.score / (1 - scores.score))  # neither scaled nor shifted
         assert logit == pytest.approx(plain_logit(untuned, window), abs=ROUNDING)
 
 
