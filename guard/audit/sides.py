@@ -21,15 +21,14 @@ from guard.audit.header import Header
 from guard.audit.journal import Contents
 from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.outcomes import coverage as coverage_of
-from guard.audit.paired import Aim
 from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
-from guard.audit.statistics import cluster_sums, positions
 from guard.audit.tables import as_recorded, recorded_audit, refuse_damaged
 from guard.errors import UsageError
-from guard.suites import Measure, Record, Suite, registry
-from guard.suites.contract import Floats
-from guard.suites.reading import share
+from guard.results.jackknife import cluster_sums, positions
+from guard.results.measure import Floats, Measure, share
+from guard.results.paired import Aim
+from guard.suites import Record, Suite, registry
 
 Unit = Literal["item", "cluster"]
 Function = Callable[[Floats], Floats]

@@ -22,12 +22,12 @@ from guard.audit.harnesses import read as read_log
 from guard.audit.harnesses.inspect_log import parse
 from guard.audit.harnesses.task import side_of
 from guard.audit.outcomes import Records
-from guard.audit.paired import Aim
 from guard.audit.sides import Side, from_records, read, split_arms
 from guard.audit.tolerances import Tolerances, load
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import ConfigError, UsageError
+from guard.results.paired import Aim
 from guard.suites import Outcome, Record
 from guard.suites.contract import Side as SideOfBias
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
