@@ -192,7 +192,7 @@ class Door:
         with session.recording(wrapped.gate.trail):
             with _recording(session, wrapped, stream):
                 await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
-            while wrapped.gate.again and asker is not None:
+            while wrapped.gate.needs_rewrite and asker is not None:
                 released, trail = wrapped.delivered_text(), wrapped.gate.trail
                 wrapped.resume(await either(asker.ask, asker.aask, released, trail), asker)
                 await either(session.judge_pending, session.ajudge_pending, wrapped.gate)

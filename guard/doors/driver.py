@@ -231,9 +231,9 @@ class GuardedStream(EndsWhenDropped):
         self._on_reader(Event.JUDGING)
         if self._gate.waiting:
             await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
-        if self._error is not None and not self._gate.stopped:
+        if self._error is not None and not self._gate.ended_by_guard:
             self._error = await either(judged_error, ajudged_error, self._error, self._session)
-        if self._gate.stopped:
+        if self._gate.ended_by_guard:
             self._on(Event.STOPPED)
             await either(self._shut, self._ashut)  # first: the steps below may be slow
             await either(self._count, partial(asyncio.to_thread, self._count))
@@ -329,7 +329,7 @@ class GuardedStream(EndsWhenDropped):
 
         Not at the end of the choices: their reader may not come back for the verdicts.
         """
-        if self._state.over or self._gate.over:
+        if self._state.over or self._gate.all_choices_ended:
             return False
         self._release()
         if self._out and self._gate.waiting:
@@ -340,9 +340,9 @@ class GuardedStream(EndsWhenDropped):
         """Queue released chunks; return whether the provider's connection must be closed."""
         if chunks := self._clock.released(self._gate.emit(), self.guard):
             self._out.extend(self._sealed_all(chunks))
-        if self._gate.stopped:
+        if self._gate.ended_by_guard:
             # The guard's end of the stream replaces the provider's, also the provider's error.
-            if self._gate.again:
+            if self._gate.needs_rewrite:
                 self._on_reader(Event.ASK)
             self._error = self._gate.error
         elif self._error is not None:
@@ -351,7 +351,7 @@ class GuardedStream(EndsWhenDropped):
             self._record(self._session.deferred)
         if self._state.over and self._reader is not ASKING:
             self._record_end("completed" if self._error is None else "failed")
-        return self._gate.stopped or self._error is not None
+        return self._gate.ended_by_guard or self._error is not None
 
     def _redacted(self, error: Exception) -> Exception:
         text = self._stream_text()
@@ -383,7 +383,7 @@ class GuardedStream(EndsWhenDropped):
             self._answer() if changed else self.completed_response,
             changed=changed,
             stopped=dropped or self.guard.stopped,
-            reported=self._gate.stopped and not self._state.reported,
+            reported=self._gate.ended_by_guard and not self._state.reported,
             clean=self._reportable,
         )
         deferred.close(delivery)
@@ -396,7 +396,7 @@ class GuardedStream(EndsWhenDropped):
             self._session.ended(self.guard, outcome)
 
     def _drop(self) -> None:
-        read = self._gate.over and not self._gate.waiting
+        read = self._gate.all_choices_ended and not self._gate.waiting
         self._record_end("completed" if read else "left")
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)

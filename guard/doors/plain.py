@@ -114,7 +114,7 @@ class _TextStream(EndsWhenDropped):
     async def _next(self, either: Either) -> list[str] | None:
         """Return the next texts to release; None at the end. Raises the error that ends it."""
         gate, session = self._gate, self._session
-        if not (self._to_judge or self._ended or gate.stopped):
+        if not (self._to_judge or self._ended or gate.ended_by_guard):
             await self._pull(either)
             self._to_judge = True
             if not self._ended and (ahead := self._clock.released(gate.emit(), self.guard)):
@@ -122,12 +122,12 @@ class _TextStream(EndsWhenDropped):
         if self._to_judge:
             self._to_judge = False
             await either(session.judge_pending, session.ajudge_pending, gate)
-            if gate.stopped or self._error is not None:  # now: the reader may not come back
+            if gate.ended_by_guard or self._error is not None:  # now: the reader may not come back
                 await self._shut(either)
             return self._clock.released(gate.emit(), self.guard)
         if gate.error is not None:
             raise gate.error
-        if self._error is None or gate.stopped:
+        if self._error is None or gate.ended_by_guard:
             return None
         from guard.doors.errors import ajudged_error, judged_error  # loads LiteLLM
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from operator import or_
@@ -179,7 +179,7 @@ class ChunkQueue(Generic[C]):
         self.moved = True
         self._incomplete.discard(call)
 
-    def apply(self, channel: Channel, edits: list[TextEdit]) -> None:
+    def apply(self, channel: Channel, edits: Sequence[TextEdit]) -> None:
         """Apply edits to the next characters of ``channel``."""
         self.moved = True
         waiting = self._open[channel]

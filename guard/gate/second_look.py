@@ -7,10 +7,8 @@ nothing follows or judging fails, the first one stands.
 from __future__ import annotations
 
 import re
-from collections import deque
 from dataclasses import replace
 
-from guard.gate.job import Job
 from guard.gate.json_text import Kind
 from guard.gate.layout import opening
 from guard.gate.phrases import is_bare_group, is_question
@@ -130,59 +128,6 @@ class SecondLooks:
         if self._last is not None:
             self._last.end()
             self._last = None
-
-
-class Undecided:
-    """The verdicts of one choice on which nothing is decided yet, in the order of the text.
-
-    Only the first of them can wait for a second look; the others wait behind it.
-    """
-
-    def __init__(self, threshold: float | None) -> None:
-        self._threshold = threshold  # below which a second score must be
-        self._verdicts: deque[tuple[Job, Verdict]] = deque()
-        self._second: Verdict | None = None
-        self._asked = False
-
-    def __bool__(self) -> bool:
-        return bool(self._verdicts)
-
-    @property
-    def asked(self) -> bool:
-        """Whether the second look at the first was asked for."""
-        return self._asked
-
-    @property
-    def first(self) -> Job:
-        """The job whose verdict comes next."""
-        return self._verdicts[0][0]
-
-    def add(self, job: Job, verdict: Verdict) -> None:
-        """Add a verdict; one of a second look is on the first."""
-        if job.second:
-            self._second = verdict
-        else:
-            self._verdicts.append((job, verdict))
-
-    def next(self, look: SecondLook | None) -> Verdict | Job | None:
-        """Remove and return the verdict that can be decided on, or the job that it needs first.
-
-        ``look`` is the second look at its segment. None if that is not over.
-        """
-        job, verdict = self._verdicts[0]
-        if verdict.biased and look is not None:
-            if look.waits:
-                return None
-            if look.window is not None and not self._asked:
-                self._asked = True
-                return job._replace(window=look.window, second=True)
-            if self._second is not None:
-                verdict = settled(verdict, self._second, self._threshold)
-            elif self._asked:
-                return None
-        self._verdicts.popleft()
-        self._second, self._asked = None, False
-        return verdict
 
 
 def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict:

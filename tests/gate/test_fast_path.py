@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from guard.gate import Codec, ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel
+from tests.gate.driven import judge_all
 from tests.gate.test_response import Chunk, ChunkCodec, marked
 from tests.rows import examples
 
@@ -59,20 +60,18 @@ def played(chunks: list[Chunk], policy: Policy, codec: Codec[Any], lazy: bool) -
 
     def step() -> list[Any]:
         out = gate.emit() if policy.hold != "sentence" else []
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, marked(job.window.text))
+        judge_all(gate, marked)
         return [*out, *gate.emit()]
 
     for chunk in chunks:
-        if gate.stopped:
+        if gate.ended_by_guard:
             break
         more = gate.push(chunk)
         yield step() if more or not lazy else []
-    if not gate.stopped:
+    if not gate.ended_by_guard:
         gate.finish()
     yield step()
-    yield list(gate.trail), gate.stopped, repr(gate.error)
+    yield list(gate.trail), gate.ended_by_guard, repr(gate.error)
 
 
 @examples(300)

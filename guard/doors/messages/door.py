@@ -91,7 +91,7 @@ class MessagesStream(GuardedStream):
 
         Returns False while the last events to go out are still unknown: the report has them, too.
         """
-        if self._gate.stopped and not self._state.closed:
+        if self._gate.ended_by_guard and not self._state.closed:
             for connection in closing.connections(self._upstream):
                 await either(partial(closing.close, loop=self._loop), closing.aclose, connection)
             if not self._counted:

@@ -78,7 +78,7 @@ class ResponsesStream(GuardedStream):
         return getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
 
     def _answer(self) -> Any:
-        usage = self._counted if self._gate.stopped else self._usage()
+        usage = self._counted if self._gate.ended_by_guard else self._usage()
         event = self.completed_response or self._codec.transcript.ended(usage)
         # A copy: LiteLLM writes the usage into its argument, in another thread.
         return event.model_copy(deep=True)
