@@ -477,7 +477,8 @@ class Gate:
                 window = reading.window(user)
                 look = self._look(window, segment, label, early=sent_to is not None)
             known = self._early.get(segment.start) == window
-            begin = max(segment.fresh, self._asked_to)
+            # After a fence that was left open, what is read anew may be several segments.
+            begin = max(min(segment.fresh, segment.end), self._asked_to)
             # White space belongs to no turn of its channel.
             begin += _blank(segment.text[begin - segment.start :])
             new = NewWindow(window, begin, look)

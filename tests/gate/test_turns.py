@@ -198,6 +198,24 @@ def test_nothing_of_a_segment_found_biased_early_goes_out() -> None:
     assert gate.stopped
 
 
+def test_sentences_read_anew_behind_a_fence_are_asked_about_in_their_order() -> None:
+    gate = ResponseGate(ChunkCodec(), Policy())
+    seen: list[str] = []
+    for chunk in (
+        Chunk({SAID: "```\nOne is. Two is. Three"}),
+        Chunk({THOUGHT: "Hm. "}),
+        Chunk({SAID: " is. "}),
+        Chunk({}, done=[0]),
+        Chunk({SAID: "Four. "}),
+    ):
+        gate.push(chunk)
+        while jobs := gate.pending():
+            seen += [job.window.text.strip() for job in jobs if job.channel == SAID]
+            for job in jobs:
+                gate.resolve(job, marked(""))
+    assert seen[-4:] == ["One is.", "Two is.", "Three is.", "Four."]
+
+
 def test_a_segment_judged_early_is_judged_again_when_complete() -> None:
     chunks = [
         Chunk({SAID: "The grelks are"}),
