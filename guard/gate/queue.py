@@ -159,7 +159,7 @@ class ChunkQueue(Generic[C]):
         whole = len(pieces) == len(choices)
         held = _Held(self._count, chunk, pieces, whole, open_calls, tuple(ends))
         for choice, own in pieces.items():
-            self.moved = self.moved or not own
+            self.moved = self.moved or not any(piece.text for piece in own)
             self._lines.setdefault(choice, deque()).append(held)
 
     def join(self, chunk: C, channel: Channel, text: str) -> None:

@@ -143,7 +143,8 @@ class ResponseGate(Generic[C]):
         last = {channel: at for at, (channel, _) in enumerate(parts)} if closed else {}
         for at, (channel, text) in enumerate(parts):
             if self._is_open(channel):
-                self._feed_channel(channel, text)
+                if text or channel not in self._gates:
+                    self._feed_channel(channel, text)
                 if channel in closed and last[channel] == at:
                     # Not after the loop: a part of another channel may continue its last sentence.
                     self._finish(self._gates[channel])
