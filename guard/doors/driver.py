@@ -13,7 +13,6 @@ from typing import Any
 
 from guard.background import EndsWhenDropped
 from guard.doors.context import inside
-from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged_error, judged_error, redacted
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging, Delivery
@@ -21,6 +20,7 @@ from guard.doors.rewrite import Asker
 from guard.doors.session import Clock, DoorSession, Outcome
 from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
 from guard.doors.stream_text import StreamText
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.doors.waits import LATE, Waits
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
@@ -166,7 +166,7 @@ class GuardedStream(EndsWhenDropped):
                         self._pull()
                     if self._release_ahead():
                         break
-                run(self._advance(sync))
+                run_without_loop(self._advance(call_sync))
         except BaseException:
             self.close()
             raise
@@ -182,7 +182,7 @@ class GuardedStream(EndsWhenDropped):
                         await self._apull()
                     if self._release_ahead():
                         break
-                await self._advance(asynchronous)
+                await self._advance(call_async)
         except GeneratorExit:  # the reading coroutine is discarded: nothing may be awaited
             self._hand_over()
             raise
@@ -222,25 +222,25 @@ class GuardedStream(EndsWhenDropped):
 
     # Shared by the sync and the async driver.
 
-    async def _advance(self, either: Either) -> None:
+    async def _advance(self, call: SyncOrAsync) -> None:
         """Judge pending windows and release text; or ask the model to continue."""
         if self._reader is ASKING and self._asker is not None:
             asker, released = self._asker, self._stream_text().released
-            self._resume(await either(asker.ask, asker.aask, released, self.guard))
+            self._resume(await call(asker.ask, asker.aask, released, self.guard))
             return
         self._on_reader(Event.JUDGING)
         if self._gate.waiting:
-            await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
+            await call(self._session.judge_pending, self._session.ajudge_pending, self._gate)
         if self._error is not None and not self._gate.ended_by_guard:
-            self._error = await either(judged_error, ajudged_error, self._error, self._session)
+            self._error = await call(judged_error, ajudged_error, self._error, self._session)
         if self._gate.ended_by_guard:
             self._on(Event.STOPPED)
-            await either(self._shut, self._ashut)  # first: the steps below may be slow
-            await either(self._count, partial(asyncio.to_thread, self._count))
+            await call(self._shut, self._ashut)  # first: the steps below may be slow
+            await call(self._count, partial(asyncio.to_thread, self._count))
         if self._release():
-            await either(self._shut, self._ashut)
+            await call(self._shut, self._ashut)
             if not self._state.reported:
-                await either(self._report, self._areport)
+                await call(self._report, self._areport)
 
     def _on(self, event: Event) -> None:
         """Apply an event of the provider's stream; may be called from any thread."""

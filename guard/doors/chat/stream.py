@@ -102,7 +102,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _next_upstream(self, answer: Any) -> CustomStreamWrapper | None:
         self._before = len(self.chunks)
-        return closing.under(answer, CustomStreamWrapper)
+        return closing.stream_of_kind(answer, CustomStreamWrapper)
 
     def _logging(self) -> Any:
         return self._upstream.logging_obj
