@@ -57,11 +57,11 @@ def in_context(
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Return each segment of a text with its context."""
     context = Context(most)
-    found = []
+    pairs = []
     for segment in segments:
-        found.append((segment, context.shown()))
+        pairs.append((segment, context.shown()))
         context.add(segment)
-    return found
+    return pairs
 
 
 def is_heading(segment: str) -> bool:

@@ -61,10 +61,10 @@ class Flow:
     def _free(self, segment: Segment) -> int:
         # After a forced cut the sentence continues: its group may be in the part before the cut.
         continues = self._held and segment.fresh > segment.start
-        found = first_mention(segment.text, lexicon(), pronouns=self._view.named)
-        self._view.named = self._view.named or found is not None
-        self._held = continues or found is not None
+        mention = first_mention(segment.text, lexicon(), pronouns=self._view.named)
+        self._view.named = self._view.named or mention is not None
+        self._held = continues or mention is not None
         if continues:
             return segment.start
         reach = min(len(segment.text), self._segmenter.least)
-        return segment.start + (reach if found is None else min(found, reach))
+        return segment.start + (reach if mention is None else min(mention, reach))

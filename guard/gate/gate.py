@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, View
-from guard.gate.joined import Joins, Reading
+from guard.gate.joined import Joins, Reading, with_spans
 from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
 from guard.gate.restart import Restart
 from guard.gate.second_look import SecondLook, SecondLooks
@@ -550,8 +549,6 @@ class Gate:
 
     def _as_sent(self, verdict: Verdict, segment: Segment, label: Label | None) -> Verdict:
         """Return the verdict with its spans mapped to the segment as it was sent."""
-        if not verdict.attributions:
-            return verdict
         begin = self._escapes.sent(segment.start) if label is None else label.sent
         lead = 0 if label is None else segment.fresh - segment.start
         key = 0  # where the key is in it
@@ -563,15 +560,7 @@ class Gate:
                 return max(at - key, 0)  # in the key; what is around it stands elsewhere
             return self._escapes.sent(segment.start + at) - begin
 
-        pairs = tuple(
-            replace(
-                a,
-                group_span=Span(*map(place, a.group_span)),
-                attribute_span=Span(*map(place, a.attribute_span)),
-            )
-            for a in verdict.attributions
-        )
-        return verdict if pairs == verdict.attributions else replace(verdict, attributions=pairs)
+        return with_spans(verdict, place)
 
 
 def _blank(text: str) -> int:

@@ -12,7 +12,7 @@ question or the heading is moved to the place in the segment before which it was
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from itertools import pairwise
@@ -77,23 +77,28 @@ class Reading(NamedTuple):
 
         Groups and attributes keep their words. A span outside of the segment becomes empty.
         """
-        if not self.pieces or not verdict.attributions:
-            return verdict
-        pairs = tuple(
-            replace(
-                pair,
-                group_span=Span(*sorted(map(self._place, pair.group_span))),
-                attribute_span=Span(*sorted(map(self._place, pair.attribute_span))),
-            )
-            for pair in verdict.attributions
-        )
-        return replace(verdict, attributions=pairs)
+        return with_spans(verdict, self._place) if self.pieces else verdict
 
     def _place(self, at: int) -> int:
         for begin, start, length in self.pieces:
             if at <= begin + length:
                 return start + max(at - begin, 0)
         return self.pieces[-1][1] + self.pieces[-1][2]
+
+
+def with_spans(verdict: Verdict, place: Callable[[int], int]) -> Verdict:
+    """Return a verdict with each end of its spans moved to where ``place`` says."""
+    if not verdict.attributions:
+        return verdict
+    pairs = tuple(
+        replace(
+            pair,
+            group_span=Span(*sorted(map(place, pair.group_span))),
+            attribute_span=Span(*sorted(map(place, pair.attribute_span))),
+        )
+        for pair in verdict.attributions
+    )
+    return verdict if pairs == verdict.attributions else replace(verdict, attributions=pairs)
 
 
 class _Line(NamedTuple):
@@ -215,7 +220,7 @@ class Joins:
         self._row = said
         first = said[0] if words(said[0]) and not is_bare_group(said[0]) else ""
         label = first if not is_generic(first) and may_answer(first) else ""
-        made, pieces, headed, joined = "", [], False, False
+        whole, pieces, headed, joined = "", [], False, False
         for column, cell in enumerate(cells):
             head = self._heads[column] if column < len(self._heads) else ""
             group = is_bare_group(cell.said)
@@ -226,12 +231,12 @@ class Joins:
             elif group and column and label:
                 before = ": " if column == 1 else f" | {label}: "
                 joined = True
-            made += before
+            whole += before
             if cell.said:
-                pieces.append((len(made), cell.begin, len(cell.said)))
-            made += cell.said
+                pieces.append((len(whole), cell.begin, len(cell.said)))
+            whole += cell.said
         if joined:
-            return Reading(made, self._before_table if headed else shown, tuple(pieces))
+            return Reading(whole, self._before_table if headed else shown, tuple(pieces))
         return None
 
     def _note(self, text: str, line: _Line, lead: int, key: str, shown: tuple[str, ...]) -> None:
@@ -301,9 +306,9 @@ def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Read
 
 def _line(text: str, lead: int) -> _Line:
     """Find the words of a segment behind ``lead`` characters."""
-    found = _BEGIN.match(text, lead)
-    assert found is not None
-    begin, end = found.end(), len(text)
+    beginning = _BEGIN.match(text, lead)
+    assert beginning is not None
+    begin, end = beginning.end(), len(text)
     while end > begin:
         cut = begin + len(text[begin:end].rstrip(_END_MARKS))
         tag = _LAST_TAG.search(text, max(begin, cut - _LONGEST), cut)
@@ -318,11 +323,11 @@ def _line(text: str, lead: int) -> _Line:
     tail = text[end : end + 1]
     if tail and ((tail == ")" and "(" in said) or (tail == "]" and "[" in said)):
         said += tail
-    space = found.group()[: len(found.group()) - len(found.group().lstrip())]
+    space = beginning.group()[: len(beginning.group()) - len(beginning.group().lstrip())]
     indent = len(space.rpartition("\n")[2].replace("\t", "    "))
-    marked = found["marker"] is not None or _ITEM_TAG.search(found["tags"]) is not None
-    tag = _HEADING_TAG.search(found["tags"])
-    level = int(tag[1]) if tag else len((found["hash"] or "").strip())
+    marked = beginning["marker"] is not None or _ITEM_TAG.search(beginning["tags"]) is not None
+    tag = _HEADING_TAG.search(beginning["tags"])
+    level = int(tag[1]) if tag else len((beginning["hash"] or "").strip())
     depth: float = level - 10 if level else indent + marked
     if not level and not marked and not said.endswith(":") and is_bare_group(said):
         depth += 0.5  # under a heading at the same indent, and above a list

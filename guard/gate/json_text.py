@@ -119,9 +119,9 @@ class JsonReader:
         if self._escaped:
             at += 1
             self._escaped = False
-        found = _INSIDE.match(text, at)
-        assert found is not None
-        at = found.end()
+        match = _INSIDE.match(text, at)
+        assert match is not None
+        at = match.end()
         ends = at < len(text) and text[at] == '"'
         if not ends and at < len(text):  # a backslash whose character has not come
             self._escaped = True

@@ -208,7 +208,7 @@ class ChunkQueue(Generic[C]):
         Unless it is ``finished``, so is the provider's finish reason, though it may be ready.
         """
         line = self._lines.get(choice, deque())
-        ends = [isinstance(one, _Held) and choice in one.ends for one in line]
+        ends = [isinstance(entry, _Held) and choice in entry.ends for entry in line]
         at = ends.index(True) if True in ends and not finished else len(line)
         behind = [line.pop() for _ in range(len(line) - at)]
         out = self.ready()
@@ -375,10 +375,10 @@ class ChunkQueue(Generic[C]):
         line, waiting = self._lines[run.channel.choice], self._open[run.channel]
         at = line.index(run)
         del line[at]
-        for one in reversed(held):
-            line.insert(at, one)
+        for entry in reversed(held):
+            line.insert(at, entry)
         waiting.popleft()
-        pieces = (piece for one in held for piece in one.pieces[run.channel.choice])
+        pieces = (piece for entry in held for piece in entry.pieces[run.channel.choice])
         waiting.extendleft(reversed([p for p in pieces if p.resolved < len(p.text)]))
 
     def _close(self, run: _Run[C]) -> None:

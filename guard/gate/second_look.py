@@ -144,5 +144,5 @@ def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict
     if stands:
         return looked
     elapsed = first.elapsed_ms + second.elapsed_ms
-    found = replace(looked, score=second.score, references=second.references, elapsed_ms=elapsed)
-    return replace(found, biased=False, bias_type=None, attributions=(), implied=None)
+    both = replace(looked, score=second.score, references=second.references, elapsed_ms=elapsed)
+    return replace(both, biased=False, bias_type=None, attributions=(), implied=None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from operator import itemgetter
 from typing import NamedTuple
 
 from guard.gate.gate import Gate
@@ -107,7 +108,7 @@ class Turns:
                         late.append((printed[left], gate))
             self._total += len(printed)
             self._own[current] = own + len(printed)
-        return sorted(late, key=lambda one: one[0])
+        return sorted(late, key=itemgetter(0))
 
     def finish(self, gate: Gate) -> None:
         """Note that a channel is about to end.
