@@ -18,7 +18,7 @@ from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging, Delivery
 from guard.doors.rewrite import Asker
 from guard.doors.session import Clock, DoorSession, Outcome
-from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
+from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, StreamEvent
 from guard.doors.stream_text import StreamText
 from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.doors.waits import LATE, Waits
@@ -97,7 +97,7 @@ class GuardedStream(EndsWhenDropped):
 
     def _begin(self) -> None:
         """Note the first chunk; some upstreams have no connection before it."""
-        self._on(Event.FIRST_CHUNK)
+        self._on(StreamEvent.FIRST_CHUNK)
         self._connections = closing.take_over(self._upstream)
 
     def _read(self, chunk: Any) -> Any:
@@ -228,13 +228,13 @@ class GuardedStream(EndsWhenDropped):
             asker, released = self._asker, self._stream_text().released
             self._resume(await call(asker.ask, asker.aask, released, self.guard))
             return
-        self._on_reader(Event.JUDGING)
+        self._on_reader(StreamEvent.JUDGING)
         if self._gate.waiting:
             await call(self._session.judge_pending, self._session.ajudge_pending, self._gate)
         if self._error is not None and not self._gate.ended_by_guard:
             self._error = await call(judged_error, ajudged_error, self._error, self._session)
         if self._gate.ended_by_guard:
-            self._on(Event.STOPPED)
+            self._on(StreamEvent.STOPPED)
             await call(self._shut, self._ashut)  # first: the steps below may be slow
             await call(self._count, partial(asyncio.to_thread, self._count))
         if self._release():
@@ -242,18 +242,18 @@ class GuardedStream(EndsWhenDropped):
             if not self._state.reported:
                 await call(self._report, self._areport)
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: StreamEvent) -> None:
         """Apply an event of the provider's stream; may be called from any thread."""
         with self._lock:
             self._state = UPSTREAM[self._state][event]
 
-    def _on_reader(self, event: Event) -> None:
+    def _on_reader(self, event: StreamEvent) -> None:
         """Apply an event of the reader's side."""
         self._reader = READER[self._reader][event]
 
     def _resume(self, answer: Any) -> None:
         """Continue with the model's new answer; end if there is none."""
-        self._on_reader(Event.ASKED)
+        self._on_reader(StreamEvent.ASKED)
         stream = None if self._reader is GONE else self._next_upstream(answer)
         if stream is None:
             closing.close(answer, self._loop)
@@ -266,7 +266,7 @@ class GuardedStream(EndsWhenDropped):
             self.may_ask(self._asker)
         self._upstream = stream
         self._connections = closing.take_over(stream)
-        self._on(Event.RESUMED)
+        self._on(StreamEvent.RESUMED)
 
     def _pull(self) -> None:
         """Pull until there may be something to judge or to release, or the provider has ended."""
@@ -320,7 +320,7 @@ class GuardedStream(EndsWhenDropped):
     def _end(self, error: Exception | None = None) -> None:
         if self._state.over:
             return  # another thread closed it: the read failed because of that
-        self._on(Event.COMPLETED if error is None else Event.FAILED)
+        self._on(StreamEvent.COMPLETED if error is None else StreamEvent.FAILED)
         self._error = error
         self._gate.finish()
 
@@ -333,7 +333,7 @@ class GuardedStream(EndsWhenDropped):
             return False
         self._release()
         if self._out and self._gate.waiting:
-            self._on_reader(Event.AHEAD)
+            self._on_reader(StreamEvent.AHEAD)
         return bool(self._out)
 
     def _release(self) -> bool:
@@ -343,7 +343,7 @@ class GuardedStream(EndsWhenDropped):
         if self._gate.ended_by_guard:
             # The guard's end of the stream replaces the provider's, also the provider's error.
             if self._gate.needs_rewrite:
-                self._on_reader(Event.ASK)
+                self._on_reader(StreamEvent.ASK)
             self._error = self._gate.error
         elif self._error is not None:
             self._error = self._redacted(self._error)
@@ -400,8 +400,8 @@ class GuardedStream(EndsWhenDropped):
         self._record_end("completed" if read else "left")
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)
-        self._on(Event.STOPPED)
-        self._on_reader(Event.LEFT)
+        self._on(StreamEvent.STOPPED)
+        self._on_reader(StreamEvent.LEFT)
         self._out.clear()
         self._error = None
 
@@ -410,10 +410,10 @@ class GuardedStream(EndsWhenDropped):
             close = partial(closing.close, self._upstream, self._loop, self._connections)
             self._waits.leave(close)
             close()
-            self._on(Event.CLOSED)
+            self._on(StreamEvent.CLOSED)
 
     async def _ashut(self) -> None:
         if not self._state.closed:
             await self._waits.aleave()
             await closing.aclose(self._upstream, self._connections)
-            self._on(Event.CLOSED)
+            self._on(StreamEvent.CLOSED)

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from guard.gate.flow import View
+from guard.gate.flow import GroupMemory
 from guard.gate.gate import Gate
 from guard.gate.job import Job
 from guard.gate.second_look import settled
@@ -29,7 +29,7 @@ class ChoiceState:
     """The gate of the channel whose text came last."""
     takes_turns: bool = False
     """Whether a second channel has spoken."""
-    view: View | None = None
+    groups: GroupMemory | None = None
     """Whether it has named a group; only followed in hold mode ``association``."""
     behind_call: int = 0
     """Characters that came while one of its tool calls was held."""

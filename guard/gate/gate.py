@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
-from guard.gate.flow import Flow, View
-from guard.gate.joined import Joins, Reading, with_spans
-from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
+from guard.gate.flow import Flow, GroupMemory
+from guard.gate.joined import Joins, SegmentReading, with_spans
+from guard.gate.json_text import LONGEST_PATH, JsonPiece, JsonReader, Kind, Label
 from guard.gate.restart import Restart
 from guard.gate.second_look import SecondLook, SecondLooks
 from guard.gate.segmenter import Segment, Segmenter, split
@@ -68,7 +68,7 @@ class _Asked(NamedTuple):
     free: int
     kind: Kind
     label: Label | None
-    reading: Reading | None
+    reading: SegmentReading | None
     held: bool
 
 
@@ -82,7 +82,7 @@ class Gate:
     ``feed`` and ``finish`` take text and return the windows to judge; ``resolve`` takes the verdict
     on the oldest of them. Each returns the edits that it decided on. Once ``stopped``, the gate
     releases nothing and asks for no verdict. In the hold modes that release text before its
-    verdict, ``flow`` decides how much; ``view`` is shared by the channels of a choice.
+    verdict, ``flow`` decides how much; ``groups`` is shared by the channels of a choice.
 
     ``released`` is the text that this channel released in an earlier answer. If the new text
     begins by repeating it, the repeat is neither judged nor sent. ``continues`` is the
@@ -104,7 +104,7 @@ class Gate:
         channel: Channel,
         *,
         user: str = "",
-        view: View | None = None,
+        groups: GroupMemory | None = None,
         released: str = "",
         continues: str = "",
         fixed: bool = False,
@@ -138,7 +138,7 @@ class Gate:
             self._looks = SecondLooks(policy.overlap + policy.lookahead)
         self._flow: Flow | None = None
         if policy.hold == "association":
-            self._flow = Flow(self._segmenter, view or View())
+            self._flow = Flow(self._segmenter, groups or GroupMemory())
         self._edits = Edits(self._escapes, removes=policy.redacts)
         self._asked_to = 0  # offset up to which the open segment was judged early
         self._asked_sent = 0  # the same in the text as sent
@@ -250,7 +250,7 @@ class Gate:
             self._continue_from(self._behind.replace("\n", " "))
             self._string_from = self._segmenter.fed, Label("", "", self._behind_sent)
 
-    def _read_string(self, piece: Piece) -> _Segments[None]:
+    def _read_string(self, piece: JsonPiece) -> _Segments[None]:
         """Read text inside of a string, or of a key."""
         label = piece.label
         if self._kind != piece.kind and piece.text:
@@ -493,7 +493,7 @@ class Gate:
         keyed = label is not None and self._kind == "value"
         return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
 
-    def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> Reading:
+    def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> SegmentReading:
         lead = segment.fresh - segment.start
         whole = segment.release == segment.end and (lead == 0 or label is not None)
         string = self._kind == "value" and segment.fresh == self._string_from[0]

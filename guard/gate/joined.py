@@ -57,7 +57,7 @@ _WORD_CHARACTER = re.compile(r"[^\W_]")
 _KEY_VALUE = re.compile(r":\s+\S")
 
 
-class Reading(NamedTuple):
+class SegmentReading(NamedTuple):
     """What a detector reads of a segment.
 
     ``pieces`` are the parts of the segment in ``text``, each as (offset in ``text``, offset in the
@@ -101,7 +101,7 @@ def with_spans(verdict: Verdict, place: Callable[[int], int]) -> Verdict:
     return verdict if pairs == verdict.attributions else replace(verdict, attributions=pairs)
 
 
-class _Line(NamedTuple):
+class _SegmentLine(NamedTuple):
     """Where a segment's words are, and how deep in lists and headings it stands."""
 
     said: str
@@ -157,7 +157,7 @@ class Joins:
         key: str = "",
         around: str = "",
         whole: bool = True,
-    ) -> Reading:
+    ) -> SegmentReading:
         """Return the reading of the next segment of the channel, and note the segment.
 
         ``string``: whether it begins a string of JSON. ``lead`` is the length of the keys that its
@@ -179,15 +179,15 @@ class Joins:
                 reading = self._line_reading(text, line, lead, key, around)
                 self._note(text, line, lead, key, shown)
         self._context.add(text)
-        return reading or Reading(text, shown)
+        return reading or SegmentReading(text, shown)
 
     def holds(self, begun: str) -> bool:
         """Whether a segment that begins so may be an answer to a question that names a group."""
         return self._answers > 0 and self._holds and may_answer(begun)
 
     def _line_reading(
-        self, text: str, line: _Line, lead: int, key: str, around: str
-    ) -> Reading | None:
+        self, text: str, line: _SegmentLine, lead: int, key: str, around: str
+    ) -> SegmentReading | None:
         said = line.said
         if _WORD_CHARACTER.search(said) is None or not is_generic(_spaced(key)):
             return None  # what says something is before it
@@ -196,7 +196,7 @@ class Joins:
         # Behind a heading, a key or a marker a number may be what is said of a group.
         under = self._after_heading or self._listing or _BULLET.match(text) is not None
         if not (lead or under) and says_nothing(text):
-            return Reading(text, ())
+            return SegmentReading(text, ())
         if not is_bare_group(_first_lines(said)):
             return None
         if label := _saying(around):
@@ -205,7 +205,7 @@ class Joins:
         heading = next((h for h in above if not is_generic(h.label)), None)
         return None if heading is None else _joined(line, heading)
 
-    def _row_reading(self, text: str, lead: int, shown: tuple[str, ...]) -> Reading | None:
+    def _row_reading(self, text: str, lead: int, shown: tuple[str, ...]) -> SegmentReading | None:
         """Read a row of a table: a bare group in it is joined to its column's head.
 
         Without one it is joined to the row's first cell.
@@ -236,10 +236,12 @@ class Joins:
                 pieces.append((len(whole), cell.begin, len(cell.said)))
             whole += cell.said
         if joined:
-            return Reading(whole, self._before_table if headed else shown, tuple(pieces))
+            return SegmentReading(whole, self._before_table if headed else shown, tuple(pieces))
         return None
 
-    def _note(self, text: str, line: _Line, lead: int, key: str, shown: tuple[str, ...]) -> None:
+    def _note(
+        self, text: str, line: _SegmentLine, lead: int, key: str, shown: tuple[str, ...]
+    ) -> None:
         said = line.said
         after_heading, self._after_heading = self._after_heading, False
         if _WORD_CHARACTER.search(said) is None or _FENCE.match(text):
@@ -294,7 +296,7 @@ class Joins:
         self._holds = names_a_group(label)
 
 
-def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Reading]:
+def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[SegmentReading]:
     r"""Return the readings of the segments of a text.
 
     >>> [reading.text for reading in readings(["Criminals:\n", "* Mexicans\n"])]
@@ -304,7 +306,7 @@ def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Read
     return [joins.read(segment) for segment in segments]
 
 
-def _line(text: str, lead: int) -> _Line:
+def _line(text: str, lead: int) -> _SegmentLine:
     """Find the words of a segment behind ``lead`` characters."""
     beginning = _BEGIN.match(text, lead)
     assert beginning is not None
@@ -331,7 +333,7 @@ def _line(text: str, lead: int) -> _Line:
     depth: float = level - 10 if level else indent + marked
     if not level and not marked and not said.endswith(":") and is_bare_group(said):
         depth += 0.5  # under a heading at the same indent, and above a list
-    return _Line(said, begin, depth, marked, level > 0)
+    return _SegmentLine(said, begin, depth, marked, level > 0)
 
 
 def _first_lines(said: str) -> str:
@@ -347,18 +349,20 @@ def _cells(text: str, at: int) -> list[tuple[int, int]]:
     return [(begin + 1, end) for begin, end in pairwise(bars)]
 
 
-def _joined(line: _Line, heading: _Heading) -> Reading:
+def _joined(line: _SegmentLine, heading: _Heading) -> SegmentReading:
     before = heading.label + (" " if heading.asks else ": ")
     item = _first_lines(line.said)
     if item == line.said:
-        return Reading(before + item, heading.before, ((len(before), line.begin, len(item)),))
+        return SegmentReading(
+            before + item, heading.before, ((len(before), line.begin, len(item)),)
+        )
     # What the key behind an item says comes first: the item stands next to its own heading.
     key = line.said[len(item) :].strip()
     pieces = (
         (0, line.begin + len(line.said) - len(key), len(key)),
         (len(key) + 1 + len(before), line.begin, len(item)),
     )
-    return Reading(f"{key}\n{before}{item}", heading.before, pieces)
+    return SegmentReading(f"{key}\n{before}{item}", heading.before, pieces)
 
 
 def _saying(keys: str) -> str:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from guard.errors import BiasFound, DetectorError, GuardError
 from guard.gate.choice import ChoiceState, Undecided
 from guard.gate.codec import Codec, Part
-from guard.gate.flow import View
+from guard.gate.flow import GroupMemory
 from guard.gate.gate import NOTHING, Gate, GateOutput
 from guard.gate.job import Job
 from guard.gate.queue import ChunkQueue
@@ -215,15 +215,15 @@ class ResponseGate(Generic[C]):
         self._take(gate, gate.finish())
 
     def _new_gate(self, channel: Channel, state: ChoiceState) -> Gate:
-        if self._policy.hold == "association" and state.view is None:
-            state.view = View(f"{self._user}\n{self._released}")
+        if self._policy.hold == "association" and state.groups is None:
+            state.groups = GroupMemory(f"{self._user}\n{self._released}")
         released = self._released if channel == Channel() else ""
         before = self._codec.continued(channel)
         return Gate(
             self._policy,
             channel,
             user="" if released else self._user,
-            view=state.view,
+            groups=state.groups,
             released=released,
             continues=self._gates[before].open_text if before in self._gates else "",
             fixed=self._fixed,

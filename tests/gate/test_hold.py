@@ -176,8 +176,8 @@ def test_pronouns_follow_a_group_named_in_another_channel_of_the_choice() -> Non
     run = Run(chunks, Policy(hold="association"), ties, n=2)
     assert run.text(said) == run.text(other) == "So it is, they are"
     gate = Run(chunks, Policy(hold="association"), ties, n=2).gate
-    views = [state.view for state in gate._choices.values()]
-    assert [view is not None and view.named for view in views] == [True, False]
+    views = [state.groups for state in gate._choices.values()]
+    assert [groups is not None and groups.named for groups in views] == [True, False]
 
 
 @pytest.mark.parametrize(

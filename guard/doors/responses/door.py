@@ -19,7 +19,7 @@ from guard.doors.responses.codec import EventCodec, ReadEvent
 from guard.doors.responses.events import hidden, name_of
 from guard.doors.responses.names import TERMINAL
 from guard.doors.session import DoorSession
-from guard.doors.states import Event
+from guard.doors.states import StreamEvent
 from guard.doors.stream_text import StreamText
 from guard.doors.strings import member, without_prose
 
@@ -49,7 +49,7 @@ class ResponsesStream(GuardedStream):
         more = super()._take(chunk)
         # LiteLLM reports a response when its last event comes.
         if name_of(chunk) in TERMINAL:
-            self._on(Event.LAST_CHUNK)
+            self._on(StreamEvent.LAST_CHUNK)
         return more
 
     def _sealed(self, chunk: ReadEvent) -> Iterable[Any]:
