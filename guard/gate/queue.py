@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from operator import or_
+from operator import itemgetter, or_
 from typing import Generic, TypeVar
 
 from guard.gate.codec import Codec, Part, by_channel
@@ -66,16 +66,16 @@ class _Run(Generic[C]):
         self.resolved += length
         return length
 
-    def leave(self) -> list[C]:
-        """Remove and return the chunks that are wholly resolved."""
+    def leave(self) -> list[tuple[int, C]]:
+        """Remove and return the chunks that are wholly resolved, with their numbers."""
         texts, chunks, left = self.texts, self.chunks, self.resolved
         out = []
         while texts and len(texts[0]) <= left:
             left -= len(texts.popleft())
             out.append(chunks.popleft())
         self.resolved = left
-        self.number += len(out)
-        return out
+        begin, self.number = self.number, self.number + len(out)
+        return list(enumerate(out, begin))
 
     def split(self) -> list[_Held[C]]:
         """Return the chunks as single entries of the queue."""
@@ -122,7 +122,7 @@ class ChunkQueue(Generic[C]):
         self._ended: set[int] = set()
         self._incomplete: set[Channel] = set()  # tool calls
         self._carry: Counter[Channel] = Counter()  # held chunks that carry anything of a call
-        self._waits_for: dict[int, _Held[C]] = {}  # by choice: what held its calls up last
+        self._waits_for: dict[int, _Held[C]] = {}  # by choice: what was not ready last
         #: Choices whose finish reason, the provider's own, has left.
         self.finished: set[int] = set()
         #: Whether anything may have become ready since the last ``ready``.
@@ -281,7 +281,7 @@ class ChunkQueue(Generic[C]):
         for _ in range(at):
             entry = line.popleft()
             if isinstance(entry, _Run):
-                out += entry.leave()
+                out += [chunk for _, chunk in entry.leave()]
             else:
                 out += self._release(entry, [choice])
                 self._carry.subtract(c for c in entry.calls if c.choice == choice)
@@ -300,33 +300,21 @@ class ChunkQueue(Generic[C]):
         for choice, line in self._lines.items():
             while line:
                 first = line[0]
-                if isinstance(first, _Held) and first.calls:
-                    group = self._group(choice, line)
-                    if not group:
-                        break
-                    for entry in group:
-                        line.popleft()
-                        if isinstance(entry, _Run):
-                            self._close(entry)
-                            number = entry.number
-                            out += enumerate(entry.leave(), number)
-                            continue
-                        self._leaves(entry, choice)
-                        free.setdefault(entry.number, (entry, []))[1].append(choice)
-                        self._carry.subtract(c for c in entry.calls if c.choice == choice)
-                    continue
-                if isinstance(first, _Run):
-                    number = first.number
-                    out += enumerate(first.leave(), number)
-                    if first.chunks:
-                        break
-                    self._close(first)
-                elif self._is_ready(first, choice):
-                    self._leaves(first, choice)
-                    free.setdefault(first.number, (first, []))[1].append(choice)
-                else:
+                if isinstance(first, _Run) and first.open:
+                    out += first.leave()
+                group = self._first_whole(choice, line)
+                for entry in group:
+                    line.popleft()
+                    if isinstance(entry, _Run):
+                        self._close(entry)
+                        out += entry.leave()
+                        continue
+                    if choice in entry.ends:
+                        self.finished.add(choice)
+                    free.setdefault(entry.number, (entry, []))[1].append(choice)
+                    self._carry.subtract(c for c in entry.calls if c.choice == choice)
+                if not group:
                     break
-                line.popleft()
         for number, (held, choices) in free.items():
             out += [(number, chunk) for chunk in self._release(held, choices)]
         if self._bare:
@@ -334,20 +322,21 @@ class ChunkQueue(Generic[C]):
             while self._bare and (oldest is None or self._bare[0][0] < oldest):
                 out.append(self._bare.popleft())
         if len(out) > 1:
-            out.sort(key=_number)
+            out.sort(key=itemgetter(0))
         return [chunk for _, chunk in out]
-
-    def _leaves(self, entry: _Held[C], choice: int) -> None:
-        if choice in entry.ends:
-            self.finished.add(choice)
 
     def _is_ready(self, held: _Held[C], choice: int) -> bool:
         if any(p.resolved < len(p.text) for p in held.pieces[choice]):
             return False
         return not any(c.choice == choice and c in self._incomplete for c in held.calls)
 
-    def _group(self, choice: int, line: deque[_Held[C] | _Run[C]]) -> list[_Held[C] | _Run[C]]:
-        """Return the first entries of a choice that have whole calls; none if these must wait."""
+    def _first_whole(
+        self, choice: int, line: deque[_Held[C] | _Run[C]]
+    ) -> list[_Held[C] | _Run[C]]:
+        """Return the first entries of a choice that may leave; none if they must wait.
+
+        That is one entry, unless it carries a call: then all up to the end of its calls.
+        """
         waits_for = self._waits_for.get(choice)
         if waits_for is not None and not self._is_ready(waits_for, choice):
             return []  # so that a long line is not gone through for each chunk
@@ -394,7 +383,3 @@ class ChunkQueue(Generic[C]):
         for choice in choices:
             del held.pieces[choice]
         return [cut for cut in cuts if cut is not None]
-
-
-def _number(numbered: tuple[int, object]) -> int:
-    return numbered[0]
