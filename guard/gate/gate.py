@@ -10,10 +10,11 @@ from typing import NamedTuple, TypeVar
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
 from guard.gate.flow import Flow, GroupMemory
+from guard.gate.job import Job
 from guard.gate.joined import Joins, SegmentReading, with_spans
 from guard.gate.json_text import LONGEST_PATH, JsonPiece, JsonReader, Kind, Label
 from guard.gate.restart import Restart
-from guard.gate.second_look import SecondLook, SecondLooks
+from guard.gate.second_look import SecondLooks
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
@@ -21,21 +22,10 @@ from guard.verdict import Channel, Decision, Span, Verdict, Window
 _MOST_KEYS = 1000  # that one channel keeps in mind
 
 
-class NewWindow(NamedTuple):
-    """A window to judge; ``begin`` is the offset of its first character that was in no earlier one.
-
-    ``look`` is the second look at its segment, if it may get one.
-    """
-
-    window: Window
-    begin: int
-    look: SecondLook | None = None
-
-
 class GateOutput(NamedTuple):
     """What text led to: windows to judge, in order, and edits of text that needs no verdict."""
 
-    windows: Sequence[NewWindow]
+    windows: Sequence[Job]
     edits: Sequence[TextEdit]
 
 
@@ -53,7 +43,7 @@ class _Asked(NamedTuple):
     """A segment that waits for its verdict, or for those before it if it needs none.
 
     White space needs no verdict, nor does a segment that was judged early with the same window.
-    ``window`` is None for white space and structure. ``sent_to`` is None for a complete segment.
+    ``job`` is None for white space and structure. ``sent_to`` is None for a complete segment.
     For one that is judged early, it is the offset in the text as sent up to which text may go out;
     it includes an incomplete escape. ``free`` is the offset up to which it may go out unjudged.
     ``label`` is the key that the segment of a JSON string begins with. ``reading`` is what of it
@@ -62,7 +52,7 @@ class _Asked(NamedTuple):
     """
 
     segment: Segment
-    window: NewWindow | None
+    job: Job | None
     needs_verdict: bool
     sent_to: int | None
     free: int
@@ -133,9 +123,7 @@ class Gate:
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._joins = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
-        self._looks: SecondLooks | None = None
-        if policy.second_look:
-            self._looks = SecondLooks(policy.overlap + policy.lookahead)
+        self._looks = SecondLooks(policy.overlap + policy.lookahead, enabled=policy.second_look)
         self._flow: Flow | None = None
         if policy.hold == "association":
             self._flow = Flow(self._segmenter, groups or GroupMemory())
@@ -163,7 +151,7 @@ class Gate:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
         windows = self._ask_about(self._read(text))
-        if self._looks is not None and self._looks.waits:
+        if self._looks.waits:
             unread = self._kind in ("key", "structure")
             self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
         self._plain = self._restart.over and not self._escapes.pending
@@ -309,8 +297,7 @@ class Gate:
 
     def end_looks(self) -> None:
         """Note that the last segment is not looked at again with what may follow."""
-        if self._looks is not None:
-            self._looks.end()
+        self._looks.end()
 
     @property
     def open_text(self) -> str:
@@ -362,13 +349,13 @@ class Gate:
             last = segment is segments[-1]
             sent_to = self.sent if last and not in_json else self._escapes.sent(segment.release)
             asked.append(self._ask(segment, joins, user, free, sent_to))
-            user = "" if asked[-1].window is not None else user
+            user = "" if asked[-1].job is not None else user
         self.end_looks()
-        self._early = {a.segment.start: a.window.window for a in asked if a.window is not None}
+        self._early = {a.segment.start: a.job.window for a in asked if a.job is not None}
         self._asked_to = fed
         self._asked_sent = self._escapes.sent(fed) if in_json else self.sent
         self._pass_known()
-        windows = [a.window for a in asked if a.window is not None and a.needs_verdict]
+        windows = [a.job for a in asked if a.job is not None and a.needs_verdict]
         return GateOutput(windows, self._edits.take())
 
     def flow(self) -> list[TextEdit]:
@@ -441,19 +428,19 @@ class Gate:
         self._pass_known()
         return Resolved(decision, self._edits.take())
 
-    def _ask_about(self, complete: Iterable[list[Segment]]) -> list[NewWindow]:
+    def _ask_about(self, complete: Iterable[list[Segment]]) -> list[Job]:
         """Queue complete segments for their verdicts; return the windows that need one."""
-        windows: list[NewWindow] = []
+        windows: list[Job] = []
         for segments in complete:
             free = [0] * len(segments)
             if self._flow is not None and segments:
                 free = self._flow.close(segments)
             for segment, free_to in zip(segments, free, strict=True):
                 asked = self._ask(segment, self._joins, self._user, free_to)
-                if asked.window is not None:
+                if asked.job is not None:
                     self._user = ""
                     if asked.needs_verdict:
-                        windows.append(asked.window)
+                        windows.append(asked.job)
             self._pass_known()
         return windows
 
@@ -461,7 +448,7 @@ class Gate:
         self, segment: Segment, joins: Joins, user: str, free: int, sent_to: int | None = None
     ) -> _Asked:
         """Queue a segment for its verdict; have ``joins`` read it."""
-        label, reading, new = None, None, None
+        label, reading, job = None, None, None
         known, held = True, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
@@ -474,24 +461,17 @@ class Gate:
                 held = joins.holds(segment.text[segment.fresh - segment.start :])
                 reading = self._reading(segment, joins, label)
                 window = reading.window(user)
-                look = self._look(window, segment, label, early=sent_to is not None)
+                keyed, early = label is not None and self._kind == "value", sent_to is not None
+                look = self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
             known = self._early.get(segment.start) == window
             # After a fence that was left open, what is read anew may be several segments.
             begin = max(min(segment.fresh, segment.end), self._asked_to)
             # White space belongs to no turn of its channel.
             begin += _blank(segment.text[begin - segment.start :])
-            new = NewWindow(window, begin, look)
-        asked = _Asked(segment, new, not known, sent_to, free, self._kind, label, reading, held)
+            job = Job(self.channel, window, begin, look)
+        asked = _Asked(segment, job, not known, sent_to, free, self._kind, label, reading, held)
         self._asked.append(asked)
         return asked
-
-    def _look(
-        self, window: Window, segment: Segment, label: Label | None, *, early: bool
-    ) -> SecondLook | None:
-        if self._looks is None:
-            return None
-        keyed = label is not None and self._kind == "value"
-        return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
 
     def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> SegmentReading:
         lead = segment.fresh - segment.start

@@ -161,8 +161,8 @@ class ResponseGate(Generic[C]):
         if len(parts) == 1:
             channel = parts[0].channel
             if channel == (channel.choice, "content", 0) and self._is_open(channel):
-                gate = self._gates[channel]
-                if not self._choices[channel.choice].turns.waits(gate):
+                gate, state = self._gates[channel], self._choices[channel.choice]
+                if not (state.takes_turns and state.turns.waits(gate)):
                     self._fast_gate = gate
 
     def finish(self) -> None:
@@ -232,10 +232,9 @@ class ResponseGate(Generic[C]):
     def _take(self, gate: Gate, output: GateOutput) -> None:
         """Line up the windows of a gate for their verdicts, and apply its edits."""
         state = self._choices[gate.channel.choice]
-        for window, begin, look in output.windows:
-            turn = state.turns.number(gate, begin) if state.takes_turns else 0
-            late = state.ended_by is not None
-            self._line_up(Job(gate.channel, window, turn, late, look=look))
+        for job in output.windows:
+            turn = state.turns.number(gate, job.begin) if state.takes_turns else 0
+            self._line_up(job._replace(turn=turn, late=state.ended_by is not None))
         if output.edits:
             self._queue.apply(gate.channel, output.edits)
         if self._flows:

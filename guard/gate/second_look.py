@@ -88,11 +88,12 @@ class SecondLooks:
     """The second looks at the segments of one channel.
 
     ``furthest``: characters of white space, structure and keys that may lie between a segment
-    and the next. So the text that waits is bounded.
+    and the next. So the text that waits is bounded. ``enabled``: whether there are second looks.
     """
 
-    def __init__(self, furthest: int) -> None:
+    def __init__(self, furthest: int, *, enabled: bool) -> None:
         self._furthest = furthest
+        self._enabled = enabled
         self._last: SecondLook | None = None  # at the last complete segment, if it waits
 
     @property
@@ -115,7 +116,7 @@ class SecondLooks:
         if self._last is not None:
             self.passed(segment.fresh + len(own) - len(own.lstrip()))
             self._last.followed(segment, kind, keyed=keyed)
-        self._last = None if early else SecondLook(window, kind, segment.end)
+        self._last = None if early or not self._enabled else SecondLook(window, kind, segment.end)
         return self._last
 
     def passed(self, to: int) -> None:

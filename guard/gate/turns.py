@@ -51,8 +51,6 @@ class Turns:
 
         With ``before``, only segments count that began before the turn of this number.
         """
-        if len(self._own) == 1 and current in self._own:
-            return False
         return any(
             before is None or self._turn(gate).number < before
             for gate in self._holding()
@@ -75,8 +73,6 @@ class Turns:
     def number(self, gate: Gate, offset: int) -> int:
         """Return the number of the turn that contains a channel's character at ``offset``."""
         turns = self._turns[gate]
-        if len(turns) == 1:
-            return turns[0].number
         return next((t.number for t in reversed(turns) if t.offset <= offset), turns[0].number)
 
     def add_text(self, current: Gate, text: str) -> list[tuple[int, Gate]]:

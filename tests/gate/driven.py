@@ -58,11 +58,11 @@ class DrivenGate:
     def settle(self, output: GateOutput) -> None:
         self._apply(output.edits)
         self._apply(self.gate.flow())
-        for window, _, _ in output.windows:
+        for job in output.windows:
             if self.gate.stopped:
                 break
-            self.windows.append(window)
-            decision, edits = self.gate.resolve(self._judge(window))
+            self.windows.append(job.window)
+            decision, edits = self.gate.resolve(self._judge(job.window))
             self.decisions.append(decision)
             self._judged = max(self._judged, decision.span.end)
             self._apply(edits)
