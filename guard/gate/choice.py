@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from guard.gate.flow import GroupMemory
@@ -23,7 +23,8 @@ class ChoiceState:
     """
 
     turns: Turns
-    undecided: Undecided
+    threshold: float | None
+    """Below which a second score must be."""
     ended_by: Literal["provider", "guard"] | None = None
     speaker: Gate | None = None
     """The gate of the channel whose text came last."""
@@ -33,57 +34,40 @@ class ChoiceState:
     """Whether it has named a group; only followed in hold mode ``association``."""
     behind_call: int = 0
     """Characters that came while one of its tool calls was held."""
-
-
-class Undecided:
-    """The verdicts of one choice on which nothing is decided yet, in the order of the text.
+    undecided: deque[tuple[Job, Verdict]] = field(default_factory=deque)
+    """The verdicts on which nothing is decided yet, in the order of the text.
 
     Only the first of them can wait for a second look; the others wait behind it.
     """
-
-    def __init__(self, threshold: float | None) -> None:
-        self._threshold = threshold  # below which a second score must be
-        self._verdicts: deque[tuple[Job, Verdict]] = deque()
-        self._second: Verdict | None = None
-        self._asked = False
-
-    def __bool__(self) -> bool:
-        return bool(self._verdicts)
-
-    @property
-    def asked(self) -> bool:
-        """Whether the second look at the first was asked for."""
-        return self._asked
-
-    @property
-    def first(self) -> Job:
-        """The job whose verdict comes next."""
-        return self._verdicts[0][0]
+    asked_again: bool = False
+    """Whether the second look at the first of them was asked for."""
+    second: Verdict | None = None
+    """Its verdict."""
 
     def add(self, job: Job, verdict: Verdict) -> None:
         """Add a verdict; one of a second look is on the first."""
         if job.second:
-            self._second = verdict
+            self.second = verdict
         else:
-            self._verdicts.append((job, verdict))
+            self.undecided.append((job, verdict))
 
-    def next(self) -> Verdict | Job | None:
+    def next_verdict(self) -> Verdict | Job | None:
         """Remove and return the verdict that can be decided on, or the job that it needs first.
 
         None if that is not known yet, or not resolved.
         """
-        job, verdict = self._verdicts[0]
+        job, verdict = self.undecided[0]
         look = job.look
         if verdict.biased and look is not None:
             if look.waits:
                 return None
-            if look.window is not None and not self._asked:
-                self._asked = True
+            if look.window is not None and not self.asked_again:
+                self.asked_again = True
                 return job._replace(window=look.window, second=True)
-            if self._second is not None:
-                verdict = settled(verdict, self._second, self._threshold)
-            elif self._asked:
+            if self.second is not None:
+                verdict = settled(verdict, self.second, self.threshold)
+            elif self.asked_again:
                 return None
-        self._verdicts.popleft()
-        self._second, self._asked = None, False
+        self.undecided.popleft()
+        self.second, self.asked_again = None, False
         return verdict

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from guard.errors import BiasFound, DetectorError, GuardError
-from guard.gate.choice import ChoiceState, Undecided
+from guard.gate.choice import ChoiceState
 from guard.gate.codec import Codec, Part
 from guard.gate.flow import GroupMemory
 from guard.gate.gate import NOTHING, Gate, GateOutput
@@ -176,9 +176,8 @@ class ResponseGate(Generic[C]):
         state = self._choices.get(choice)
         if state is None:
             policy = self._policy
-            state = self._choices[choice] = ChoiceState(
-                Turns(policy.max_segment_chars), Undecided(policy.second_look_threshold)
-            )
+            turns = Turns(policy.max_segment_chars)
+            state = self._choices[choice] = ChoiceState(turns, policy.second_look_threshold)
         return state
 
     def _is_open(self, channel: Channel) -> bool:
@@ -261,7 +260,7 @@ class ResponseGate(Generic[C]):
             choice = gate.channel.choice
             state = self._choices[choice]
             if state.undecided:
-                first: Job | None = state.undecided.first
+                first: Job | None = state.undecided[0][0]
             else:
                 jobs = chain(self._asked, self._jobs)
                 first = next((job for job in jobs if job.channel.choice == choice), None)
@@ -307,7 +306,7 @@ class ResponseGate(Generic[C]):
         if not self._is_open(job.channel):
             return []
         choice = job.channel.choice
-        self._choices[choice].undecided.add(job, verdict)
+        self._choices[choice].add(job, verdict)
         return self._decide_all(choice)
 
     @property
@@ -338,17 +337,16 @@ class ResponseGate(Generic[C]):
         return [
             choice
             for choice, look in self._looking.items()
-            if not (look.waits or self._choices[choice].undecided.asked)
+            if not (look.waits or self._choices[choice].asked_again)
         ]
 
     def _decide_all(self, choice: int) -> list[Decision]:
         """Decide on the verdicts of a choice, up to one that waits for a second look."""
         state, decisions = self._choices[choice], []
-        undecided = state.undecided
         self._looking.pop(choice, None)
-        while undecided and state.ended_by != "guard":
-            job = undecided.first
-            verdict = undecided.next()
+        while state.undecided and state.ended_by != "guard":
+            job, _ = state.undecided[0]
+            verdict = state.next_verdict()
             if isinstance(verdict, Verdict):
                 decisions.append(self._decide(job, verdict))
                 continue
