@@ -145,7 +145,13 @@ class Gate:
 
     def feed(self, text: str) -> GateOutput:
         """Add text that the provider sent."""
-        if self._takes(text) or self.stopped:
+        # Most text certainly completes no window. It is only added: see ``Segmenter.takes``.
+        plain = self._plain and "\\" not in text and (self._json is None or '"' not in text)
+        if plain and self._segmenter.takes(text):
+            if self._flow is not None:
+                self._flow.feed(text)
+            return NOTHING
+        if self.stopped:
             return NOTHING
         if not self._restart.over:
             text = self._drop_repeat(*self._restart.feed(text))
@@ -158,16 +164,6 @@ class Gate:
         if self._json is not None:  # elsewhere every character counts
             self._plain = self._plain and self._json.string == "value"
         return GateOutput(windows, self._edits.take())
-
-    def _takes(self, text: str) -> bool:
-        """Add text if it certainly completes no window; return whether it did."""
-        if not self._plain or "\\" in text or (self._json is not None and '"' in text):
-            return False
-        if not self._segmenter.takes(text):
-            return False
-        if self._flow is not None:
-            self._flow.feed(text)
-        return True
 
     def _drop_repeat(self, repeated: int, text: str) -> str:
         """Leave out ``repeated`` characters, which repeat released text; return ``text``."""
