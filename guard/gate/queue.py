@@ -258,7 +258,8 @@ class ChunkQueue(Generic[C]):
         """
         entries = [*line] if following is None else [*line, following]
         calls = [set(e.calls) if isinstance(e, _Held) else set() for e in entries]
-        at = next((n for n, entry in enumerate(line) if not self._passes(entry, choice)), len(line))
+        waits = (n for n, entry in enumerate(line) if not self._is_ready(entry, choice))
+        at = next(waits, len(line))
         last = entries[at] if at < len(entries) else None
         ends: set[Channel] = set()  # calls that the chunk with the open text ends before that text
         if isinstance(last, _Held) and self._codec.bundles:
@@ -286,9 +287,6 @@ class ChunkQueue(Generic[C]):
                 out += self._release(entry, [choice])
                 self._carry.subtract(c for c in entry.calls if c.choice == choice)
         return out
-
-    def _passes(self, entry: _Held[C] | _Run[C], choice: int) -> bool:
-        return not entry.open if isinstance(entry, _Run) else self._is_ready(entry, choice)
 
     def ready(self) -> list[C]:
         """Remove and return the chunks, or copies of them, that may go out now, in order."""
@@ -325,10 +323,12 @@ class ChunkQueue(Generic[C]):
             out.sort(key=itemgetter(0))
         return [chunk for _, chunk in out]
 
-    def _is_ready(self, held: _Held[C], choice: int) -> bool:
-        if any(p.resolved < len(p.text) for p in held.pieces[choice]):
+    def _is_ready(self, entry: _Held[C] | _Run[C], choice: int) -> bool:
+        if isinstance(entry, _Run):
+            return not entry.open
+        if any(p.resolved < len(p.text) for p in entry.pieces[choice]):
             return False
-        return not any(c.choice == choice and c in self._incomplete for c in held.calls)
+        return not any(c.choice == choice and c in self._incomplete for c in entry.calls)
 
     def _first_whole(
         self, choice: int, line: deque[_Held[C] | _Run[C]]
@@ -343,14 +343,12 @@ class ChunkQueue(Generic[C]):
         group: list[_Held[C] | _Run[C]] = []
         begun: Counter[Channel] = Counter()
         for entry in line:
-            if isinstance(entry, _Run):
-                if entry.open:
-                    return []
-            elif self._is_ready(entry, choice):
-                begun.update(c for c in entry.calls if c.choice == choice)
-            else:
-                self._waits_for[choice] = entry
+            if not self._is_ready(entry, choice):
+                if isinstance(entry, _Held):  # a run may yet be split
+                    self._waits_for[choice] = entry
                 return []
+            if isinstance(entry, _Held):
+                begun.update(c for c in entry.calls if c.choice == choice)
             group.append(entry)
             if all(begun[call] == self._carry[call] for call in begun):
                 self._waits_for.pop(choice, None)

@@ -27,9 +27,6 @@ Record = Callable[[GuardTrail, Decision, str], None]
 """Called with each decision, the trail of which it is the last, and the text it is on."""
 
 
-_NO_LOOKS: frozenset[SecondLook] = frozenset()
-
-
 class ResponseGate(Generic[C]):
     """Guards one response.
 
@@ -317,8 +314,6 @@ class ResponseGate(Generic[C]):
     @property
     def awaited(self) -> frozenset[SecondLook]:
         """The second looks that wait for text of the provider."""
-        if not self._looking:
-            return _NO_LOOKS
         return frozenset(look for look in self._looking.values() if look.waits)
 
     def give_up_second_looks(self) -> None:
