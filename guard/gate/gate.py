@@ -157,9 +157,8 @@ class Gate:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
         windows = self._ask_about(self._read(text))
-        if self._looks.waits:
-            unread = self._kind in ("key", "structure")
-            self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
+        unread = self._kind in ("key", "structure")
+        self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
         self._plain = self._restart.over and not self._escapes.pending
         if self._json is not None:  # elsewhere every character counts
             self._plain = self._plain and self._json.string == "value"

@@ -96,11 +96,6 @@ class SecondLooks:
         self._enabled = enabled
         self._last: SecondLook | None = None  # at the last complete segment, if it waits
 
-    @property
-    def waits(self) -> bool:
-        """Whether the last segment waits for the next."""
-        return self._last is not None
-
     def add(
         self, window: Window, segment: Segment, kind: Kind, *, keyed: bool, early: bool
     ) -> SecondLook | None:
