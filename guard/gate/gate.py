@@ -157,8 +157,9 @@ class Gate:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
         windows = self._ask_about(self._read(text))
-        unread = self._kind in ("key", "structure")
-        self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
+        if self._looks.last is not None:
+            unread = self._kind in ("key", "structure")
+            self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
         self._plain = self._restart.over and not self._escapes.pending
         if self._json is not None:  # elsewhere every character counts
             self._plain = self._plain and self._json.string == "value"
@@ -175,16 +176,14 @@ class Gate:
 
     def _read(self, text: str) -> _Segments[None]:
         while text:
-            read_on = self._read_prose if self._json is None else self._read_json
-            text = yield from read_on(text)
-
-    def _read_prose(self, text: str) -> _Segments[str]:
-        """Read to the end of a line, behind which JSON may begin; return what follows."""
-        at = text.find("\n") + 1 or len(text)
-        yield self._segments(self._escapes.feed(text[:at]))
-        if text[at - 1] == "\n":
-            self._json = JsonReader(self._escapes, longest=self._longest_key)
-        return text[at:]
+            if self._json is not None:
+                text = yield from self._read_json(text)
+                continue
+            at = text.find("\n") + 1 or len(text)
+            yield self._segments(self._escapes.feed(text[:at]))
+            if text[at - 1] == "\n":  # behind it JSON may begin
+                self._json = JsonReader(self._escapes, longest=self._longest_key)
+            text = text[at:]
 
     def _read_json(self, text: str) -> _Segments[str]:
         """Read as far as JSON goes; return what follows."""

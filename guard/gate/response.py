@@ -230,7 +230,8 @@ class ResponseGate(Generic[C]):
         state = self._choices[gate.channel.choice]
         for job in output.windows:
             turn = state.turns.number(gate, job.begin) if state.takes_turns else 0
-            self._line_up(job._replace(turn=turn, late=state.ended_by is not None))
+            late = state.ended_by is not None
+            self._line_up(Job(gate.channel, job.window, job.begin, job.look, turn, late))
         if output.edits:
             self._queue.apply(gate.channel, output.edits)
         if self._flows:
@@ -314,6 +315,8 @@ class ResponseGate(Generic[C]):
     @property
     def awaited(self) -> frozenset[SecondLook]:
         """The second looks that wait for text of the provider."""
+        if not self._looking:
+            return frozenset()
         return frozenset(look for look in self._looking.values() if look.waits)
 
     def give_up_second_looks(self) -> None:
@@ -385,7 +388,7 @@ class ResponseGate(Generic[C]):
     @property
     def all_choices_ended(self) -> bool:
         """Whether every choice has ended, by the provider or by the guard."""
-        return all(state.ended_by is not None for state in self._choices.values())
+        return None not in [state.ended_by for state in self._choices.values()]
 
     def emit(self) -> list[C]:
         """Return what may go out now, in order."""

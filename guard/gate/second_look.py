@@ -94,7 +94,8 @@ class SecondLooks:
     def __init__(self, furthest: int, *, enabled: bool) -> None:
         self._furthest = furthest
         self._enabled = enabled
-        self._last: SecondLook | None = None  # at the last complete segment, if it waits
+        self.last: SecondLook | None = None
+        """That at the last complete segment, if it waits for the next."""
 
     def add(
         self, window: Window, segment: Segment, kind: Kind, *, keyed: bool, early: bool
@@ -108,22 +109,22 @@ class SecondLooks:
         own = _own(segment)
         if not any(map(str.isalpha, own)):
             return None
-        if self._last is not None:
+        if self.last is not None:
             self.passed(segment.fresh + len(own) - len(own.lstrip()))
-            self._last.followed(segment, kind, keyed=keyed)
-        self._last = None if early or not self._enabled else SecondLook(window, kind, segment.end)
-        return self._last
+            self.last.followed(segment, kind, keyed=keyed)
+        self.last = None if early or not self._enabled else SecondLook(window, kind, segment.end)
+        return self.last
 
     def passed(self, to: int) -> None:
         """Note that no segment has begun up to an offset."""
-        if self._last is not None:
-            self._last.passed(to, self._furthest)
+        if self.last is not None:
+            self.last.passed(to, self._furthest)
 
     def end(self) -> None:
         """Note that nothing follows the last segment."""
-        if self._last is not None:
-            self._last.end()
-            self._last = None
+        if self.last is not None:
+            self.last.end()
+            self.last = None
 
 
 def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict:
