@@ -24,12 +24,10 @@ class Context:
     sentence-final punctuation. It frames the lines below it ("Myths:").
     """
 
-    def __init__(self, most: int, before: Iterable[str] = ()) -> None:
+    def __init__(self, most: int) -> None:
         self._last: deque[str] = deque(maxlen=most)
         self._heading = ""
         self._since = 0
-        for segment in before:
-            self.add(segment)
 
     def copy(self) -> Context:
         """Return a copy that can be added to by itself."""

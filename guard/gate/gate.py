@@ -145,9 +145,12 @@ class Gate:
 
     def feed(self, text: str) -> GateOutput:
         """Add text that the provider sent."""
-        # Most text certainly completes no window. It is only added: see ``Segmenter.takes``.
-        plain = self._plain and "\\" not in text and (self._json is None or '"' not in text)
-        if plain and self._segmenter.takes(text):
+        if (  # most text certainly completes no window
+            self._plain
+            and "\\" not in text
+            and (self._json is None or '"' not in text)
+            and self._segmenter.takes(text)
+        ):
             if self._flow is not None:
                 self._flow.feed(text)
             return NOTHING
@@ -426,14 +429,12 @@ class Gate:
         """Queue complete segments for their verdicts; return the windows that need one."""
         windows: list[Job] = []
         for segments in complete:
-            free = [0] * len(segments)
-            if self._flow is not None and segments:
-                free = self._flow.close(segments)
-            for segment, free_to in zip(segments, free, strict=True):
-                asked = self._ask(segment, self._joins, self._user, free_to)
-                if asked.job is not None:
-                    self._user = ""
-                    if asked.needs_verdict:
+            if segments:
+                free = [0] * len(segments) if self._flow is None else self._flow.close(segments)
+                for segment, free_to in zip(segments, free, strict=True):
+                    asked = self._ask(segment, self._joins, self._user, free_to)
+                    self._user = self._user if asked.job is None else ""
+                    if asked.job is not None and asked.needs_verdict:
                         windows.append(asked.job)
             self._pass_known()
         return windows
@@ -523,6 +524,8 @@ class Gate:
 
     def _as_sent(self, verdict: Verdict, segment: Segment, label: Label | None) -> Verdict:
         """Return the verdict with its spans mapped to the segment as it was sent."""
+        if not verdict.attributions:
+            return verdict
         begin = self._escapes.sent(segment.start) if label is None else label.sent
         lead = 0 if label is None else segment.fresh - segment.start
         key = 0  # where the key is in it

@@ -77,7 +77,8 @@ class SegmentReading(NamedTuple):
 
         Groups and attributes keep their words. A span outside of the segment becomes empty.
         """
-        return with_spans(verdict, self._place) if self.pieces else verdict
+        moves = self.pieces and verdict.attributions
+        return with_spans(verdict, self._place) if moves else verdict
 
     def _place(self, at: int) -> int:
         for begin, start, length in self.pieces:
@@ -88,8 +89,6 @@ class SegmentReading(NamedTuple):
 
 def with_spans(verdict: Verdict, place: Callable[[int], int]) -> Verdict:
     """Return a verdict with each end of its spans moved to where ``place`` says."""
-    if not verdict.attributions:
-        return verdict
     pairs = tuple(
         replace(
             pair,

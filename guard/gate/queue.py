@@ -99,9 +99,6 @@ class _Held(Generic[C]):
     calls: tuple[Channel, ...] = ()  # the tool calls of which it carries anything
     ends: tuple[int, ...] = ()  # the choices whose finish reason it carries
 
-    def texts(self, choice: int) -> dict[Channel, str]:
-        return by_channel((piece.channel, piece.result) for piece in self.pieces[choice])
-
 
 class ChunkQueue(Generic[C]):
     """First in, first out within a choice; choices do not wait for each other.
@@ -377,7 +374,8 @@ class ChunkQueue(Generic[C]):
         if held.whole and unchanged and len(choices) == len(held.pieces):
             return [held.chunk]
         held.whole = False
-        cuts = [self._codec.cut(held.chunk, c, held.texts(c)) for c in choices]
+        cuts = []
         for choice in choices:
-            del held.pieces[choice]
+            texts = by_channel((piece.channel, piece.result) for piece in held.pieces.pop(choice))
+            cuts.append(self._codec.cut(held.chunk, choice, texts))
         return [cut for cut in cuts if cut is not None]
