@@ -231,7 +231,7 @@ class ResponseGate(Generic[C]):
         for job in output.windows:
             turn = state.turns.number(gate, job.begin) if state.takes_turns else 0
             late = state.ended_by is not None
-            self._line_up(Job(gate.channel, job.window, job.begin, job.look, turn, late))
+            self._line_up(job._replace(turn=turn, late=late) if turn or late else job)
         if output.edits:
             self._queue.apply(gate.channel, output.edits)
         if self._flows:
