@@ -70,17 +70,14 @@ def release(texts: Iterable[str], hold: str) -> Released:
         total.characters += len(text)
         for chunk in TOKEN.findall(text):
             before, fed = fed, fed + len(chunk)
-            gate.feed(chunk)
-            gate.flow()
-            new = out + sum(length for length, _ in gate.take_edits())
+            windows, edits = gate.feed(chunk)
+            new = out + sum(length for length, _ in (*edits, *gate.flow()))
             total.at_once += max(0, new - max(out, before))
             total.unjudged += new - out
             out = new
-            for _ in gate.windows():
-                gate.resolve(harmless)
-                out += sum(length for length, _ in gate.take_edits())
-                gate.flow()
-                new = out + sum(length for length, _ in gate.take_edits())
+            for _ in windows:
+                out += sum(length for length, _ in gate.resolve(harmless).edits)
+                new = out + sum(length for length, _ in gate.flow())
                 total.at_once += max(0, new - max(out, before))
                 total.unjudged += new - out
                 out = new

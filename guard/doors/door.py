@@ -16,7 +16,6 @@ import litellm
 from guard.background import ending
 from guard.doors.context import guarded, inside
 from guard.doors.driver import GuardedStream
-from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged_error, judged_error
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import (
@@ -30,6 +29,7 @@ from guard.doors.rewrite import Asker, Continuation, cannot_rewrite
 from guard.doors.schemas import fixes_strings
 from guard.doors.session import DoorSession
 from guard.doors.strings import member
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.errors import UsageError
 from guard.gate import ResponseGate
 
@@ -99,7 +99,9 @@ class Door:
             return function(*args, **kwargs)
         self._check()
         with frames_cleared():
-            return run(self._call(sync, self.function, function, session, args, kwargs))
+            return run_without_loop(
+                self._call(call_sync, self.function, function, session, args, kwargs)
+            )
 
     async def acall(
         self, session: DoorSession, args: Sequence[Any], kwargs: Arguments, owner: Any = litellm
@@ -111,7 +113,7 @@ class Door:
         self._check()
         name = self.async_function
         with frames_cleared():
-            return await self._call(asynchronous, name, function, session, args, kwargs)
+            return await self._call(call_async, name, function, session, args, kwargs)
 
     def _check(self) -> None:
         if self.newer:
@@ -119,31 +121,31 @@ class Door:
 
     async def _call(
         self,
-        either: Either,
+        call: SyncOrAsync,
         name: str,
         function: Callable[..., Any],
         session: DoorSession,
         args: Sequence[Any],
         kwargs: Arguments,
     ) -> Any:
-        call = self.arguments(function, args, kwargs)
-        session = session_of_call(session, call)
+        arguments = self.arguments(function, args, kwargs)
+        session = session_of_call(session, arguments)
         if session.request_id is None:
             # LiteLLM would make an id, too, but not all of its answers carry it.
             session = replace(session, request_id=str(uuid.uuid4()))
             kwargs = {**kwargs, "litellm_call_id": session.request_id}
-        user, n = self.user_shown(session, call), self.choices(call)
-        asker = self.asker(session, function, call)
+        user, n = self.user_shown(session, arguments), self.choices(arguments)
+        asker = self.asker(session, function, arguments)
         session, kwargs = self._recorded(session, name, args, kwargs)
         failed: Exception | None = None
         try:
             with inside():
-                response = await either(function, function, *args, **kwargs)
+                response = await call(function, function, *args, **kwargs)
         except Exception as error:
             failed = error
         if failed is not None:  # raised outside `except`, so that it does not chain the original
-            raise await either(judged_error, ajudged_error, failed, session)
-        return await self._guard(either, session, response, user, n, asker)
+            raise await call(judged_error, ajudged_error, failed, session)
+        return await self._guard(call, session, response, user, n, asker)
 
     def guard(self, session: DoorSession, response: object, *, user: str = "", n: int = 1) -> Any:
         """Guard a response of LiteLLM, whole or streamed; a stream is judged as it is read.
@@ -151,23 +153,23 @@ class Door:
         ``n`` is the number of choices requested. A stream that cannot be guarded is closed. The
         action ``rewrite`` becomes ``terminate``.
         """
-        body = self._guard(sync, session, response, user, n)
+        body = self._guard(call_sync, session, response, user, n)
         del response  # or the traceback of an error would lead to it
         with frames_cleared():
-            return run(body)
+            return run_without_loop(body)
 
     async def aguard(
         self, session: DoorSession, response: object, *, user: str = "", n: int = 1
     ) -> Any:
         """Guard as :meth:`guard` does, without blocking the event loop."""
-        body = self._guard(asynchronous, session, response, user, n)
+        body = self._guard(call_async, session, response, user, n)
         del response
         with frames_cleared():
             return await body
 
     async def _guard(
         self,
-        either: Either,
+        call: SyncOrAsync,
         session: DoorSession,
         response: object,
         user: str,
@@ -179,9 +181,9 @@ class Door:
         try:
             wrapped = self.wrap(stream, session, user, n)
         except BaseException as error:
-            await either(closing.close, closing.aclose, stream)
+            await call(closing.close, closing.aclose, stream)
             if (deferred := session.deferred) is not None:
-                await either(deferred.fail, deferred.afail, error)
+                await call(deferred.fail, deferred.afail, error)
             raise
         if asker is not None:
             wrapped.may_ask(asker)
@@ -191,11 +193,11 @@ class Door:
             return wrapped
         with session.recording(wrapped.gate.trail):
             with _recording(session, wrapped, stream):
-                await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
-            while wrapped.gate.again and asker is not None:
+                await call(session.judge_pending, session.ajudge_pending, wrapped.gate)
+            while wrapped.gate.needs_rewrite and asker is not None:
                 released, trail = wrapped.delivered_text(), wrapped.gate.trail
-                wrapped.resume(await either(asker.ask, asker.aask, released, trail), asker)
-                await either(session.judge_pending, session.ajudge_pending, wrapped.gate)
+                wrapped.resume(await call(asker.ask, asker.aask, released, trail), asker)
+                await call(session.judge_pending, session.ajudge_pending, wrapped.gate)
             return wrapped.released()
 
     def asker(
@@ -284,10 +286,10 @@ def _parent_span(call: Arguments) -> Any:
 def _session_of_answer(session: DoorSession, response: Any) -> DoorSession:
     """Return the session with the request id of an answer, if its call is unknown (a batch)."""
     if session.request_id is None:
-        found = member(member(response, HIDDEN), "litellm_call_id")
+        hidden = member(member(response, HIDDEN), "litellm_call_id")
         logging = getattr(response, "logging_obj", None)
-        found = found or getattr(logging, "litellm_call_id", None)
-        session = replace(session, request_id=found)
+        request_id = hidden or getattr(logging, "litellm_call_id", None)
+        session = replace(session, request_id=request_id)
     return session
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from guard.background import EndsWhenDropped
 from guard.doors.context import inside
-from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.errors import ajudged_error, judged_error, redacted
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.records import DeferredLogging, Delivery
 from guard.doors.rewrite import Asker
 from guard.doors.session import Clock, DoorSession, Outcome
-from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, Event
+from guard.doors.states import ASKING, GONE, READER, READING, UNREAD, UPSTREAM, StreamEvent
 from guard.doors.stream_text import StreamText
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.doors.waits import LATE, Waits
 from guard.gate import Codec, ResponseGate
 from guard.verdict import GuardTrail
@@ -97,7 +97,7 @@ class GuardedStream(EndsWhenDropped):
 
     def _begin(self) -> None:
         """Note the first chunk; some upstreams have no connection before it."""
-        self._on(Event.FIRST_CHUNK)
+        self._on(StreamEvent.FIRST_CHUNK)
         self._connections = closing.take_over(self._upstream)
 
     def _read(self, chunk: Any) -> Any:
@@ -166,7 +166,7 @@ class GuardedStream(EndsWhenDropped):
                         self._pull()
                     if self._release_ahead():
                         break
-                run(self._advance(sync))
+                run_without_loop(self._advance(call_sync))
         except BaseException:
             self.close()
             raise
@@ -182,7 +182,7 @@ class GuardedStream(EndsWhenDropped):
                         await self._apull()
                     if self._release_ahead():
                         break
-                await self._advance(asynchronous)
+                await self._advance(call_async)
         except GeneratorExit:  # the reading coroutine is discarded: nothing may be awaited
             self._hand_over()
             raise
@@ -222,38 +222,38 @@ class GuardedStream(EndsWhenDropped):
 
     # Shared by the sync and the async driver.
 
-    async def _advance(self, either: Either) -> None:
+    async def _advance(self, call: SyncOrAsync) -> None:
         """Judge pending windows and release text; or ask the model to continue."""
         if self._reader is ASKING and self._asker is not None:
             asker, released = self._asker, self._stream_text().released
-            self._resume(await either(asker.ask, asker.aask, released, self.guard))
+            self._resume(await call(asker.ask, asker.aask, released, self.guard))
             return
-        self._on_reader(Event.JUDGING)
+        self._on_reader(StreamEvent.JUDGING)
         if self._gate.waiting:
-            await either(self._session.judge_pending, self._session.ajudge_pending, self._gate)
-        if self._error is not None and not self._gate.stopped:
-            self._error = await either(judged_error, ajudged_error, self._error, self._session)
-        if self._gate.stopped:
-            self._on(Event.STOPPED)
-            await either(self._shut, self._ashut)  # first: the steps below may be slow
-            await either(self._count, partial(asyncio.to_thread, self._count))
+            await call(self._session.judge_pending, self._session.ajudge_pending, self._gate)
+        if self._error is not None and not self._gate.ended_by_guard:
+            self._error = await call(judged_error, ajudged_error, self._error, self._session)
+        if self._gate.ended_by_guard:
+            self._on(StreamEvent.STOPPED)
+            await call(self._shut, self._ashut)  # first: the steps below may be slow
+            await call(self._count, partial(asyncio.to_thread, self._count))
         if self._release():
-            await either(self._shut, self._ashut)
+            await call(self._shut, self._ashut)
             if not self._state.reported:
-                await either(self._report, self._areport)
+                await call(self._report, self._areport)
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: StreamEvent) -> None:
         """Apply an event of the provider's stream; may be called from any thread."""
         with self._lock:
             self._state = UPSTREAM[self._state][event]
 
-    def _on_reader(self, event: Event) -> None:
+    def _on_reader(self, event: StreamEvent) -> None:
         """Apply an event of the reader's side."""
         self._reader = READER[self._reader][event]
 
     def _resume(self, answer: Any) -> None:
         """Continue with the model's new answer; end if there is none."""
-        self._on_reader(Event.ASKED)
+        self._on_reader(StreamEvent.ASKED)
         stream = None if self._reader is GONE else self._next_upstream(answer)
         if stream is None:
             closing.close(answer, self._loop)
@@ -266,7 +266,7 @@ class GuardedStream(EndsWhenDropped):
             self.may_ask(self._asker)
         self._upstream = stream
         self._connections = closing.take_over(stream)
-        self._on(Event.RESUMED)
+        self._on(StreamEvent.RESUMED)
 
     def _pull(self) -> None:
         """Pull until there may be something to judge or to release, or the provider has ended."""
@@ -320,7 +320,7 @@ class GuardedStream(EndsWhenDropped):
     def _end(self, error: Exception | None = None) -> None:
         if self._state.over:
             return  # another thread closed it: the read failed because of that
-        self._on(Event.COMPLETED if error is None else Event.FAILED)
+        self._on(StreamEvent.COMPLETED if error is None else StreamEvent.FAILED)
         self._error = error
         self._gate.finish()
 
@@ -329,21 +329,21 @@ class GuardedStream(EndsWhenDropped):
 
         Not at the end of the choices: their reader may not come back for the verdicts.
         """
-        if self._state.over or self._gate.over:
+        if self._state.over or self._gate.all_choices_ended:
             return False
         self._release()
         if self._out and self._gate.waiting:
-            self._on_reader(Event.AHEAD)
+            self._on_reader(StreamEvent.AHEAD)
         return bool(self._out)
 
     def _release(self) -> bool:
         """Queue released chunks; return whether the provider's connection must be closed."""
         if chunks := self._clock.released(self._gate.emit(), self.guard):
             self._out.extend(self._sealed_all(chunks))
-        if self._gate.stopped:
+        if self._gate.ended_by_guard:
             # The guard's end of the stream replaces the provider's, also the provider's error.
-            if self._gate.again:
-                self._on_reader(Event.ASK)
+            if self._gate.needs_rewrite:
+                self._on_reader(StreamEvent.ASK)
             self._error = self._gate.error
         elif self._error is not None:
             self._error = self._redacted(self._error)
@@ -351,7 +351,7 @@ class GuardedStream(EndsWhenDropped):
             self._record(self._session.deferred)
         if self._state.over and self._reader is not ASKING:
             self._record_end("completed" if self._error is None else "failed")
-        return self._gate.stopped or self._error is not None
+        return self._gate.ended_by_guard or self._error is not None
 
     def _redacted(self, error: Exception) -> Exception:
         text = self._stream_text()
@@ -383,7 +383,7 @@ class GuardedStream(EndsWhenDropped):
             self._answer() if changed else self.completed_response,
             changed=changed,
             stopped=dropped or self.guard.stopped,
-            reported=self._gate.stopped and not self._state.reported,
+            reported=self._gate.ended_by_guard and not self._state.reported,
             clean=self._reportable,
         )
         deferred.close(delivery)
@@ -396,12 +396,12 @@ class GuardedStream(EndsWhenDropped):
             self._session.ended(self.guard, outcome)
 
     def _drop(self) -> None:
-        read = self._gate.over and not self._gate.waiting
+        read = self._gate.all_choices_ended and not self._gate.waiting
         self._record_end("completed" if read else "left")
         if self._session.deferred is not None and not self._session.deferred.closed:
             self._record(self._session.deferred, dropped=True)
-        self._on(Event.STOPPED)
-        self._on_reader(Event.LEFT)
+        self._on(StreamEvent.STOPPED)
+        self._on_reader(StreamEvent.LEFT)
         self._out.clear()
         self._error = None
 
@@ -410,10 +410,10 @@ class GuardedStream(EndsWhenDropped):
             close = partial(closing.close, self._upstream, self._loop, self._connections)
             self._waits.leave(close)
             close()
-            self._on(Event.CLOSED)
+            self._on(StreamEvent.CLOSED)
 
     async def _ashut(self) -> None:
         if not self._state.closed:
             await self._waits.aleave()
             await closing.aclose(self._upstream, self._connections)
-            self._on(Event.CLOSED)
+            self._on(StreamEvent.CLOSED)

@@ -14,10 +14,10 @@ import httpx
 from litellm.exceptions import MidStreamFallbackError
 from pydantic import BaseModel, ValidationError
 
-from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.plain import TextCodec
 from guard.doors.session import DoorSession
 from guard.doors.strings import is_name
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.errors import GuardError
 from guard.gate import ResponseGate
 from guard.gate.escapes import Escapes
@@ -81,19 +81,19 @@ def judged_error(error: Exception, session: DoorSession) -> Exception:
     That is the same object if nothing is found, else one of its class with names and numbers
     only. The decisions go to the session's sinks.
     """
-    return run(_judged(sync, error, session))
+    return run_without_loop(_judged(call_sync, error, session))
 
 
 async def ajudged_error(error: Exception, session: DoorSession) -> Exception:
     """Do the same as :func:`judged_error` without blocking the event loop."""
-    return await _judged(asynchronous, error, session)
+    return await _judged(call_async, error, session)
 
 
-async def _judged(either: Either, error: Exception, session: DoorSession) -> Exception:
+async def _judged(call: SyncOrAsync, error: Exception, session: DoorSession) -> Exception:
     session = replace(session, door="error")
     gate = _gate(error, session)
     if gate is not None:
-        await either(session.judge_pending, session.ajudge_pending, gate)
+        await call(session.judge_pending, session.ajudge_pending, gate)
         session.ended(gate.trail, "completed")
     if gate is None:
         return _silent(error, why="it is too long, or cannot be read, to be judged")

@@ -11,9 +11,9 @@ from types import AsyncGeneratorType
 from typing import Any
 
 from guard.background import EndsWhenDropped
-from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.rewrite import cannot_rewrite
 from guard.doors.session import Clock, DoorSession, Outcome
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.doors.waits import LATE, Waits
 from guard.errors import UsageError
 from guard.gate import Codec, Part
@@ -76,7 +76,7 @@ class _TextStream(EndsWhenDropped):
         self._out: deque[str] = deque()  # released
         self._reading = self._is_over = self._is_shut = False
 
-    async def _refill(self, either: Either) -> bool:
+    async def _refill(self, call: SyncOrAsync) -> bool:
         """Have the next released text in ``_out``; return whether there is any before the end."""
         if self._is_over:
             return False
@@ -84,21 +84,21 @@ class _TextStream(EndsWhenDropped):
             raise RuntimeError("This stream is being read already; read it in one place.")
         self._reading = True
         try:
-            while not self._out and (texts := await self._next(either)) is not None:
+            while not self._out and (texts := await self._next(call)) is not None:
                 self._out.extend(texts)
         except GeneratorExit:  # the reading coroutine is discarded: nothing may be awaited
             self._hand_over()
             raise
         except BaseException as error:
             self._over("failed" if isinstance(error, Exception) else "left")
-            await self._shut(either)
+            await self._shut(call)
             raise
         finally:
             self._reading = False
         if self._out:
             return True
         self._over("completed")
-        await self._shut(either)
+        await self._shut(call)
         return False
 
     def _has_ended(self) -> bool:
@@ -111,34 +111,34 @@ class _TextStream(EndsWhenDropped):
             self._is_over = True
             self._session.ended(self.guard, outcome)
 
-    async def _next(self, either: Either) -> list[str] | None:
+    async def _next(self, call: SyncOrAsync) -> list[str] | None:
         """Return the next texts to release; None at the end. Raises the error that ends it."""
         gate, session = self._gate, self._session
-        if not (self._to_judge or self._ended or gate.stopped):
-            await self._pull(either)
+        if not (self._to_judge or self._ended or gate.ended_by_guard):
+            await self._pull(call)
             self._to_judge = True
             if not self._ended and (ahead := self._clock.released(gate.emit(), self.guard)):
                 return ahead
         if self._to_judge:
             self._to_judge = False
-            await either(session.judge_pending, session.ajudge_pending, gate)
-            if gate.stopped or self._error is not None:  # now: the reader may not come back
-                await self._shut(either)
+            await call(session.judge_pending, session.ajudge_pending, gate)
+            if gate.ended_by_guard or self._error is not None:  # now: the reader may not come back
+                await self._shut(call)
             return self._clock.released(gate.emit(), self.guard)
         if gate.error is not None:
             raise gate.error
-        if self._error is None or gate.stopped:
+        if self._error is None or gate.ended_by_guard:
             return None
         from guard.doors.errors import ajudged_error, judged_error  # loads LiteLLM
 
-        raise await either(judged_error, ajudged_error, self._error, session)
+        raise await call(judged_error, ajudged_error, self._error, session)
 
-    async def _pull(self, either: Either) -> None:
+    async def _pull(self, call: SyncOrAsync) -> None:
         """Push texts to the gate until there may be something to judge or to release."""
         moved = False
         while not (moved or self._ended):
             try:
-                text = await either(self._waits.next, self._waits.anext, self._read, self._gate)
+                text = await call(self._waits.next, self._waits.anext, self._read, self._gate)
             except Exception as error:
                 text, self._error = _END, error
             if text is LATE:
@@ -151,13 +151,13 @@ class _TextStream(EndsWhenDropped):
                 moved = self._gate.push(text)
                 self._clock.arrived(self._gate)
 
-    async def _shut(self, either: Either) -> None:
+    async def _shut(self, call: SyncOrAsync) -> None:
         self._is_shut = True
         close = getattr(self._source, self._close, None)
-        if either is not sync:
+        if call is not call_sync:
             await self._waits.aleave()
         if callable(close):
-            await either(close, close)
+            await call(close, close)
 
 
 class TextStream(_TextStream):
@@ -176,14 +176,14 @@ class TextStream(_TextStream):
         return self
 
     def __next__(self) -> str:
-        if not self._out and not run(self._refill(sync)):
+        if not self._out and not run_without_loop(self._refill(call_sync)):
             raise StopIteration
         return self._out.popleft()
 
     def close(self) -> None:
         """Stop reading and close the source; safe to call again."""
         self._over("left")
-        run(self._shut(sync))
+        run_without_loop(self._shut(call_sync))
 
     def _end_dropped(self) -> None:
         self.close()
@@ -205,14 +205,14 @@ class AsyncTextStream(_TextStream):
     async def __anext__(self) -> str:
         if not self._out:
             self._loop = asyncio.get_running_loop()
-            if not await self._refill(asynchronous):
+            if not await self._refill(call_async):
                 raise StopAsyncIteration
         return self._out.popleft()
 
     async def aclose(self) -> None:
         """Stop reading and close the source; safe to call again."""
         self._over("left")
-        await self._shut(asynchronous)
+        await self._shut(call_async)
 
     def _hand_over(self) -> None:
         by_python = isinstance(self._source, AsyncGeneratorType) and not self._waits.under_way
@@ -232,4 +232,4 @@ class AsyncTextStream(_TextStream):
                 loop.call_soon_threadsafe(self._close_on, loop)
 
     def _close_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._closing = loop.create_task(self._shut(asynchronous))  # a loop holds its tasks weakly
+        self._closing = loop.create_task(self._shut(call_async))  # a loop holds its tasks weakly

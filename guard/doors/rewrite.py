@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from guard.doors.context import inside
-from guard.doors.either import Either, asynchronous, run, sync
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.verdict import GuardTrail, Verdict
@@ -45,21 +45,21 @@ class Asker:
 
     def ask(self, released: str, trail: GuardTrail) -> Any:
         """Return the model's answer that continues ``released``; None if the call failed."""
-        return run(self._ask(sync, released, trail))
+        return run_without_loop(self._ask(call_sync, released, trail))
 
     async def aask(self, released: str, trail: GuardTrail) -> Any:
         """Do the same as :meth:`ask` without blocking the event loop."""
         if not self._asynchronous:
             return await asyncio.to_thread(self.ask, released, trail)
-        return await self._ask(asynchronous, released, trail)
+        return await self._ask(call_async, released, trail)
 
-    async def _ask(self, either: Either, released: str, trail: GuardTrail) -> Any:
+    async def _ask(self, call: SyncOrAsync, released: str, trail: GuardTrail) -> Any:
         try:
-            if self._asynchronous and either is sync:
+            if self._asynchronous and call is call_sync:
                 raise UsageError("a stream of an async call was read by synchronous code")
             arguments = self._arguments(released, trail)
             with inside():
-                answer = await either(self._function, self._function, **arguments)
+                answer = await call(self._function, self._function, **arguments)
         except Exception as error:
             # Only the type: the error's message may quote the request.
             name = type(error).__name__

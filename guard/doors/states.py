@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Event(Enum):
+class StreamEvent(Enum):
     """What happens to a stream."""
 
     __hash__ = object.__hash__  # faster than Enum's: some of these events come with each chunk
@@ -31,7 +31,7 @@ class Event(Enum):
     LEFT = "the reader stopped reading"
 
 
-E = Event
+E = StreamEvent
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,7 +66,7 @@ _OPEN = {
     E.FAILED: ENDED,
     E.STOPPED: STOPPED,
 }
-UPSTREAM: Mapping[State, Mapping[Event, State]] = {
+UPSTREAM: Mapping[State, Mapping[StreamEvent, State]] = {
     UNREAD: _OPEN,
     FLOWING: _OPEN,
     REPORTED: _OPEN | {E.FIRST_CHUNK: REPORTED, E.STOPPED: ENDED},
@@ -84,7 +84,7 @@ ASKING = State("asking", has_work=True)
 GONE = State("gone")
 
 _READER = (E.AHEAD, E.JUDGING, E.ASK, E.ASKED, E.LEFT)
-READER: Mapping[State, Mapping[Event, State]] = {
+READER: Mapping[State, Mapping[StreamEvent, State]] = {
     READING: dict.fromkeys(_READER, READING) | {E.AHEAD: BEHIND, E.ASK: ASKING, E.LEFT: GONE},
     BEHIND: dict.fromkeys(_READER, BEHIND) | {E.JUDGING: READING, E.ASK: ASKING, E.LEFT: GONE},
     ASKING: dict.fromkeys(_READER, ASKING) | {E.ASKED: READING, E.LEFT: GONE},

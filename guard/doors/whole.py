@@ -97,8 +97,8 @@ class WholeAnswer(Whole):
             # The text around the choices is judged with each of them.
             parts = self._read_choice(choice, number) + envelope(response, number)
             self._choices.append(ChoiceText(number, tuple(Repeats().new(parts))))
-        for one in self._choices:
-            self.gate.push(one)
+        for choice in self._choices:
+            self.gate.push(choice)
         self.gate.finish()
         self._delivered: Any = None
 
@@ -141,10 +141,11 @@ class WholeAnswer(Whole):
             if (hidden := hidden_params(response)) is not None:
                 set_hidden_params(response, type(hidden)(**without_text(members(hidden))))
             _without_rest(response)
-            for index, one in enumerate(self._choices):
-                mine = [a for a in out if a.choice == one.choice]
-                if mine != [one]:
-                    response.choices[index] = self._cut_choice(response.choices[index], one, mine)
+            for index, choice in enumerate(self._choices):
+                mine = [a for a in out if a.choice == choice.choice]
+                if mine != [choice]:
+                    cut = self._cut_choice(response.choices[index], choice, mine)
+                    response.choices[index] = cut
         return response
 
 
@@ -153,19 +154,19 @@ def continued(before: Sequence[Any], last: Any) -> Any:
 
     It has the id, time and model of the first one, and the usage of all.
     """
-    made = last.model_copy(deep=True)
-    made.id, made.created, made.model = before[0].id, before[0].created, before[0].model
-    message = made.choices[0].message
+    answer = last.model_copy(deep=True)
+    answer.id, answer.created, answer.model = before[0].id, before[0].created, before[0].model
+    message = answer.choices[0].message
     message.content = "".join(map(_content, (*before, last))) or None
     thoughts = [getattr(r.choices[0].message, "reasoning_content", None) for r in (*before, last)]
     if any(thoughts):
         message.reasoning_content = "\n".join(filter(None, thoughts))
     used = [u for r in before if (u := getattr(r, "usage", None)) is not None]
-    if used and getattr(made, "usage", None) is not None:
+    if used and getattr(answer, "usage", None) is not None:
         for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
-            total = sum(getattr(usage, name) or 0 for usage in (*used, made.usage))
-            setattr(made.usage, name, total)
-    return made
+            total = sum(getattr(usage, name) or 0 for usage in (*used, answer.usage))
+            setattr(answer.usage, name, total)
+    return answer
 
 
 def _content(response: Any) -> str:

@@ -45,7 +45,7 @@ class Codec(Protocol[C]):
         return ""
 
     def parts(self, chunk: C) -> list[Part]:
-        """Return the chunk's texts in reading order.
+        """Return the chunk's texts in reading order; an empty one shows where its channel ends.
 
         Raises UsageError if a text is not a string.
         """

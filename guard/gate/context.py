@@ -24,12 +24,10 @@ class Context:
     sentence-final punctuation. It frames the lines below it ("Myths:").
     """
 
-    def __init__(self, most: int, before: Iterable[str] = ()) -> None:
+    def __init__(self, most: int) -> None:
         self._last: deque[str] = deque(maxlen=most)
         self._heading = ""
         self._since = 0
-        for segment in before:
-            self.add(segment)
 
     def copy(self) -> Context:
         """Return a copy that can be added to by itself."""
@@ -57,11 +55,11 @@ def in_context(
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Return each segment of a text with its context."""
     context = Context(most)
-    found = []
+    pairs = []
     for segment in segments:
-        found.append((segment, context.shown()))
+        pairs.append((segment, context.shown()))
         context.add(segment)
-    return found
+    return pairs
 
 
 def is_heading(segment: str) -> bool:

@@ -97,21 +97,21 @@ class Escapes:
             del self._after[:behind], self._further[:behind]
 
     def _decode(self, text: str) -> str:
-        made: list[str] = []
+        decoded: list[str] = []
         end = 0
-        for found in (_ALL if self.letters else _CODES).finditer(text):
-            made += (text[end : found.start()], _character(found))
-            self.read += found.start() - end + 1
-            end = found.end()
+        for escape in (_ALL if self.letters else _CODES).finditer(text):
+            decoded += (text[end : escape.start()], _character(escape))
+            self.read += escape.start() - end + 1
+            end = escape.end()
             further = self._further[-1] if self._further else self._behind
             self._after.append(self.read)
-            self._further.append(further + len(found.group()) - 1)
+            self._further.append(further + len(escape.group()) - 1)
         self.read += len(text) - end
-        return "".join([*made, text[end:]])
+        return "".join([*decoded, text[end:]])
 
 
-def _character(found: re.Match[str]) -> str:
-    high, low, code, *letters = found.groups()
+def _character(escape: re.Match[str]) -> str:
+    high, low, code, *letters = escape.groups()
     if high:
         return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
     if code:

@@ -11,7 +11,7 @@ from guard.gate.segmenter import Segment, Segmenter
 from guard.mentions import Finder, first_mention, lexicon
 
 
-class View:
+class GroupMemory:
     """Whether a choice has named a group, so that a pronoun may refer to it."""
 
     def __init__(self, user: str = "") -> None:
@@ -21,9 +21,9 @@ class View:
 class Flow:
     """Follows the open segment of one channel."""
 
-    def __init__(self, segmenter: Segmenter, view: View) -> None:
+    def __init__(self, segmenter: Segmenter, groups: GroupMemory) -> None:
         self._segmenter = segmenter
-        self._view = view
+        self._groups = groups
         self._held = False  # whether the previous segment was held from a mention on
         self._finder = self._begin()
         self._start = 0
@@ -34,7 +34,7 @@ class Flow:
 
     def continue_from(self, before: str) -> None:
         """Begin the open segment with ``before``, the end of an earlier channel's text."""
-        mentioned = first_mention(before, lexicon(), pronouns=self._view.named) is not None
+        mentioned = first_mention(before, lexicon(), pronouns=self._groups.named) is not None
         self._held = self._held or mentioned
         self._finder = self._begin()
         self._finder.feed(before)
@@ -56,15 +56,15 @@ class Flow:
         return min(self._start + self._finder.clear, self._segmenter.sure)
 
     def _begin(self) -> Finder:
-        return Finder(lexicon(), pronouns=self._view.named)
+        return Finder(lexicon(), pronouns=self._groups.named)
 
     def _free(self, segment: Segment) -> int:
         # After a forced cut the sentence continues: its group may be in the part before the cut.
         continues = self._held and segment.fresh > segment.start
-        found = first_mention(segment.text, lexicon(), pronouns=self._view.named)
-        self._view.named = self._view.named or found is not None
-        self._held = continues or found is not None
+        mention = first_mention(segment.text, lexicon(), pronouns=self._groups.named)
+        self._groups.named = self._groups.named or mention is not None
+        self._held = continues or mention is not None
         if continues:
             return segment.start
         reach = min(len(segment.text), self._segmenter.least)
-        return segment.start + (reach if found is None else min(found, reach))
+        return segment.start + (reach if mention is None else min(mention, reach))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from guard.gate.edits import Edits, TextEdit
 from guard.gate.escapes import Escapes
-from guard.gate.flow import Flow, View
-from guard.gate.joined import Joins, Reading
-from guard.gate.json_text import LONGEST_PATH, JsonReader, Kind, Label, Piece
+from guard.gate.flow import Flow, GroupMemory
+from guard.gate.job import Job
+from guard.gate.joined import Joins, SegmentReading, with_spans
+from guard.gate.json_text import LONGEST_PATH, JsonPiece, JsonReader, Kind, Label
 from guard.gate.restart import Restart
-from guard.gate.second_look import SecondLook, SecondLooks
+from guard.gate.second_look import SecondLooks
 from guard.gate.segmenter import Segment, Segmenter, split
 from guard.policy import Policy
 from guard.verdict import Channel, Decision, Span, Verdict, Window
@@ -21,35 +22,57 @@ from guard.verdict import Channel, Decision, Span, Verdict, Window
 _MOST_KEYS = 1000  # that one channel keeps in mind
 
 
+class GateOutput(NamedTuple):
+    """What text led to: windows to judge, in order, and edits of text that needs no verdict."""
+
+    windows: Sequence[Job]
+    edits: Sequence[TextEdit]
+
+
+NOTHING = GateOutput((), ())
+
+
+class Resolved(NamedTuple):
+    """What a verdict led to."""
+
+    decision: Decision
+    edits: Sequence[TextEdit]
+
+
 class _Asked(NamedTuple):
     """A segment that waits for its verdict, or for those before it if it needs none.
 
     White space needs no verdict, nor does a segment that was judged early with the same window.
-    ``sent_to`` is None for a complete segment. For one that is judged early, it is the offset in
-    the text as sent up to which text may go out; it includes an incomplete escape. ``label`` is
-    the key that the segment of a JSON string begins with. ``look`` is its second look, if it may
-    get one. ``reading`` is what of it is judged; None if it is a key, or none of it is. ``held``:
-    whether it may answer a question that names a group.
+    ``job`` is None for white space and structure. ``sent_to`` is None for a complete segment.
+    For one that is judged early, it is the offset in the text as sent up to which text may go out;
+    it includes an incomplete escape. ``free`` is the offset up to which it may go out unjudged.
+    ``label`` is the key that the segment of a JSON string begins with. ``reading`` is what of it
+    is judged; None if it is a key, or none of it is. ``held``: whether it may answer a question
+    that names a group.
     """
 
     segment: Segment
+    job: Job | None
     needs_verdict: bool
-    sent_to: int | None = None
-    kind: Kind = "prose"
-    label: Label | None = None
-    look: SecondLook | None = None
-    reading: Reading | None = None
-    held: bool = False
+    sent_to: int | None
+    free: int
+    kind: Kind
+    label: Label | None
+    reading: SegmentReading | None
+    held: bool
+
+
+T = TypeVar("T")
+_Segments = Generator[list[Segment], None, T]
 
 
 class Gate:
     """State machine of one channel.
 
-    ``feed`` and ``finish`` take text. ``windows`` returns the windows to judge, in order.
-    ``resolve`` takes the verdict on the oldest of them. ``take_edits`` returns the edits decided
-    since its last call. Once ``stopped``, the gate releases nothing and asks for no verdict. In
-    the hold modes that release text before its verdict, ``flow`` decides how much; ``view`` is
-    shared by the channels of a choice.
+    ``feed`` and ``finish`` take text and return the windows to judge; ``resolve`` takes the verdict
+    on the oldest of them. Each returns the edits that it decided on. Once ``stopped``, the gate
+    releases nothing and asks for no verdict. In the hold modes that release text before its
+    verdict, ``flow`` decides how much; ``groups`` is shared by the channels of a choice.
 
     ``released`` is the text that this channel released in an earlier answer. If the new text
     begins by repeating it, the repeat is neither judged nor sent. ``continues`` is the
@@ -71,7 +94,7 @@ class Gate:
         channel: Channel,
         *,
         user: str = "",
-        view: View | None = None,
+        groups: GroupMemory | None = None,
         released: str = "",
         continues: str = "",
         fixed: bool = False,
@@ -100,14 +123,10 @@ class Gate:
         before = (s.text for s in split(released, *limits) if not s.text.isspace())
         self._joins = Joins(policy.context_segments, before)
         self._asked: deque[_Asked] = deque()
-        self._looks: SecondLooks | None = None
-        if policy.second_look:
-            self._looks = SecondLooks(policy.overlap + policy.lookahead)
+        self._looks = SecondLooks(policy.overlap + policy.lookahead, enabled=policy.second_look)
         self._flow: Flow | None = None
-        self._free: deque[int] = deque()  # how far each segment asked about may flow
         if policy.hold == "association":
-            self._flow = Flow(self._segmenter, view or View())
-        self._new: list[tuple[Window, int]] = []
+            self._flow = Flow(self._segmenter, groups or GroupMemory())
         self._edits = Edits(self._escapes, removes=policy.redacts)
         self._asked_to = 0  # offset up to which the open segment was judged early
         self._asked_sent = 0  # the same in the text as sent
@@ -124,30 +143,30 @@ class Gate:
         held = self._segmenter.held or self._escapes.pending or not self._restart.over
         return not (self._asked or held)
 
-    def takes(self, text: str) -> bool:
-        """Add text if it certainly completes no window; otherwise return False (call ``feed``)."""
-        if not self._plain or "\\" in text or (self._json is not None and '"' in text):
-            return False
-        if not self._segmenter.takes(text):
-            return False
-        if self._flow is not None:
-            self._flow.feed(text)
-        return True
-
-    def feed(self, text: str) -> None:
+    def feed(self, text: str) -> GateOutput:
         """Add text that the provider sent."""
+        if (  # most text certainly completes no window
+            self._plain
+            and "\\" not in text
+            and (self._json is None or '"' not in text)
+            and self._segmenter.takes(text)
+        ):
+            if self._flow is not None:
+                self._flow.feed(text)
+            return NOTHING
         if self.stopped:
-            return
+            return NOTHING
         if not self._restart.over:
             text = self._drop_repeat(*self._restart.feed(text))
         self._escapes.read = self._segmenter.fed
-        self._read(text)
-        if self._looks is not None and self._looks.waits:
+        windows = self._ask_about(self._read(text))
+        if self._looks.last is not None:
             unread = self._kind in ("key", "structure")
             self._looks.passed(self._segmenter.fed if unread else self._segmenter.lead)
         self._plain = self._restart.over and not self._escapes.pending
         if self._json is not None:  # elsewhere every character counts
             self._plain = self._plain and self._json.string == "value"
+        return GateOutput(windows, self._edits.take())
 
     def _drop_repeat(self, repeated: int, text: str) -> str:
         """Leave out ``repeated`` characters, which repeat released text; return ``text``."""
@@ -156,28 +175,29 @@ class Gate:
             self._escapes.skip(repeated)
         return text
 
-    def _read(self, text: str) -> None:
+    # Generators of segments: each list is asked about before the text behind it is read.
+
+    def _read(self, text: str) -> _Segments[None]:
         while text:
-            text = self._read_prose(text) if self._json is None else self._read_json(text)
+            if self._json is not None:
+                text = yield from self._read_json(text)
+                continue
+            at = text.find("\n") + 1 or len(text)
+            yield self._segments(self._escapes.feed(text[:at]))
+            if text[at - 1] == "\n":  # behind it JSON may begin
+                self._json = JsonReader(self._escapes, longest=self._longest_key)
+            text = text[at:]
 
-    def _read_prose(self, text: str) -> str:
-        """Read to the end of a line, behind which JSON may begin; return what follows."""
-        at = text.find("\n") + 1 or len(text)
-        self._feed(self._escapes.feed(text[:at]))
-        if text[at - 1] == "\n":
-            self._json = JsonReader(self._escapes, longest=self._longest_key)
-        return text[at:]
-
-    def _read_json(self, text: str) -> str:
+    def _read_json(self, text: str) -> _Segments[str]:
         """Read as far as JSON goes; return what follows."""
         assert self._json is not None
         for piece in self._json.feed(text):
             if piece.kind == "structure":
-                self._skip(piece.text)
+                yield from self._read_structure(piece.text)
             elif piece.kind == "prose":  # no string has begun yet
-                self._feed(piece.text)
+                yield self._segments(piece.text)
             else:
-                self._feed_string(piece)
+                yield from self._read_string(piece)
         if not self._json.over:
             return ""
         if self._kind != "prose":
@@ -185,18 +205,18 @@ class Gate:
         text, self._json = self._json.rest, None
         return text
 
-    def _skip(self, text: str) -> None:
-        """Add what is between the strings of JSON; it needs no verdict."""
+    def _read_structure(self, text: str) -> _Segments[None]:
+        """Read what is between the strings of JSON; it needs no verdict."""
         if self._kind == "prose":  # what came before its first string
             self._in_code = self._segmenter.in_code
             if not any(character.isalpha() for character in self._segmenter.open):
                 self._kind = "structure"
-            self._open(self._segmenter.finish())
+            yield self._segmenter.finish()
             self._behind = ""
         self._kind = "structure"
         segment = self._segmenter.skip(text)
         self._note_behind(text)
-        self._open([segment])
+        yield [segment]
 
     def _note_behind(self, text: str) -> None:
         """Add the text fed last to what prose behind JSON would continue."""
@@ -215,15 +235,15 @@ class Gate:
             self._continue_from(self._behind.replace("\n", " "))
             self._string_from = self._segmenter.fed, Label("", "", self._behind_sent)
 
-    def _feed_string(self, piece: Piece) -> None:
-        """Add text inside of a string, or of a key."""
+    def _read_string(self, piece: JsonPiece) -> _Segments[None]:
+        """Read text inside of a string, or of a key."""
         label = piece.label
         if self._kind != piece.kind and piece.text:
             self._kind = piece.kind
             before = label.around if piece.kind == "key" else label.path
             self._continue_from(before and before + (" " if piece.kind == "key" else ": "))
             self._string_from = self._segmenter.fed, label
-        self._feed(piece.text)
+        yield self._segments(piece.text)
         if not piece.ends:
             return
         whole = self._segmenter.fed - max(self._segmenter.start, self._string_from[0])
@@ -235,7 +255,7 @@ class Gate:
                 self._kind = "structure"  # judged before, it goes out as structure does
             elif len(self._keys) < _MOST_KEYS:
                 self._keys.add(label.path)
-        self._open(self._segmenter.finish())
+        yield self._segmenter.finish()
 
     def _continue_from(self, before: str) -> None:
         """Let the next segment begin with ``before``, which was judged or needed no verdict."""
@@ -245,36 +265,36 @@ class Gate:
         if self._flow is not None:
             self._flow.continue_from(before)
 
-    def _feed(self, text: str) -> None:
+    def _segments(self, text: str) -> list[Segment]:
+        """Return the segments that the reading's next characters complete."""
         if self.unfinished and text:
             self._continue_from(self.unfinished)
             self.unfinished = ""
         segments = self._segmenter.feed(text)
         if self._flow is not None and not segments:
             self._flow.feed(text)
-        self._open(segments)
+        return segments
 
-    def finish(self) -> None:
+    def finish(self) -> GateOutput:
         """End the open segment: the channel, its choice or the stream is over."""
         self._plain = False
-        if not self.stopped:
-            if not self._restart.over:
-                self._read(self._drop_repeat(*self._restart.finish()))
-            if self._escapes.pending:
-                self._feed(self._escapes.finish())
-            self.unfinished = self.open_text
-            self._open(self._segmenter.finish())
-            self.end_looks()
+        if self.stopped:
+            return NOTHING
+        windows = self._ask_about(self._last_segments())
+        self.end_looks()
+        return GateOutput(windows, self._edits.take())
 
-    @property
-    def look(self) -> SecondLook | None:
-        """The second look at the segment of the oldest unresolved window; None if it has none."""
-        return self._asked[0].look if self._asked else None
+    def _last_segments(self) -> _Segments[None]:
+        if not self._restart.over:
+            yield from self._read(self._drop_repeat(*self._restart.finish()))
+        if self._escapes.pending:
+            yield self._segments(self._escapes.finish())
+        self.unfinished = self.open_text
+        yield self._segmenter.finish()
 
     def end_looks(self) -> None:
         """Note that the last segment is not looked at again with what may follow."""
-        if self._looks is not None:
-            self._looks.end()
+        self._looks.end()
 
     @property
     def open_text(self) -> str:
@@ -309,10 +329,10 @@ class Gate:
         """Whether the open segment is a complete sentence if nothing follows."""
         return self._segmenter.closing is not None
 
-    def judge_open(self) -> None:
+    def judge_open(self) -> GateOutput:
         """Ask for verdicts on the open text as if the channel ended here, so that it may go out."""
         if not self.holds:
-            return
+            return NOTHING
         fed, in_json = self._segmenter.fed, self._kind in ("key", "value")
         # Without a segment, an escape that has begun waits alone. In JSON it waits for its end: a
         # half before a mark would be no JSON.
@@ -320,24 +340,25 @@ class Gate:
         if not segments and not in_json:
             segments = [Segment("", fed, fed, fed, fed)]
         joins, user = self._joins.copy(), self._user
-        early: dict[int, Window] = {}
+        free = 0 if self._flow is None else self._flow.free
+        asked: list[_Asked] = []
         for segment in segments:
             last = segment is segments[-1]
             sent_to = self.sent if last and not in_json else self._escapes.sent(segment.release)
-            if window := self._ask(segment, joins, user, sent_to):
-                early[segment.start] = window
-                user = ""
+            asked.append(self._ask(segment, joins, user, free, sent_to))
+            user = "" if asked[-1].job is not None else user
         self.end_looks()
-        if self._flow is not None:
-            self._free += [self._flow.free] * len(segments)
-        self._early, self._asked_to = early, fed
+        self._early = {a.segment.start: a.job.window for a in asked if a.job is not None}
+        self._asked_to = fed
         self._asked_sent = self._escapes.sent(fed) if in_json else self.sent
         self._pass_known()
+        windows = [a.job for a in asked if a.job is not None and a.needs_verdict]
+        return GateOutput(windows, self._edits.take())
 
-    def flow(self) -> None:
+    def flow(self) -> list[TextEdit]:
         """Release text ahead of its verdict; everything before it in its choice is resolved."""
         if self.stopped:
-            return
+            return []
         if self._policy.hold == "none":
             self._edits.keep(self._segmenter.fed)
             self._edits.keep_sent(self.sent)
@@ -345,11 +366,12 @@ class Gate:
             text, start, free = self._segmenter.open, self._segmenter.start, self._flow.free
             if self._asked:
                 text, start, *_ = self._asked[0].segment
-                free = start if self._asked[0].held else self._free[0]
+                free = start if self._asked[0].held else self._asked[0].free
             elif self._may_answer(text):
                 free = start
             if free > start + _blank(text) or not self._edits.holds_space:
                 self._edits.keep(free)
+        return self._edits.take()
 
     def _may_answer(self, text: str) -> bool:
         """Whether the open segment may be judged joined to a question that names a group."""
@@ -357,21 +379,13 @@ class Gate:
         begun = text[max(fresh - start, 0) : max(self._segmenter.sure - start, 0)]
         return self._kind in ("prose", "value") and self._joins.holds(begun)
 
-    def windows(self) -> list[tuple[Window, int]]:
-        """Return the windows to judge that are new since the last call.
-
-        Each comes with the offset of its first character that was in no earlier window.
-        """
-        new, self._new = self._new, []
-        return new
-
-    def resolve(self, verdict: Verdict, *, rewrites: bool = False) -> Decision:
-        """Take the verdict on the oldest unresolved window and return the decision.
+    def resolve(self, verdict: Verdict, *, rewrites: bool = False) -> Resolved:
+        """Take the verdict on the oldest unresolved window.
 
         ``rewrites``: whether the model can be asked to continue. If not, the action ``rewrite``
         becomes ``terminate``.
         """
-        asked = self._take()
+        asked = self._asked.popleft()
         segment, early_to, kind, label = asked.segment, asked.sent_to, asked.kind, asked.label
         if asked.reading is not None:
             verdict = asked.reading.in_segment(verdict)
@@ -394,9 +408,7 @@ class Gate:
             self._edits.keep(begin + _blank(segment.text[begin - segment.start :]))
             self.stopped = True
             self._plain = False
-            self._new.clear()
             self._asked.clear()
-            self._free.clear()
         if verdict.biased:
             self._found_to = segment.end
         if early_to is not None and not self.stopped:
@@ -411,32 +423,32 @@ class Gate:
         if early_to is None:
             self._edits.end(segment, begin)
         self._pass_known()
-        return decision
+        return Resolved(decision, self._edits.take())
 
-    def take_edits(self) -> list[TextEdit]:
-        """Return the edits decided since the last call, in order of the text."""
-        return self._edits.take()
-
-    def _open(self, segments: list[Segment]) -> None:
-        if self._flow is not None and segments:
-            self._free += self._flow.close(segments)
-        for segment in segments:
-            if self._ask(segment, self._joins, self._user):
-                self._user = ""
-        self._pass_known()
+    def _ask_about(self, complete: Iterable[list[Segment]]) -> list[Job]:
+        """Queue complete segments for their verdicts; return the windows that need one."""
+        windows: list[Job] = []
+        for segments in complete:
+            if segments:
+                free = [0] * len(segments) if self._flow is None else self._flow.close(segments)
+                for segment, free_to in zip(segments, free, strict=True):
+                    asked = self._ask(segment, self._joins, self._user, free_to)
+                    self._user = self._user if asked.job is None else ""
+                    if asked.job is not None and asked.needs_verdict:
+                        windows.append(asked.job)
+            self._pass_known()
+        return windows
 
     def _ask(
-        self, segment: Segment, joins: Joins, user: str, sent_to: int | None = None
-    ) -> Window | None:
-        """Queue a segment for its verdict; return its window, None for white space.
-
-        Has ``joins`` read the segment.
-        """
-        window, label, look, reading = None, None, None, None
+        self, segment: Segment, joins: Joins, user: str, free: int, sent_to: int | None = None
+    ) -> _Asked:
+        """Queue a segment for its verdict; have ``joins`` read it."""
+        label, reading, job = None, None, None
         known, held = True, False
         if segment.start < segment.fresh == self._string_from[0]:
             label = self._string_from[1]
         if self._kind != "structure" and segment.text.strip():
+            look = None
             if self._kind == "key":
                 # A key is judged once, whatever is before it; it is context in what it labels.
                 window = Window(segment.text, (), user or None)
@@ -444,26 +456,19 @@ class Gate:
                 held = joins.holds(segment.text[segment.fresh - segment.start :])
                 reading = self._reading(segment, joins, label)
                 window = reading.window(user)
-                look = self._look(window, segment, label, early=sent_to is not None)
+                keyed, early = label is not None and self._kind == "value", sent_to is not None
+                look = self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
             known = self._early.get(segment.start) == window
-            if not known:
-                fresh = max(segment.fresh, self._asked_to)
-                # White space belongs to no turn of its channel.
-                fresh += _blank(segment.text[fresh - segment.start :])
-                self._new.append((window, fresh))
-        asked = _Asked(segment, not known, sent_to, self._kind, label, look, reading, held)
+            # After a fence that was left open, what is read anew may be several segments.
+            begin = max(min(segment.fresh, segment.end), self._asked_to)
+            # White space belongs to no turn of its channel.
+            begin += _blank(segment.text[begin - segment.start :])
+            job = Job(self.channel, window, begin, look)
+        asked = _Asked(segment, job, not known, sent_to, free, self._kind, label, reading, held)
         self._asked.append(asked)
-        return window
+        return asked
 
-    def _look(
-        self, window: Window, segment: Segment, label: Label | None, *, early: bool
-    ) -> SecondLook | None:
-        if self._looks is None:
-            return None
-        keyed = label is not None and self._kind == "value"
-        return self._looks.add(window, segment, self._kind, keyed=keyed, early=early)
-
-    def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> Reading:
+    def _reading(self, segment: Segment, joins: Joins, label: Label | None) -> SegmentReading:
         lead = segment.fresh - segment.start
         whole = segment.release == segment.end and (lead == 0 or label is not None)
         string = self._kind == "value" and segment.fresh == self._string_from[0]
@@ -475,7 +480,7 @@ class Gate:
     def _pass_known(self) -> None:
         """Release segments that need no verdict once everything before them is resolved."""
         while self._asked and not self._asked[0].needs_verdict:
-            asked = self._take()
+            asked = self._asked.popleft()
             segment, early_to = asked.segment, asked.sent_to
             if asked.kind == "structure":
                 self._edits.keep_structure(segment.release)
@@ -484,17 +489,16 @@ class Gate:
             if early_to is None:
                 self._edits.end(segment, segment.start)
         if not self._edits.holds_space:
-            self.release_space()
+            self._keep_space()
 
-    def release_space(self) -> None:
+    def release_space(self) -> list[TextEdit]:
         """Let white space out that nothing is before."""
+        self._keep_space()
+        return self._edits.take()
+
+    def _keep_space(self) -> None:
         if not self._asked and not self.stopped:
             self._edits.keep(self._segmenter.lead)
-
-    def _take(self) -> _Asked:
-        if self._free:
-            self._free.popleft()
-        return self._asked.popleft()
 
     def _can_replace(self, kind: Kind) -> bool:
         """Whether text may be put in the place of a segment.
@@ -533,15 +537,7 @@ class Gate:
                 return max(at - key, 0)  # in the key; what is around it stands elsewhere
             return self._escapes.sent(segment.start + at) - begin
 
-        pairs = tuple(
-            replace(
-                a,
-                group_span=Span(*map(place, a.group_span)),
-                attribute_span=Span(*map(place, a.attribute_span)),
-            )
-            for a in verdict.attributions
-        )
-        return verdict if pairs == verdict.attributions else replace(verdict, attributions=pairs)
+        return with_spans(verdict, place)
 
 
 def _blank(text: str) -> int:

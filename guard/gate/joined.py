@@ -12,7 +12,7 @@ question or the heading is moved to the place in the segment before which it was
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from itertools import pairwise
@@ -57,7 +57,7 @@ _WORD_CHARACTER = re.compile(r"[^\W_]")
 _KEY_VALUE = re.compile(r":\s+\S")
 
 
-class Reading(NamedTuple):
+class SegmentReading(NamedTuple):
     """What a detector reads of a segment.
 
     ``pieces`` are the parts of the segment in ``text``, each as (offset in ``text``, offset in the
@@ -77,17 +77,8 @@ class Reading(NamedTuple):
 
         Groups and attributes keep their words. A span outside of the segment becomes empty.
         """
-        if not self.pieces or not verdict.attributions:
-            return verdict
-        pairs = tuple(
-            replace(
-                pair,
-                group_span=Span(*sorted(map(self._place, pair.group_span))),
-                attribute_span=Span(*sorted(map(self._place, pair.attribute_span))),
-            )
-            for pair in verdict.attributions
-        )
-        return replace(verdict, attributions=pairs)
+        moves = self.pieces and verdict.attributions
+        return with_spans(verdict, self._place) if moves else verdict
 
     def _place(self, at: int) -> int:
         for begin, start, length in self.pieces:
@@ -96,7 +87,20 @@ class Reading(NamedTuple):
         return self.pieces[-1][1] + self.pieces[-1][2]
 
 
-class _Line(NamedTuple):
+def with_spans(verdict: Verdict, place: Callable[[int], int]) -> Verdict:
+    """Return a verdict with each end of its spans moved to where ``place`` says."""
+    pairs = tuple(
+        replace(
+            pair,
+            group_span=Span(*sorted(map(place, pair.group_span))),
+            attribute_span=Span(*sorted(map(place, pair.attribute_span))),
+        )
+        for pair in verdict.attributions
+    )
+    return verdict if pairs == verdict.attributions else replace(verdict, attributions=pairs)
+
+
+class _SegmentLine(NamedTuple):
     """Where a segment's words are, and how deep in lists and headings it stands."""
 
     said: str
@@ -152,7 +156,7 @@ class Joins:
         key: str = "",
         around: str = "",
         whole: bool = True,
-    ) -> Reading:
+    ) -> SegmentReading:
         """Return the reading of the next segment of the channel, and note the segment.
 
         ``string``: whether it begins a string of JSON. ``lead`` is the length of the keys that its
@@ -174,15 +178,15 @@ class Joins:
                 reading = self._line_reading(text, line, lead, key, around)
                 self._note(text, line, lead, key, shown)
         self._context.add(text)
-        return reading or Reading(text, shown)
+        return reading or SegmentReading(text, shown)
 
     def holds(self, begun: str) -> bool:
         """Whether a segment that begins so may be an answer to a question that names a group."""
         return self._answers > 0 and self._holds and may_answer(begun)
 
     def _line_reading(
-        self, text: str, line: _Line, lead: int, key: str, around: str
-    ) -> Reading | None:
+        self, text: str, line: _SegmentLine, lead: int, key: str, around: str
+    ) -> SegmentReading | None:
         said = line.said
         if _WORD_CHARACTER.search(said) is None or not is_generic(_spaced(key)):
             return None  # what says something is before it
@@ -191,7 +195,7 @@ class Joins:
         # Behind a heading, a key or a marker a number may be what is said of a group.
         under = self._after_heading or self._listing or _BULLET.match(text) is not None
         if not (lead or under) and says_nothing(text):
-            return Reading(text, ())
+            return SegmentReading(text, ())
         if not is_bare_group(_first_lines(said)):
             return None
         if label := _saying(around):
@@ -200,7 +204,7 @@ class Joins:
         heading = next((h for h in above if not is_generic(h.label)), None)
         return None if heading is None else _joined(line, heading)
 
-    def _row_reading(self, text: str, lead: int, shown: tuple[str, ...]) -> Reading | None:
+    def _row_reading(self, text: str, lead: int, shown: tuple[str, ...]) -> SegmentReading | None:
         """Read a row of a table: a bare group in it is joined to its column's head.
 
         Without one it is joined to the row's first cell.
@@ -215,7 +219,7 @@ class Joins:
         self._row = said
         first = said[0] if words(said[0]) and not is_bare_group(said[0]) else ""
         label = first if not is_generic(first) and may_answer(first) else ""
-        made, pieces, headed, joined = "", [], False, False
+        whole, pieces, headed, joined = "", [], False, False
         for column, cell in enumerate(cells):
             head = self._heads[column] if column < len(self._heads) else ""
             group = is_bare_group(cell.said)
@@ -226,15 +230,17 @@ class Joins:
             elif group and column and label:
                 before = ": " if column == 1 else f" | {label}: "
                 joined = True
-            made += before
+            whole += before
             if cell.said:
-                pieces.append((len(made), cell.begin, len(cell.said)))
-            made += cell.said
+                pieces.append((len(whole), cell.begin, len(cell.said)))
+            whole += cell.said
         if joined:
-            return Reading(made, self._before_table if headed else shown, tuple(pieces))
+            return SegmentReading(whole, self._before_table if headed else shown, tuple(pieces))
         return None
 
-    def _note(self, text: str, line: _Line, lead: int, key: str, shown: tuple[str, ...]) -> None:
+    def _note(
+        self, text: str, line: _SegmentLine, lead: int, key: str, shown: tuple[str, ...]
+    ) -> None:
         said = line.said
         after_heading, self._after_heading = self._after_heading, False
         if _WORD_CHARACTER.search(said) is None or _FENCE.match(text):
@@ -289,7 +295,7 @@ class Joins:
         self._holds = names_a_group(label)
 
 
-def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Reading]:
+def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[SegmentReading]:
     r"""Return the readings of the segments of a text.
 
     >>> [reading.text for reading in readings(["Criminals:\n", "* Mexicans\n"])]
@@ -299,11 +305,11 @@ def readings(segments: Iterable[str], most: int = CONTEXT_SEGMENTS) -> list[Read
     return [joins.read(segment) for segment in segments]
 
 
-def _line(text: str, lead: int) -> _Line:
+def _line(text: str, lead: int) -> _SegmentLine:
     """Find the words of a segment behind ``lead`` characters."""
-    found = _BEGIN.match(text, lead)
-    assert found is not None
-    begin, end = found.end(), len(text)
+    beginning = _BEGIN.match(text, lead)
+    assert beginning is not None
+    begin, end = beginning.end(), len(text)
     while end > begin:
         cut = begin + len(text[begin:end].rstrip(_END_MARKS))
         tag = _LAST_TAG.search(text, max(begin, cut - _LONGEST), cut)
@@ -318,15 +324,15 @@ def _line(text: str, lead: int) -> _Line:
     tail = text[end : end + 1]
     if tail and ((tail == ")" and "(" in said) or (tail == "]" and "[" in said)):
         said += tail
-    space = found.group()[: len(found.group()) - len(found.group().lstrip())]
+    space = beginning.group()[: len(beginning.group()) - len(beginning.group().lstrip())]
     indent = len(space.rpartition("\n")[2].replace("\t", "    "))
-    marked = found["marker"] is not None or _ITEM_TAG.search(found["tags"]) is not None
-    tag = _HEADING_TAG.search(found["tags"])
-    level = int(tag[1]) if tag else len((found["hash"] or "").strip())
+    marked = beginning["marker"] is not None or _ITEM_TAG.search(beginning["tags"]) is not None
+    tag = _HEADING_TAG.search(beginning["tags"])
+    level = int(tag[1]) if tag else len((beginning["hash"] or "").strip())
     depth: float = level - 10 if level else indent + marked
     if not level and not marked and not said.endswith(":") and is_bare_group(said):
         depth += 0.5  # under a heading at the same indent, and above a list
-    return _Line(said, begin, depth, marked, level > 0)
+    return _SegmentLine(said, begin, depth, marked, level > 0)
 
 
 def _first_lines(said: str) -> str:
@@ -342,18 +348,20 @@ def _cells(text: str, at: int) -> list[tuple[int, int]]:
     return [(begin + 1, end) for begin, end in pairwise(bars)]
 
 
-def _joined(line: _Line, heading: _Heading) -> Reading:
+def _joined(line: _SegmentLine, heading: _Heading) -> SegmentReading:
     before = heading.label + (" " if heading.asks else ": ")
     item = _first_lines(line.said)
     if item == line.said:
-        return Reading(before + item, heading.before, ((len(before), line.begin, len(item)),))
+        return SegmentReading(
+            before + item, heading.before, ((len(before), line.begin, len(item)),)
+        )
     # What the key behind an item says comes first: the item stands next to its own heading.
     key = line.said[len(item) :].strip()
     pieces = (
         (0, line.begin + len(line.said) - len(key), len(key)),
         (len(key) + 1 + len(before), line.begin, len(item)),
     )
-    return Reading(f"{key}\n{before}{item}", heading.before, pieces)
+    return SegmentReading(f"{key}\n{before}{item}", heading.before, pieces)
 
 
 def _saying(keys: str) -> str:

@@ -43,7 +43,7 @@ class Label(NamedTuple):
 _NO_LABEL = Label("", "", 0)
 
 
-class Piece(NamedTuple):
+class JsonPiece(NamedTuple):
     """A part of the reading.
 
     ``ends``: whether a key or a string ends with it. ``label`` is that of the key or the string.
@@ -94,9 +94,9 @@ class JsonReader:
         self.escapes = escapes
         escapes.letters = self._letters or self._known
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[JsonPiece]:
         """Add text as it was sent; read no further than JSON goes."""
-        pieces: list[Piece] = []
+        pieces: list[JsonPiece] = []
         at = 0
         while at < len(text) and not self.over:
             if self.string is not None:
@@ -111,7 +111,7 @@ class JsonReader:
         """Whether a document is complete, and no other has begun."""
         return not self._open
 
-    def _inside(self, text: str, at: int, pieces: list[Piece]) -> int:
+    def _inside(self, text: str, at: int, pieces: list[JsonPiece]) -> int:
         """Read on inside of a string; return the offset of its closing mark."""
         kind = self.string
         assert kind is not None
@@ -119,9 +119,9 @@ class JsonReader:
         if self._escaped:
             at += 1
             self._escaped = False
-        found = _INSIDE.match(text, at)
-        assert found is not None
-        at = found.end()
+        match = _INSIDE.match(text, at)
+        assert match is not None
+        at = match.end()
         ends = at < len(text) and text[at] == '"'
         if not ends and at < len(text):  # a backslash whose character has not come
             self._escaped = True
@@ -144,10 +144,10 @@ class JsonReader:
         elif ends:
             self._expects = "comma"
         if reading or ends:
-            pieces.append(Piece(kind, reading, ends, self._label))
+            pieces.append(JsonPiece(kind, reading, ends, self._label))
         return at
 
-    def _between(self, text: str, at: int, pieces: list[Piece]) -> int:
+    def _between(self, text: str, at: int, pieces: list[JsonPiece]) -> int:
         """Read up to the opening mark of the next string, or to where JSON ends."""
         begin = at
         if self._closes:
@@ -165,12 +165,12 @@ class JsonReader:
         if not self._known:
             before = at - (self.string is not None)
             if before > begin:
-                pieces.append(Piece("prose", self.escapes.feed(text[begin:before])))
+                pieces.append(JsonPiece("prose", self.escapes.feed(text[begin:before])))
                 begin = before
             self._known = self.string is not None
             self.escapes.letters = self.escapes.letters or self._known
         if at > begin:
-            pieces.append(Piece("structure", self.escapes.feed(text[begin:at])))
+            pieces.append(JsonPiece("structure", self.escapes.feed(text[begin:at])))
         return at
 
     def _follows(self, character: str) -> bool:

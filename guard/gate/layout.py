@@ -77,11 +77,11 @@ def opening(text: str) -> int:
     >>> opening("  2. So it is."), opening("> - So it is."), opening("| a | b |"), opening("So.")
     (5, 4, 1, 0)
     """
-    found = _OPENING.match(text)
-    assert found is not None
-    if found.end() >= len(text.rstrip()):  # what looks like a marker is all that is said
+    match = _OPENING.match(text)
+    assert match is not None
+    if match.end() >= len(text.rstrip()):  # what looks like a marker is all that is said
         return len(text) - len(text.lstrip())
-    return found.end()
+    return match.end()
 
 
 class Marks:
@@ -121,10 +121,10 @@ class Marks:
         if self._line_ended and text[begin:].lstrip(" \t").startswith("\n"):
             self._open = ()
         begin = self._end_tag(text, begin, end, kept)
-        for found in _MARKS.finditer(text, begin, end):
-            mark, span = found.group(), Span(*found.span())
-            if found["tag"] is not None:
-                kept += (Span(*found.span("tag")), Span(span.end - 1, span.end))
+        for match in _MARKS.finditer(text, begin, end):
+            mark, span = match.group(), Span(*match.span())
+            if match["tag"] is not None:
+                kept += (Span(*match.span("tag")), Span(span.end - 1, span.end))
             elif mark == "|":
                 kept += (span,) * row
             elif mark[0] == "\n":  # no mark is open beyond a paragraph
@@ -169,9 +169,9 @@ class Marks:
             self._quotes += text.count('"', begin, end)
             return end
         whole = self._tag + text[begin : at + 1]
-        found = _MARKS.match(whole)
-        if found is not None and found.end("tag") > len(self._tag):  # cut within its name
-            kept.append(Span(begin, begin + found.end("tag") - len(self._tag)))
+        match = _MARKS.match(whole)
+        if match is not None and match.end("tag") > len(self._tag):  # cut within its name
+            kept.append(Span(begin, begin + match.end("tag") - len(self._tag)))
         quotes = self._quotes + text.count('"', begin, at)
         first = at - text[:at].endswith("/")
         kept.append(Span(first - (text[:first].endswith('"') and quotes % 2 == 0), at + 1))

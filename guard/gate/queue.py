@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from operator import or_
+from operator import itemgetter, or_
 from typing import Generic, TypeVar
 
 from guard.gate.codec import Codec, Part, by_channel
@@ -66,16 +66,16 @@ class _Run(Generic[C]):
         self.resolved += length
         return length
 
-    def leave(self) -> list[C]:
-        """Remove and return the chunks that are wholly resolved."""
+    def leave(self) -> list[tuple[int, C]]:
+        """Remove and return the chunks that are wholly resolved, with their numbers."""
         texts, chunks, left = self.texts, self.chunks, self.resolved
         out = []
         while texts and len(texts[0]) <= left:
             left -= len(texts.popleft())
             out.append(chunks.popleft())
         self.resolved = left
-        self.number += len(out)
-        return out
+        begin, self.number = self.number, self.number + len(out)
+        return list(enumerate(out, begin))
 
     def split(self) -> list[_Held[C]]:
         """Return the chunks as single entries of the queue."""
@@ -99,9 +99,6 @@ class _Held(Generic[C]):
     calls: tuple[Channel, ...] = ()  # the tool calls of which it carries anything
     ends: tuple[int, ...] = ()  # the choices whose finish reason it carries
 
-    def texts(self, choice: int) -> dict[Channel, str]:
-        return by_channel((piece.channel, piece.result) for piece in self.pieces[choice])
-
 
 class ChunkQueue(Generic[C]):
     """First in, first out within a choice; choices do not wait for each other.
@@ -122,7 +119,7 @@ class ChunkQueue(Generic[C]):
         self._ended: set[int] = set()
         self._incomplete: set[Channel] = set()  # tool calls
         self._carry: Counter[Channel] = Counter()  # held chunks that carry anything of a call
-        self._waits_for: dict[int, _Held[C]] = {}  # by choice: what held its calls up last
+        self._waits_for: dict[int, _Held[C]] = {}  # by choice: what was not ready last
         #: Choices whose finish reason, the provider's own, has left.
         self.finished: set[int] = set()
         #: Whether anything may have become ready since the last ``ready``.
@@ -159,7 +156,7 @@ class ChunkQueue(Generic[C]):
         whole = len(pieces) == len(choices)
         held = _Held(self._count, chunk, pieces, whole, open_calls, tuple(ends))
         for choice, own in pieces.items():
-            self.moved = self.moved or not own
+            self.moved = self.moved or not any(piece.text for piece in own)
             self._lines.setdefault(choice, deque()).append(held)
 
     def join(self, chunk: C, channel: Channel, text: str) -> None:
@@ -179,7 +176,7 @@ class ChunkQueue(Generic[C]):
         self.moved = True
         self._incomplete.discard(call)
 
-    def apply(self, channel: Channel, edits: list[TextEdit]) -> None:
+    def apply(self, channel: Channel, edits: Sequence[TextEdit]) -> None:
         """Apply edits to the next characters of ``channel``."""
         self.moved = True
         waiting = self._open[channel]
@@ -208,7 +205,7 @@ class ChunkQueue(Generic[C]):
         Unless it is ``finished``, so is the provider's finish reason, though it may be ready.
         """
         line = self._lines.get(choice, deque())
-        ends = [isinstance(one, _Held) and choice in one.ends for one in line]
+        ends = [isinstance(entry, _Held) and choice in entry.ends for entry in line]
         at = ends.index(True) if True in ends and not finished else len(line)
         behind = [line.pop() for _ in range(len(line) - at)]
         out = self.ready()
@@ -258,7 +255,8 @@ class ChunkQueue(Generic[C]):
         """
         entries = [*line] if following is None else [*line, following]
         calls = [set(e.calls) if isinstance(e, _Held) else set() for e in entries]
-        at = next((n for n, entry in enumerate(line) if not self._passes(entry, choice)), len(line))
+        waits = (n for n, entry in enumerate(line) if not self._is_ready(entry, choice))
+        at = next(waits, len(line))
         last = entries[at] if at < len(entries) else None
         ends: set[Channel] = set()  # calls that the chunk with the open text ends before that text
         if isinstance(last, _Held) and self._codec.bundles:
@@ -281,14 +279,11 @@ class ChunkQueue(Generic[C]):
         for _ in range(at):
             entry = line.popleft()
             if isinstance(entry, _Run):
-                out += entry.leave()
+                out += [chunk for _, chunk in entry.leave()]
             else:
                 out += self._release(entry, [choice])
                 self._carry.subtract(c for c in entry.calls if c.choice == choice)
         return out
-
-    def _passes(self, entry: _Held[C] | _Run[C], choice: int) -> bool:
-        return not entry.open if isinstance(entry, _Run) else self._is_ready(entry, choice)
 
     def ready(self) -> list[C]:
         """Remove and return the chunks, or copies of them, that may go out now, in order."""
@@ -300,33 +295,21 @@ class ChunkQueue(Generic[C]):
         for choice, line in self._lines.items():
             while line:
                 first = line[0]
-                if isinstance(first, _Held) and first.calls:
-                    group = self._group(choice, line)
-                    if not group:
-                        break
-                    for entry in group:
-                        line.popleft()
-                        if isinstance(entry, _Run):
-                            self._close(entry)
-                            number = entry.number
-                            out += enumerate(entry.leave(), number)
-                            continue
-                        self._leaves(entry, choice)
-                        free.setdefault(entry.number, (entry, []))[1].append(choice)
-                        self._carry.subtract(c for c in entry.calls if c.choice == choice)
-                    continue
-                if isinstance(first, _Run):
-                    number = first.number
-                    out += enumerate(first.leave(), number)
-                    if first.chunks:
-                        break
-                    self._close(first)
-                elif self._is_ready(first, choice):
-                    self._leaves(first, choice)
-                    free.setdefault(first.number, (first, []))[1].append(choice)
-                else:
+                if isinstance(first, _Run) and first.open:
+                    out += first.leave()
+                group = self._first_whole(choice, line)
+                for entry in group:
+                    line.popleft()
+                    if isinstance(entry, _Run):
+                        self._close(entry)
+                        out += entry.leave()
+                        continue
+                    if choice in entry.ends:
+                        self.finished.add(choice)
+                    free.setdefault(entry.number, (entry, []))[1].append(choice)
+                    self._carry.subtract(c for c in entry.calls if c.choice == choice)
+                if not group:
                     break
-                line.popleft()
         for number, (held, choices) in free.items():
             out += [(number, chunk) for chunk in self._release(held, choices)]
         if self._bare:
@@ -334,34 +317,35 @@ class ChunkQueue(Generic[C]):
             while self._bare and (oldest is None or self._bare[0][0] < oldest):
                 out.append(self._bare.popleft())
         if len(out) > 1:
-            out.sort(key=_number)
+            out.sort(key=itemgetter(0))
         return [chunk for _, chunk in out]
 
-    def _leaves(self, entry: _Held[C], choice: int) -> None:
-        if choice in entry.ends:
-            self.finished.add(choice)
-
-    def _is_ready(self, held: _Held[C], choice: int) -> bool:
-        if any(p.resolved < len(p.text) for p in held.pieces[choice]):
+    def _is_ready(self, entry: _Held[C] | _Run[C], choice: int) -> bool:
+        if isinstance(entry, _Run):
+            return not entry.open
+        if any(p.resolved < len(p.text) for p in entry.pieces[choice]):
             return False
-        return not any(c.choice == choice and c in self._incomplete for c in held.calls)
+        return not any(c.choice == choice and c in self._incomplete for c in entry.calls)
 
-    def _group(self, choice: int, line: deque[_Held[C] | _Run[C]]) -> list[_Held[C] | _Run[C]]:
-        """Return the first entries of a choice that have whole calls; none if these must wait."""
+    def _first_whole(
+        self, choice: int, line: deque[_Held[C] | _Run[C]]
+    ) -> list[_Held[C] | _Run[C]]:
+        """Return the first entries of a choice that may leave; none if they must wait.
+
+        That is one entry, unless it carries a call: then all up to the end of its calls.
+        """
         waits_for = self._waits_for.get(choice)
         if waits_for is not None and not self._is_ready(waits_for, choice):
             return []  # so that a long line is not gone through for each chunk
         group: list[_Held[C] | _Run[C]] = []
         begun: Counter[Channel] = Counter()
         for entry in line:
-            if isinstance(entry, _Run):
-                if entry.open:
-                    return []
-            elif self._is_ready(entry, choice):
-                begun.update(c for c in entry.calls if c.choice == choice)
-            else:
-                self._waits_for[choice] = entry
+            if not self._is_ready(entry, choice):
+                if isinstance(entry, _Held):  # a run may yet be split
+                    self._waits_for[choice] = entry
                 return []
+            if isinstance(entry, _Held):
+                begun.update(c for c in entry.calls if c.choice == choice)
             group.append(entry)
             if all(begun[call] == self._carry[call] for call in begun):
                 self._waits_for.pop(choice, None)
@@ -375,10 +359,10 @@ class ChunkQueue(Generic[C]):
         line, waiting = self._lines[run.channel.choice], self._open[run.channel]
         at = line.index(run)
         del line[at]
-        for one in reversed(held):
-            line.insert(at, one)
+        for entry in reversed(held):
+            line.insert(at, entry)
         waiting.popleft()
-        pieces = (piece for one in held for piece in one.pieces[run.channel.choice])
+        pieces = (piece for entry in held for piece in entry.pieces[run.channel.choice])
         waiting.extendleft(reversed([p for p in pieces if p.resolved < len(p.text)]))
 
     def _close(self, run: _Run[C]) -> None:
@@ -390,11 +374,8 @@ class ChunkQueue(Generic[C]):
         if held.whole and unchanged and len(choices) == len(held.pieces):
             return [held.chunk]
         held.whole = False
-        cuts = [self._codec.cut(held.chunk, c, held.texts(c)) for c in choices]
+        cuts = []
         for choice in choices:
-            del held.pieces[choice]
+            texts = by_channel((piece.channel, piece.result) for piece in held.pieces.pop(choice))
+            cuts.append(self._codec.cut(held.chunk, choice, texts))
         return [cut for cut in cuts if cut is not None]
-
-
-def _number(numbered: tuple[int, object]) -> int:
-    return numbered[0]

@@ -7,10 +7,8 @@ nothing follows or judging fails, the first one stands.
 from __future__ import annotations
 
 import re
-from collections import deque
 from dataclasses import replace
 
-from guard.gate.job import Job
 from guard.gate.json_text import Kind
 from guard.gate.layout import opening
 from guard.gate.phrases import is_bare_group, is_question
@@ -90,17 +88,14 @@ class SecondLooks:
     """The second looks at the segments of one channel.
 
     ``furthest``: characters of white space, structure and keys that may lie between a segment
-    and the next. So the text that waits is bounded.
+    and the next. So the text that waits is bounded. ``enabled``: whether there are second looks.
     """
 
-    def __init__(self, furthest: int) -> None:
+    def __init__(self, furthest: int, *, enabled: bool) -> None:
         self._furthest = furthest
-        self._last: SecondLook | None = None  # at the last complete segment, if it waits
-
-    @property
-    def waits(self) -> bool:
-        """Whether the last segment waits for the next."""
-        return self._last is not None
+        self._enabled = enabled
+        self.last: SecondLook | None = None
+        """That at the last complete segment, if it waits for the next."""
 
     def add(
         self, window: Window, segment: Segment, kind: Kind, *, keyed: bool, early: bool
@@ -114,75 +109,22 @@ class SecondLooks:
         own = _own(segment)
         if not any(map(str.isalpha, own)):
             return None
-        if self._last is not None:
+        if self.last is not None:
             self.passed(segment.fresh + len(own) - len(own.lstrip()))
-            self._last.followed(segment, kind, keyed=keyed)
-        self._last = None if early else SecondLook(window, kind, segment.end)
-        return self._last
+            self.last.followed(segment, kind, keyed=keyed)
+        self.last = None if early or not self._enabled else SecondLook(window, kind, segment.end)
+        return self.last
 
     def passed(self, to: int) -> None:
         """Note that no segment has begun up to an offset."""
-        if self._last is not None:
-            self._last.passed(to, self._furthest)
+        if self.last is not None:
+            self.last.passed(to, self._furthest)
 
     def end(self) -> None:
         """Note that nothing follows the last segment."""
-        if self._last is not None:
-            self._last.end()
-            self._last = None
-
-
-class Undecided:
-    """The verdicts of one choice on which nothing is decided yet, in the order of the text.
-
-    Only the first of them can wait for a second look; the others wait behind it.
-    """
-
-    def __init__(self, threshold: float | None) -> None:
-        self._threshold = threshold  # below which a second score must be
-        self._verdicts: deque[tuple[Job, Verdict]] = deque()
-        self._second: Verdict | None = None
-        self._asked = False
-
-    def __bool__(self) -> bool:
-        return bool(self._verdicts)
-
-    @property
-    def asked(self) -> bool:
-        """Whether the second look at the first was asked for."""
-        return self._asked
-
-    @property
-    def first(self) -> Job:
-        """The job whose verdict comes next."""
-        return self._verdicts[0][0]
-
-    def add(self, job: Job, verdict: Verdict) -> None:
-        """Add a verdict; one of a second look is on the first."""
-        if job.second:
-            self._second = verdict
-        else:
-            self._verdicts.append((job, verdict))
-
-    def next(self, look: SecondLook | None) -> Verdict | Job | None:
-        """Remove and return the verdict that can be decided on, or the job that it needs first.
-
-        ``look`` is the second look at its segment. None if that is not over.
-        """
-        job, verdict = self._verdicts[0]
-        if verdict.biased and look is not None:
-            if look.waits:
-                return None
-            if look.window is not None and not self._asked:
-                self._asked = True
-                return job._replace(window=look.window, second=True)
-            if self._second is not None:
-                verdict = settled(verdict, self._second, self._threshold)
-            elif self._asked:
-                return None
-        self._verdicts.popleft()
-        self._second, self._asked = None, False
-        return verdict
+        if self.last is not None:
+            self.last.end()
+            self.last = None
 
 
 def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict:
@@ -199,5 +141,5 @@ def settled(first: Verdict, second: Verdict, threshold: float | None) -> Verdict
     if stands:
         return looked
     elapsed = first.elapsed_ms + second.elapsed_ms
-    found = replace(looked, score=second.score, references=second.references, elapsed_ms=elapsed)
-    return replace(found, biased=False, bias_type=None, attributions=(), implied=None)
+    both = replace(looked, score=second.score, references=second.references, elapsed_ms=elapsed)
+    return replace(both, biased=False, bias_type=None, attributions=(), implied=None)

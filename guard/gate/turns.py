@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from operator import itemgetter
 from typing import NamedTuple
 
 from guard.gate.gate import Gate
@@ -50,8 +51,6 @@ class Turns:
 
         With ``before``, only segments count that began before the turn of this number.
         """
-        if len(self._own) == 1 and current in self._own:
-            return False
         return any(
             before is None or self._turn(gate).number < before
             for gate in self._holding()
@@ -74,8 +73,6 @@ class Turns:
     def number(self, gate: Gate, offset: int) -> int:
         """Return the number of the turn that contains a channel's character at ``offset``."""
         turns = self._turns[gate]
-        if len(turns) == 1:
-            return turns[0].number
         return next((t.number for t in reversed(turns) if t.offset <= offset), turns[0].number)
 
     def add_text(self, current: Gate, text: str) -> list[tuple[int, Gate]]:
@@ -107,7 +104,7 @@ class Turns:
                         late.append((printed[left], gate))
             self._total += len(printed)
             self._own[current] = own + len(printed)
-        return sorted(late, key=lambda one: one[0])
+        return sorted(late, key=itemgetter(0))
 
     def finish(self, gate: Gate) -> None:
         """Note that a channel is about to end.

@@ -179,6 +179,16 @@ def test_it_does_not_matter_which_events_come_together() -> None:
         st.sampled_from(["terminate", "redact"]),
     )
     @example([("call", ["."]), ("thinking", ["So BI", "AS is. "])], [], [2, 9], "terminate")
+    @example(  # the call's last event, without text, stands behind the text that is found
+        [
+            ("thinking", ["Fine. ", "Fine. ", "So BI"]),
+            ("call", ["Fine. "]),
+            ("thinking", ["AS is. "]),
+        ],
+        [1, 1, 1, 1],
+        [4],
+        "terminate",
+    )
     @examples(400)
     def run(blocks: list[Any], order: list[int], sizes: list[int], action: str) -> None:
         sent, chunks, turn = interleaved(blocks, order), [], 0

@@ -14,13 +14,13 @@ from litellm.exceptions import MidStreamFallbackError
 
 from guard.doors import chat, states
 from guard.doors.driver import GuardedStream
-from guard.doors.states import READER, READING, UNREAD, UPSTREAM, Event, State
+from guard.doors.states import READER, READING, UNREAD, UPSTREAM, State, StreamEvent
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
 from tests.scripted import Scripted
 
-E = Event
+E = StreamEvent
 OF_UPSTREAM = (E.FIRST_CHUNK, E.LAST_CHUNK, E.COMPLETED, E.FAILED, E.STOPPED, E.CLOSED, E.RESUMED)
 OF_READER = (E.AHEAD, E.JUDGING, E.ASK, E.ASKED, E.LEFT)
 UPSTREAM_STATES = [
@@ -43,14 +43,14 @@ def reached(table: Any, begin: State) -> set[State]:
 def test_tables_name_every_state_and_each_can_be_reached() -> None:
     assert set(UPSTREAM) == set(UPSTREAM_STATES) == reached(UPSTREAM, UNREAD)
     assert set(READER) == set(READER_STATES) == reached(READER, READING)
-    assert {*OF_UPSTREAM} | {*OF_READER} == set(Event)
+    assert {*OF_UPSTREAM} | {*OF_READER} == set(StreamEvent)
 
 
 def flags(state: State) -> tuple[bool, bool, bool]:
     return state.over, state.reported, state.closed
 
 
-def after(over: bool, reported: bool, closed: bool, event: Event) -> tuple[bool, bool, bool]:
+def after(over: bool, reported: bool, closed: bool, event: StreamEvent) -> tuple[bool, bool, bool]:
     """What an event means, said without the table."""
     if event is E.RESUMED:
         return False, False, False
@@ -66,7 +66,7 @@ def after(over: bool, reported: bool, closed: bool, event: Event) -> tuple[bool,
 @pytest.mark.parametrize(
     ("state", "event"), product(UPSTREAM_STATES, OF_UPSTREAM), ids=lambda x: x.name.lower()
 )
-def test_every_transition_of_the_upstream(state: State, event: Event) -> None:
+def test_every_transition_of_the_upstream(state: State, event: StreamEvent) -> None:
     if event not in UPSTREAM[state]:
         # Closed before it is over, or followed by another while it has a connection.
         assert (event is E.CLOSED and not state.over) or (
@@ -83,7 +83,7 @@ def test_every_transition_of_the_upstream(state: State, event: Event) -> None:
 @pytest.mark.parametrize(
     ("state", "event"), product(READER_STATES, OF_READER), ids=lambda x: x.name.lower()
 )
-def test_every_transition_of_the_reader(state: State, event: Event) -> None:
+def test_every_transition_of_the_reader(state: State, event: StreamEvent) -> None:
     to = READER[state][event]
     if state is states.GONE or event is E.LEFT:
         assert to is states.GONE
@@ -97,7 +97,7 @@ def test_every_transition_of_the_reader(state: State, event: Event) -> None:
 
 @given(st.lists(st.sampled_from(OF_UPSTREAM), max_size=12))
 def test_a_stream_that_is_over_is_pulled_from_again_only_where_another_takes_its_place(
-    events: list[Event],
+    events: list[StreamEvent],
 ) -> None:
     state, over = UNREAD, False
     for event in events:
@@ -111,15 +111,15 @@ class Taken:
     """Notes the transitions that real streams take."""
 
     def __init__(self, patching: pytest.MonkeyPatch) -> None:
-        self.upstream: list[Event] = []
+        self.upstream: list[StreamEvent] = []
         on, read_on = GuardedStream._on, GuardedStream._on_reader
-        self.reader: list[Event] = []
+        self.reader: list[StreamEvent] = []
 
-        def noted(stream: GuardedStream, event: Event) -> None:
+        def noted(stream: GuardedStream, event: StreamEvent) -> None:
             self.upstream.append(event)
             on(stream, event)
 
-        def read_noted(stream: GuardedStream, event: Event) -> None:
+        def read_noted(stream: GuardedStream, event: StreamEvent) -> None:
             self.reader.append(event)
             read_on(stream, event)
 

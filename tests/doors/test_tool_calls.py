@@ -229,7 +229,7 @@ def test_no_item_that_a_client_acts_on_is_announced(kind: str) -> None:
             gate.push(codec.read(event))
             s.judge_pending(gate)
             out += [sealed for one in gate.emit() for sealed in codec.seal(one)]
-        assert gate.stopped
+        assert gate.ended_by_guard
         assert "zeroth" not in r.serialised(*out)
 
 

@@ -47,5 +47,7 @@ def test_sentences_items_and_long_lines_are_no_headings(line: str) -> None:
 
 
 def test_without_segments_nothing_is_shown() -> None:
-    context = Context(0, ["Myths:\n", "- One.\n"])
+    context = Context(0)
+    for segment in ("Myths:\n", "- One.\n"):
+        context.add(segment)
     assert context.shown() == ()

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from guard.gate import Gate
 from guard.gate.escapes import Escapes
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Attribution, Channel, ChannelKind, Scores, Span, Verdict
+from tests.gate.driven import DrivenGate
 from tests.rows import rows
 
 TOOL = Channel(0, "tool", 0)
@@ -116,39 +116,27 @@ def verdict_on(text: str) -> Verdict:
 
 def judged(
     text: str, sizes: Sequence[int], kind: ChannelKind = "tool", action: str = "terminate"
-) -> tuple[str, list[object], list[str]]:
+) -> tuple[str, list[tuple[str, Span, float | None]], list[str]]:
     """Return what is let out, the decisions, and the passages that attributions point at."""
     policy = Policy(action=action)  # type: ignore[arg-type]
-    gate = Gate(policy, Channel(0, kind))
-    out, decisions, passages, at, taken, turn, most = "", [], [], 0, 0, 0, 0
-
-    def settle() -> None:
-        nonlocal out, taken
-        for window, _ in gate.windows():
-            if gate.stopped:
-                break
-            decision = gate.resolve(verdict_on(window.text))
-            begin = decision.span.start
-            passages.extend(
-                text[slice(*a.group_span.shifted(begin))] for a in decision.verdict.attributions
-            )
-            decisions.append((decision.action, decision.span, decision.verdict.score))
-        for length, instead in gate.take_edits():
-            out += text[taken : taken + length] if instead is None else instead
-            taken += length
-
-    while at < len(text) and not gate.stopped:
+    driven = DrivenGate(lambda window: verdict_on(window.text), policy, Channel(0, kind))
+    at, turn, most = 0, 0, 0
+    while at < len(text) and not driven.gate.stopped:
         size = sizes[turn % len(sizes)]
-        gate.feed(text[at : at + size])
+        driven.feed(text[at : at + size])
         at, turn = min(at + size, len(text)), turn + 1
-        settle()
-        most = max(most, at - taken - size)
-    gate.finish()
-    settle()
-    assert gate.stopped or (taken == len(text) and gate.is_drained)
+        most = max(most, at - driven.taken - size)
+    driven.settle(driven.gate.finish())
+    assert driven.gate.stopped or (driven.taken == len(text) and driven.gate.is_drained)
     limits = policy.max_segment_chars + policy.overlap + policy.lookahead
     assert most <= 6 * limits + 42
-    return out, decisions, passages
+    passages = [
+        text[slice(*pair.group_span.shifted(decision.span.start))]
+        for decision in driven.decisions
+        for pair in decision.verdict.attributions
+    ]
+    decisions = [(d.action, d.span, d.verdict.score) for d in driven.decisions]
+    return driven.shown, decisions, passages
 
 
 @example("All is well", 2, [1])
@@ -165,7 +153,7 @@ def test_escaped_arguments_are_judged_decoded(before: str, depth: int, sizes: li
     text = f'{head}. {raw} weak."}}'
     out, decisions, passages = judged(text, sizes)
     assert raw[:6] not in out[len(head) :]
-    assert decisions[-1][0] == "terminate"  # type: ignore[index]
+    assert decisions[-1][0] == "terminate"
     assert set(passages) == {raw}
     assert (out, decisions, passages) == judged(text, [10**9])
 
@@ -187,10 +175,7 @@ def test_free_text_of_a_tool_is_judged_unchanged() -> None:
 
 
 def test_many_escapes_are_forgotten_once_they_are_judged() -> None:
-    gate = Gate(Policy(), TOOL)
+    driven = DrivenGate(lambda window: verdict_on(window.text), channel=TOOL)
     for _ in range(500):
-        gate.feed(escaped("It is so. "))
-        for window, _ in gate.windows():
-            gate.resolve(verdict_on(window.text))
-        gate.take_edits()
-    assert len(gate._escapes._after) < 1000
+        driven.feed(escaped("It is so. "))
+    assert len(driven.gate._escapes._after) < 1000

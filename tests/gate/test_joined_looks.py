@@ -14,6 +14,7 @@ from guard.gate.gate import Gate
 from guard.gate.joined import Joins, readings
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Attribution, Channel, Decision, Scores, Span, Verdict, Window
+from tests.gate.driven import DrivenGate
 from tests.rows import examples, rows
 from tests.scripted import Scripted
 
@@ -148,11 +149,11 @@ def windows(
     text: str, sizes: list[int] | None = None, policy: Policy | None = None
 ) -> list[Window]:
     """The windows of a text that comes in pieces of these sizes, the last one over and over."""
-    gate = Gate(policy or Policy(), Channel())
-    for piece in pieces(text, sizes or []):
-        gate.feed(piece)
-    gate.finish()
-    return [window for window, _ in gate.windows()]
+    return (
+        DrivenGate(judged_by_spans, policy or Policy(action="flag"))
+        .play(pieces(text, sizes or []))
+        .windows
+    )
 
 
 def pieces(text: str, sizes: list[int]) -> list[str]:
@@ -223,33 +224,9 @@ def judged_by_spans(window: Window) -> Verdict:
 
 def decided(text: str, sizes: list[int], policy: Policy) -> tuple[list[Decision], str]:
     """The decisions on a text, with early looks between the pieces, and what goes out of it."""
-    gate = Gate(policy, Channel())
-    decisions: list[Decision] = []
-    out = [""]
-    at = [0]
-
-    def release() -> None:
-        gate.flow()
-        for length, mark in gate.take_edits():
-            out[0] += text[at[0] : at[0] + length] if mark is None else mark
-            at[0] += length
-
-    def settle() -> None:
-        windows = gate.windows()
-        release()
-        for window, _ in windows:
-            if not gate.stopped:
-                decisions.append(gate.resolve(judged_by_spans(window)))
-                release()
-
-    for number, piece in enumerate(pieces(text, sizes)):
-        gate.feed(piece)
-        if number % 3 == 2 and len(sizes) > 1:
-            gate.judge_open()
-        settle()
-    gate.finish()
-    settle()
-    return decisions, out[0]
+    gate = DrivenGate(judged_by_spans, policy)
+    gate.play(pieces(text, sizes), look_every=3 if len(sizes) > 1 else 0)
+    return gate.decisions, gate.shown
 
 
 @examples(200)
@@ -281,14 +258,8 @@ def test_decisions_and_output_do_not_depend_on_the_chunks(
 @given(texts, cuts)
 def test_text_judged_early_ends_with_the_same_windows(text: str, sizes: list[int]) -> None:
     """A look at an open segment changes nothing of the later ones."""
-    gate = Gate(Policy(), Channel())
-    last: dict[str, Window] = {}
-    for piece in pieces(text, sizes):
-        gate.feed(piece)
-        gate.judge_open()
-        last |= {window.text: window for window, _ in gate.windows()}
-    gate.finish()
-    last |= {window.text: window for window, _ in gate.windows()}
+    gate = DrivenGate(judged_by_spans, Policy(action="flag"))
+    last = {window.text for window in gate.play(pieces(text, sizes), look_every=1).windows}
     assert all(window.text in last for window in windows(text))
 
 
@@ -339,8 +310,7 @@ def test_without_context_segments_nothing_is_joined() -> None:
 def test_a_rewritten_answer_goes_on_where_the_released_one_ended() -> None:
     gate = Gate(Policy(), Channel(), released=f"{THIEVES} ")
     gate.feed("Yes.")
-    gate.finish()
-    assert [w.text for w, _ in gate.windows()] == [f"{THIEVES} Yes."]
+    assert [new.window.text for new in gate.finish().windows] == [f"{THIEVES} Yes."]
 
 
 def test_a_cut_sentence_is_joined_to_nothing() -> None:
@@ -360,16 +330,10 @@ def test_a_cut_sentence_is_joined_to_nothing() -> None:
 def test_with_hold_association_an_answer_waits_after_a_question_about_a_group(
     text: str, early: str | None
 ) -> None:
-    gate = Gate(Policy(hold="association"), Channel())
-    out, at = "", 0
+    gate = DrivenGate(judged_by_spans, Policy(hold="association"))
     for character in text:
         gate.feed(character)
-        for window, _ in gate.windows():
-            gate.resolve(judged_by_spans(window))
-        gate.flow()
-        for length, mark in gate.take_edits():
-            out += text[at : at + length] if mark is None else mark
-            at += length
+    out = gate.shown
     if early is None:
         assert len(out) > len(text) - 12
     else:

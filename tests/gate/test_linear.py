@@ -14,6 +14,7 @@ import guard.gate
 from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel
+from tests.gate.driven import judge_all
 from tests.gate.test_fast_path import FastCodec
 from tests.gate.test_response import Chunk, ChunkCodec, marked
 
@@ -96,9 +97,7 @@ def test_cost_grows_with_length(turns_of: Any, hold: Any, codec: Any) -> None:
         gate = ResponseGate(codec(), Policy(hold=hold, action="redact"), n=3)
 
         def judge() -> None:
-            while jobs := gate.pending():
-                for job in jobs:
-                    gate.resolve(job, marked(job.window.text))
+            judge_all(gate, marked)
             gate.emit()
 
         def run() -> None:

@@ -14,6 +14,7 @@ from guard.errors import BiasFound, DetectorError
 from guard.gate import Codec, Part, ResponseGate, split
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.verdict import Attribution, Channel, Scores, Span, Verdict
+from tests.gate.driven import judge_all
 
 ONLY = Channel()
 
@@ -66,11 +67,11 @@ class Run:
         self.gate = ResponseGate(ChunkCodec(), policy, n=n)
         self.judge = judge
         for chunk in chunks:
-            if self.gate.stopped:
+            if self.gate.ended_by_guard:
                 break
             self.gate.push(chunk)
             self.step()
-        self.pulled_to_the_end = not self.gate.stopped
+        self.pulled_to_the_end = not self.gate.ended_by_guard
         if self.pulled_to_the_end:
             self.gate.finish()
             self.step()
@@ -142,9 +143,7 @@ def test_a_choice_ends_once_whatever_follows_its_finish_reason(
         for chunk in chunks:
             gate.push(chunk)
         gate.finish()
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, marked(job.window.text))
+        judge_all(gate, marked)
         out = gate.emit()
     else:
         out = Run(chunks, policy).out
@@ -196,14 +195,14 @@ def test_nothing_of_a_segment_is_out_before_its_verdict(
     run_out: list[Chunk] = []
     gate = ResponseGate(ChunkCodec(), Policy())
     for chunk in [*chunked(unique, cuts), None]:
-        if gate.stopped:
+        if gate.ended_by_guard:
             break
         gate.finish() if chunk is None else gate.push(chunk)
         while jobs := gate.pending():
             for job in jobs:
                 if job.second:
                     gate.resolve(job, marked("X"))
-                elif not gate.stopped:
+                elif not gate.ended_by_guard:
                     gate.resolve(job, judge(job.window.text))
         run_out += gate.emit()
     if 0 < index <= len(segments):
@@ -216,7 +215,7 @@ def test_a_termination_ends_its_choice_with_the_message_once() -> None:
     run = Run(chunked("Fine. X here. More. ", [3] * 9), Policy(message="stop"))
     assert run.text() == "Fine. "
     assert [c.last for c in run.out if c.done] == ["stop"]
-    assert run.gate.stopped
+    assert run.gate.ended_by_guard
     assert not run.pulled_to_the_end
 
 
@@ -234,7 +233,7 @@ def test_scope_says_whether_other_choices_end_too(scope: str, other: str) -> Non
     run = Run(chunks, Policy(scope=scope), n=2)
     assert run.text(Channel(0)) == "So. "
     assert run.text(Channel(1)) == other
-    assert run.gate.stopped == (scope == "response")
+    assert run.gate.ended_by_guard == (scope == "response")
 
 
 def test_a_choice_released_to_its_end_stays_complete() -> None:
@@ -242,7 +241,7 @@ def test_a_choice_released_to_its_end_stays_complete() -> None:
     run = Run(chunks, Policy(scope="response", message="stop"), n=2)
     assert run.out[0] is chunks[0]
     assert [c.last for c in run.out[1:]] == ["stop"]
-    assert run.gate.stopped
+    assert run.gate.ended_by_guard
 
 
 def test_a_choice_without_text_keeps_the_stream_open() -> None:
@@ -308,10 +307,10 @@ def test_a_finding_in_the_overlap_is_counted_once() -> None:
 def test_redaction_of_tool_input_that_is_no_json_stops_instead() -> None:
     call = Channel(0, "tool", 0)
     run = Run(chunked("a(X)", [], call), Policy(action="redact"))
-    assert run.gate.stopped
+    assert run.gate.ended_by_guard
     assert run.text(call) == ""
     run = Run(chunked('{"a": "X"}', [], call), Policy(action="redact"))
-    assert not run.gate.stopped
+    assert not run.gate.ended_by_guard
     assert run.text(call) == '{"a": "[removed]"}'
 
 

@@ -13,6 +13,7 @@ from guard.core import Guard
 from guard.gate import ResponseGate, split
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
 from guard.verdict import Channel, Decision, Scores, Verdict
+from tests.gate.driven import judge_all
 from tests.gate.test_calls import CALL, Piece, Pieces
 from tests.gate.test_response import ONLY, Chunk, ChunkCodec, Run, chunked, sizes
 from tests.gate.test_turns import CHANNELS, SAID, THOUGHT, rechunked
@@ -164,9 +165,7 @@ def test_what_waits_is_bounded(text: str, size: int) -> None:
     for at in range(0, len(text), size):
         gate.push(Chunk({ONLY: text[at : at + size]}))
         came += len(text[at : at + size])
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, scored(1.0))
+        judge_all(gate, lambda _: scored(1.0))
         went += sum(len(t) for c in gate.emit() for t in c.texts.values())
         assert came - went <= 2 * BOUND + size
 
@@ -179,12 +178,10 @@ def test_what_is_no_segment_is_not_waited_behind_for_ever(before: str, more: str
     gate = ResponseGate(ChunkCodec(), POLICY)
     pulled = 0
     gate.push(Chunk({ONLY: before}))
-    while not gate.stopped and pulled < 1000:
+    while not gate.ended_by_guard and pulled < 1000:
         gate.push(Chunk({ONLY: more}))
         pulled += len(more)
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, refuted(job.window.text))
+        judge_all(gate, refuted)
     assert pulled <= BOUND
 
 
@@ -235,7 +232,7 @@ def test_the_end_of_the_text_lets_the_finding_stand(end: list[Chunk]) -> None:
     run = Asked([Chunk({ONLY: "Fine! X here! "}), *end])
     assert run.second == []
     assert run.text() == "Fine! "
-    assert run.gate.stopped
+    assert run.gate.ended_by_guard
 
 
 def test_text_behind_a_finish_reason_takes_nothing_back() -> None:
@@ -363,7 +360,7 @@ def test_what_speaks_of_another_thing_takes_nothing_back(text: str) -> None:
 def test_a_biased_key_is_not_looked_at_twice() -> None:
     run = Asked(chunked('{"X": "NO", "a": "NO"}', []))
     assert run.second == []
-    assert run.gate.stopped
+    assert run.gate.ended_by_guard
 
 
 @pytest.mark.parametrize("said", ['{"a": "X. NO."}', "X. NO."])
@@ -373,9 +370,7 @@ def test_a_call_goes_out_whole_where_its_finding_is_taken_back(said: str) -> Non
     parts = [*(Piece(CALL, c) for c in said), Piece(CALL, "", True)]
     for piece in parts:
         gate.push(piece)
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, refuted(job.window.text))
+        judge_all(gate, refuted)
         emitted = gate.emit()
         assert not emitted or piece is parts[-1]
         out += emitted
@@ -393,10 +388,8 @@ def test_a_rewrite_waits_for_the_second_verdict() -> None:
         gate = ResponseGate(ChunkCodec(), Policy(action="rewrite"))
         gate.rewrites = True
         gate.push(Chunk({ONLY: text}))
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, refuted(job.window.text))
-        assert gate.again == again
+        judge_all(gate, refuted)
+        assert gate.needs_rewrite == again
 
 
 def test_a_second_look_keeps_its_first_context_and_user() -> None:
@@ -430,9 +423,7 @@ def test_choices_do_not_wait_for_each_others_second_looks() -> None:
     gate = ResponseGate(ChunkCodec(), POLICY, n=2)
     gate.push(Chunk({Channel(0): "X here! "}))
     gate.push(Chunk({Channel(1): "Fine! "}))
-    while jobs := gate.pending():
-        for job in jobs:
-            gate.resolve(job, refuted(job.window.text))
+    judge_all(gate, refuted)
     assert [c.texts for c in gate.emit()] == [{Channel(1): "Fine! "}]
     assert len(gate.awaited) == 1
 
@@ -448,7 +439,7 @@ def test_a_driver_can_give_up() -> None:
     assert gate.waiting
     assert not gate.awaited
     assert gate.pending() == []
-    assert gate.stopped
+    assert gate.ended_by_guard
     assert [c.last for c in gate.emit()] == ["stop"]
 
 
@@ -462,9 +453,7 @@ def test_each_decision_is_recorded_when_it_is_the_last() -> None:
     gate = ResponseGate(ChunkCodec(), Policy(action="flag"), record=record)
     gate.push(Chunk({ONLY: "X one! NO two! three! "}))
     gate.finish()
-    while jobs := gate.pending():
-        for job in jobs:
-            gate.resolve(job, refuted(job.window.text))
+    judge_all(gate, refuted)
     assert seen == [(1, "X one!"), (2, " NO two!"), (3, " three!")]
 
 

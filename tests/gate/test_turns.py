@@ -15,6 +15,7 @@ from guard.gate.gate import Gate
 from guard.gate.turns import Turns
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Channel, Scores, Verdict
+from tests.gate.driven import judge_all
 from tests.gate.test_response import Chunk, ChunkCodec, Run, marked
 
 SAID, THOUGHT = Channel(0), Channel(0, "reasoning")
@@ -149,9 +150,7 @@ def test_the_text_held_of_all_channels_is_bounded(said: list[Turn]) -> None:
         for char in text:
             gate.push(Chunk({channel: char}))
             came += not char.isspace()
-            while jobs := gate.pending():
-                for job in jobs:
-                    gate.resolve(job, marked(""))
+            judge_all(gate, lambda _: marked(""))
             went += sum(not c.isspace() for out in gate.emit() for c in out.texts[channels_of(out)])
             assert came - went <= BOUND + LIMIT
 
@@ -186,18 +185,35 @@ def test_a_rewrite_that_is_not_possible_terminates(rewrites: bool) -> None:
     gate = Gate(Policy(action="rewrite"), Channel())
     gate.feed("It is X.")
     gate.finish()
-    decision = gate.resolve(marked("X"), rewrites=rewrites)
+    decision = gate.resolve(marked("X"), rewrites=rewrites).decision
     assert decision.action == ("rewrite" if rewrites else "terminate")
 
 
 def test_nothing_of_a_segment_found_biased_early_goes_out() -> None:
     gate = Gate(Policy(), Channel())
     gate.feed("It is X and")
-    gate.judge_open()
-    assert len(gate.windows()) == 1
-    gate.resolve(marked("X"))
+    windows, edits = gate.judge_open()
+    assert (len(windows), edits) == (1, [])
+    assert gate.resolve(marked("X")).edits == []
     assert gate.stopped
-    assert gate.take_edits() == []
+
+
+def test_sentences_read_anew_behind_a_fence_are_asked_about_in_their_order() -> None:
+    gate = ResponseGate(ChunkCodec(), Policy())
+    seen: list[str] = []
+    for chunk in (
+        Chunk({SAID: "```\nOne is. Two is. Three"}),
+        Chunk({THOUGHT: "Hm. "}),
+        Chunk({SAID: " is. "}),
+        Chunk({}, done=[0]),
+        Chunk({SAID: "Four. "}),
+    ):
+        gate.push(chunk)
+        while jobs := gate.pending():
+            seen += [job.window.text.strip() for job in jobs if job.channel == SAID]
+            for job in jobs:
+                gate.resolve(job, marked(""))
+    assert seen[-4:] == ["One is.", "Two is.", "Three is.", "Four."]
 
 
 def test_a_segment_judged_early_is_judged_again_when_complete() -> None:
@@ -301,14 +317,12 @@ def test_a_sentence_that_goes_on_in_the_next_part_is_judged_whole() -> None:
     texts = ["Fine. The", " grelks are", " lazy at", " work. "]
     for number, text in enumerate(texts):
         gate.push(Chunk({Channel(0, "content", number): text}))
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, phrased(job.window.text))
+        judge_all(gate, phrased)
         out += gate.emit()
-        if gate.stopped:
+        if gate.ended_by_guard:
             break
     assert [text for chunk in out for text in chunk.texts.values()] == texts[:2]
-    assert gate.stopped
+    assert gate.ended_by_guard
 
 
 def test_text_after_a_channels_end_continues_its_sentence() -> None:
@@ -325,7 +339,7 @@ def test_text_after_a_channels_end_continues_its_sentence() -> None:
                 seen.append(job.window.text)
                 gate.resolve(job, phrased(job.window.text))
     assert seen == ["The ", "The grelks ", "The grelks are ", "The grelks are lazy"]
-    assert gate.stopped
+    assert gate.ended_by_guard
 
 
 @pytest.mark.parametrize("channels", [2, 16])
@@ -349,10 +363,8 @@ def test_only_the_turns_of_open_text_are_kept() -> None:
     for _ in range(500):
         for channel in (SAID, THOUGHT):
             gate.push(Chunk({channel: "A word. "}))
-            while jobs := gate.pending():
-                for job in jobs:
-                    gate.resolve(job, marked(""))
-    turns: Turns = gate._turns[0]
+            judge_all(gate, lambda _: marked(""))
+    turns: Turns = gate._choices[0].turns
     assert all(len(kept) < 10 for kept in turns._turns.values())
 
 
@@ -363,9 +375,7 @@ def test_an_escape_that_has_begun_does_not_hold_others_for_ever() -> None:
 
     def push(channel: Channel, text: str) -> None:
         gate.push(Chunk({channel: text}))
-        while jobs := gate.pending():
-            for job in jobs:
-                gate.resolve(job, phrased(job.window.text))
+        judge_all(gate, phrased)
         out.extend(gate.emit())
 
     push(call, "So \\u0067relk\\u00")
@@ -378,7 +388,7 @@ def test_an_escape_that_has_begun_does_not_hold_others_for_ever() -> None:
     (job,) = gate.pending()
     assert job.window.text == "So grelks are lazy"
     gate.resolve(job, phrased(job.window.text))
-    assert gate.stopped
+    assert gate.ended_by_guard
     assert not any("lazy" in text for chunk in out for text in chunk.texts.values())
 
 

@@ -57,7 +57,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return chunk
 
     def _count(self) -> None:
-        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.again:
+        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.needs_rewrite:
             self._usage = self._answer().usage
 
     def _release(self) -> bool:
@@ -102,7 +102,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
 
     def _next_upstream(self, answer: Any) -> CustomStreamWrapper | None:
         self._before = len(self.chunks)
-        return closing.under(answer, CustomStreamWrapper)
+        return closing.stream_of_kind(answer, CustomStreamWrapper)
 
     def _logging(self) -> Any:
         return self._upstream.logging_obj

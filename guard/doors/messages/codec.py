@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from guard.doors.errors import redacted
@@ -86,8 +87,16 @@ class MessagesCodec(Codec[Frame]):
         return frame
 
     def parts(self, chunk: Frame) -> list[Part]:
-        """Return the frame's texts in reading order."""
-        return [Part(one.channel, one.text) for one in chunk.texts if not one.repeated]
+        """Return the frame's texts in reading order; an empty one stands where a call's block ends.
+
+        Without it a call would seem to end before the other texts of its last frame.
+        """
+        parts = [(t.event, Part(t.channel, t.text)) for t in chunk.texts if not t.repeated]
+        for number, event in enumerate(chunk.events):
+            call = self._call_of(event) if event.type == "content_block_stop" else None
+            if call is not None:
+                parts.append((number, Part(call, "")))
+        return [part for _, part in sorted(parts, key=itemgetter(0))]
 
     def choices(self, chunk: Frame) -> list[int]:
         """Return the only choice; none for a frame that only keeps the connection alive."""

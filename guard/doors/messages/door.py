@@ -13,7 +13,6 @@ from typing import Any
 
 from guard.doors.door import Door, Whole, last_message, unreadable
 from guard.doors.driver import GuardedStream, guarded_class
-from guard.doors.either import Either, asynchronous, run, sync
 from guard.doors.litellm import closing
 from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
 from guard.doors.messages.accounting import MessagesReport
@@ -23,6 +22,7 @@ from guard.doors.session import DoorSession
 from guard.doors.states import GONE
 from guard.doors.stream_text import StreamText
 from guard.doors.strings import is_name, without_text
+from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
 from guard.verdict import GuardTrail
 
 
@@ -79,26 +79,26 @@ class MessagesStream(GuardedStream):
         )
 
     def _shut(self) -> None:
-        if run(self._report_follows(sync)):
+        if run_without_loop(self._report_follows(call_sync)):
             super()._shut()
 
     async def _ashut(self) -> None:
-        if await self._report_follows(asynchronous):
+        if await self._report_follows(call_async):
             await super()._ashut()
 
-    async def _report_follows(self, either: Either) -> bool:
+    async def _report_follows(self, call: SyncOrAsync) -> bool:
         """Prepare LiteLLM's report of a stopped stream, made when its stream is closed.
 
         Returns False while the last events to go out are still unknown: the report has them, too.
         """
-        if self._gate.stopped and not self._state.closed:
+        if self._gate.ended_by_guard and not self._state.closed:
             for connection in closing.connections(self._upstream):
-                await either(partial(closing.close, loop=self._loop), closing.aclose, connection)
+                await call(partial(closing.close, loop=self._loop), closing.aclose, connection)
             if not self._counted:
                 self._counted = True
                 # May be slow: it may count tokens.
                 count = self._message_report.count
-                await either(count, partial(asyncio.to_thread, count))
+                await call(count, partial(asyncio.to_thread, count))
                 if self._reader is not GONE:
                     return False
             self._message_report.fill()

@@ -19,7 +19,7 @@ from guard.doors.responses.codec import EventCodec, ReadEvent
 from guard.doors.responses.events import hidden, name_of
 from guard.doors.responses.names import TERMINAL
 from guard.doors.session import DoorSession
-from guard.doors.states import Event
+from guard.doors.states import StreamEvent
 from guard.doors.stream_text import StreamText
 from guard.doors.strings import member, without_prose
 
@@ -49,7 +49,7 @@ class ResponsesStream(GuardedStream):
         more = super()._take(chunk)
         # LiteLLM reports a response when its last event comes.
         if name_of(chunk) in TERMINAL:
-            self._on(Event.LAST_CHUNK)
+            self._on(StreamEvent.LAST_CHUNK)
         return more
 
     def _sealed(self, chunk: ReadEvent) -> Iterable[Any]:
@@ -78,7 +78,7 @@ class ResponsesStream(GuardedStream):
         return getattr(self._upstream, "logging_obj", None) or self._upstream.litellm_logging_obj
 
     def _answer(self) -> Any:
-        usage = self._counted if self._gate.stopped else self._usage()
+        usage = self._counted if self._gate.ended_by_guard else self._usage()
         event = self.completed_response or self._codec.transcript.ended(usage)
         # A copy: LiteLLM writes the usage into its argument, in another thread.
         return event.model_copy(deep=True)

@@ -35,14 +35,14 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
         self._sent: list[TextCompletionResponse] = []
         # For a chat API, LiteLLM wraps its chat stream. For a text API, the stream is created at
         # the first pull and does not distinguish choices.
-        self._chat = closing.under(upstream, CustomStreamWrapper)
+        self._chat = closing.stream_of_kind(upstream, CustomStreamWrapper)
         n = n if self._chat is not None else 1
         self._codec = TextCompletionCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
     def _begin(self) -> None:
         super()._begin()
-        self._chat = closing.under(self._upstream, CustomStreamWrapper)
+        self._chat = closing.stream_of_kind(self._upstream, CustomStreamWrapper)
 
     def _read(self, chunk: TextCompletionResponse) -> TextCompletionResponse:
         self._sent.append(chunk)
