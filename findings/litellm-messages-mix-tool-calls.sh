@@ -9,7 +9,7 @@
 # Output:
 #   chat:     fa {"x":1}, fb {"y":2}
 #   messages: fa (nothing), fb {"x":{"y":1}2}
-# guard: cannot undo it, and judges such a block as one text (docs/litellm-limitations.md,
+# guard: cannot undo it, and judges such a block as one text (docs/litellm.md,
 # guard/doors/messages/codec.py).
 set -euo pipefail
 work=$(mktemp -d)

@@ -12,7 +12,7 @@
 #   fit(cov_type="cluster"):          error 0.465, p 0.0317, interval 0.088 to 1.912
 #   get_robustcov_results("cluster"): error 0.465, p 0.0844, interval -0.197 to 2.197
 # guard: uses Student's t over clusters and gives no test for fewer than six
-# (docs/decisions/student-t-over-clusters.md, guard/audit/statistics.py).
+# (guard/results/jackknife.py).
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -11,7 +11,7 @@
 # Output:
 #   jeffreys: 0 of 20: 0.000024 to 0.116639, 20 of 20: 0.883361 to 0.999976
 #   beta:     0 of 20: 0.000000 to 0.168433, 20 of 20: 0.831567 to 1.000000
-# guard: sets the ends to 0 and 1 (of_clusters in guard/intervals.py).
+# guard: sets the ends to 0 and 1 (guard/results/intervals.py).
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

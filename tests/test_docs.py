@@ -47,7 +47,7 @@ TASKS = {
     "Wrap a client": "docs/applications.md#wrap-a-client",
     "Change a threshold": "docs/applications.md#change-a-threshold",
     "Add a statement": "docs/bias-index.md#add-a-statement",
-    "Audit in CI": "docs/audit.md",
+    "Audit in CI": "docs/gate.md",
     "Read a verdict": "docs/verdicts.md",
     "Deploy on the proxy": "docs/proxy.md",
 }
@@ -393,4 +393,4 @@ def test_nothing_measured_shows_bias_but_what_guard_does_not_see() -> None:
 def test_the_range_of_litellm_is_the_packages() -> None:
     from guard.doors.litellm.compat import TESTED
 
-    assert f"LiteLLM `{TESTED}`" in text("docs/litellm-limitations.md")
+    assert f"LiteLLM `{TESTED}`" in text("docs/litellm.md")

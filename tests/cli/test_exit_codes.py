@@ -35,7 +35,7 @@ def test_the_docs_have_every_code_and_no_other() -> None:
 
 
 def test_the_page_on_audits_has_the_same_codes() -> None:
-    found = table("audit.md", "## Baseline in CI")
+    found = table("gate.md", "## Against a baseline")
     assert set(found) <= set(ExitCode)
     assert found[ExitCode.INCOMPLETE].startswith("incomplete |")
     assert found[ExitCode.UNDECIDED].startswith("inconclusive |")

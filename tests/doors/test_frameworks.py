@@ -99,7 +99,7 @@ class TestInstructor:
 
 
 class TestTracers:
-    """What their spans hold of a stopped answer; [the page of records](docs/litellm-records.md)."""
+    """What their spans hold of a stopped answer, as docs/litellm.md says."""
 
     @pytest.fixture(params=["openinference.instrumentation", "opentelemetry.instrumentation"])
     def instrumentor(self, request: pytest.FixtureRequest) -> Iterator[Any]:

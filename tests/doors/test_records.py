@@ -482,7 +482,7 @@ def test_switched_off_it_is_not_there(world: World) -> None:
     assert Guard(detector=Scripted()).session().deferred is None
 
 
-# Without it, as docs/litellm-records.md states.
+# Without it, as docs/litellm.md states.
 
 
 def test_without_it_a_whole_answer_is_reported_and_cached_as_the_provider_gave_it(
