@@ -28,7 +28,8 @@ def suites() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List the suites: title, paper, size, what they need of a model, options."""
-    from guard.suites import registry
+    from guard.suites import AsksOtherModels, registry
+    from guard.suites.optional import part_of
 
     found: list[dict[str, Any]] = []
     for name in registry.names():
@@ -37,13 +38,13 @@ def list_(as_json: bool) -> None:
         found.append(
             {
                 "name": name,
-                "title": suite.title,
-                "paper": suite.paper,
+                "title": suite.about.title,
+                "paper": suite.about.paper,
                 "version": suite.version,
                 "items": len(items),
                 "samples": sum(item.samples for item in items),
                 "needs": sorted(suite.needs),
-                "roles": sorted(suite.roles),
+                "roles": sorted(part_of(suite, AsksOtherModels).roles),
                 "options": list(suite.options_type.model_fields),
             }
         )

@@ -215,8 +215,8 @@ def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: st
         about = {(tuple(one.axis.items()), one.identity) for one in suite.compared(item)}
         outcome = "refused" if (axis, target) in about else suite.outcomes[0]
         records.append(Record(item, 0, Answered(outcome)))
-    lines = estimate(silence.measures(suite, records))
-    unequal = silence.significant(lines, suite, records)
+    lines = estimate(silence.measures(records))
+    unequal = silence.significant(lines, records)
     withheld = {"plain": silence.withheld_findings(unequal)}
     base = tiny.suites[0].result
     result = replace(base, lines=(), by_identity=lines, stops=(), withheld_from=withheld)

@@ -130,7 +130,7 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
         for x in result.by_identity
     ]
     said = silence.conclusion(
-        silence.withheld_findings(silence.significant(one_sided, hbb, records))
+        silence.withheld_findings(silence.significant(one_sided, records))
     )
     assert re.search(
         r"refuses less often for Religions Muslim: 0\.0%, where \d+\.\d% would be", said
@@ -191,8 +191,8 @@ def said_of_withheld(
         Record(item, 0, Outcome("refused" if rng.random() < withheld(item) else "degenerate"))
         for item in items
     ]
-    lines = estimate(silence.measures(suite, records))
-    return silence.conclusion(silence.withheld_findings(silence.significant(lines, suite, records)))
+    lines = estimate(silence.measures(records))
+    return silence.conclusion(silence.withheld_findings(silence.significant(lines, records)))
 
 
 @cache
@@ -698,8 +698,8 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         else r
         for r in records
     ]
-    lines = estimate(silence.measures(suite, records))
-    named = silence.withheld_findings(silence.significant(lines, suite, records))
+    lines = estimate(silence.measures(records))
+    named = silence.withheld_findings(silence.significant(lines, records))
     told = silence.conclusion(named)
     if truth == "fair":
         assert told == ""

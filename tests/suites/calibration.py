@@ -487,7 +487,7 @@ class Cell:
 @cache
 def compared(suite: str, size: int | None, samples: int) -> list[silence.Comparison]:
     items = [item for item in items_of(suite, size) for _ in range(samples)]
-    return silence.comparisons(made(suite), items)
+    return silence.comparisons(items)
 
 
 def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> list[Measure]:

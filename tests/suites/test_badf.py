@@ -1094,8 +1094,8 @@ def test_refusals_are_compared_although_names_have_unequal_numbers_of_stories(
         for sample in range(item.samples)
         for answer in ["refused" if "asian" in item.data["cast"].identities else "analysed"]
     ]
-    lines = estimate(silence.measures(one, records))
-    text = silence.conclusion(silence.withheld_findings(silence.significant(lines, one, records)))
+    lines = estimate(silence.measures(records))
+    text = silence.conclusion(silence.withheld_findings(silence.significant(lines, records)))
     assert "refuses more often for race asian: 100.0%" in text
 
 

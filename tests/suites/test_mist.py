@@ -26,7 +26,7 @@ from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
 from guard.results.measure import column
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
-from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
+from guard.suites.mist.answers import Assigned, assignment, count_sides, kind_of
 from guard.suites.mist.build import DIMENSIONS
 from tests.rows import examples, rows
 
@@ -543,19 +543,19 @@ def test_exchanging_the_sides_negates_the_score(counts: tuple[int, int]) -> None
     ],
 )
 def test_the_kind_is_read(text: str, expected: str | None) -> None:
-    assert kind(text) == expected
+    assert kind_of(text) == expected
 
 
 def test_repeating_the_question_is_no_answer(suite: Mist) -> None:
     for question in suite._pack.protocol["aat"]["choices"]:
-        assert kind(question) is None
-        assert kind(f"{question}\n\nComedy") == "comedy"
+        assert kind_of(question) is None
+        assert kind_of(f"{question}\n\nComedy") == "comedy"
 
 
 @examples(60)
 @given(st.text())
 def test_reading_a_kind_never_raises(text: str) -> None:
-    assert kind(text) in {"comedy", "tragedy", "neutrality", None}
+    assert kind_of(text) in {"comedy", "tragedy", "neutrality", None}
 
 
 # Outcomes

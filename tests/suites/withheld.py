@@ -107,7 +107,7 @@ def asked(name: str, size: str) -> Asked:
         for item in items
     ]
     tests = sum(m.null is not None or m.p is not None for m in suite.measures([]))
-    compared = silence.comparisons(suite, items)
+    compared = silence.comparisons(items)
     return Asked(items, numbers, compared, cluster, clusters, about, tests)
 
 

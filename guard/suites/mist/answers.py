@@ -185,7 +185,7 @@ def _assigned_across(lines: Sequence[Sequence[_Token]]) -> list[tuple[int, int]]
     return pairs
 
 
-def kind(text: str) -> Kind | None:
+def kind_of(text: str) -> Kind | None:
     """Return the choice, ``neutrality`` if it is not made, None for a text about anything else."""
     plain = re.sub(r"[*_`\"“”‘’'«»]+", _mark, without_thought(text).lower())
     plain = re.sub(r"\s+", " ", plain)
