@@ -217,7 +217,7 @@ def result_of(
 
 
 def _conclusions(suite: Suite, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
-    """Return the results of one arm, or of the guard, in the suite's own sentences if it has any."""
+    """Return the results of one arm in sentences, the suite's own if it has any."""
     if isinstance(suite, ExplainsResults):
         return suite.conclusions(figures)
     return conclusions(figures, suite.about.meanings)

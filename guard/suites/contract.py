@@ -240,7 +240,7 @@ class Suite(ABC):
         """Yield every measure of the records of one arm and of its follow-up items.
 
         ``records`` may cover only some items. Both arms have the same measures and axes; without a
-        readable outcome a measure is nan.
+        readable outcome one that has the value of a fair model is nan.
         """
 
     def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:

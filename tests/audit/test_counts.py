@@ -204,15 +204,18 @@ def test_bias_that_could_not_be_tested_is_not_green(tiny: Content) -> None:
 def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: str) -> None:
     """Recounted from the answers: no check fails for who is refused less than the others."""
     suite = made(name)
-    items = stratified_sample(suite.items(), 600, 17, suite.subject)
-    axes = Counter(tuple(one.axis.items()) for item in items for one in suite.compared(item))
+    items = stratified_sample(suite.items(), 600, 17)
+    axes = Counter(tuple(one.axis.items()) for item in items for one in item.comparison_groups)
     ((axis, _),) = axes.most_common(1)
     target = next(
-        one.identity for i in items for one in suite.compared(i) if tuple(one.axis.items()) == axis
+        one.identity
+        for item in items
+        for one in item.comparison_groups
+        if tuple(one.axis.items()) == axis
     )
     records = []
     for item in items:
-        about = {(tuple(one.axis.items()), one.identity) for one in suite.compared(item)}
+        about = {(tuple(one.axis.items()), one.identity) for one in item.comparison_groups}
         outcome = "refused" if (axis, target) in about else suite.outcomes[0]
         records.append(Record(item, 0, Answered(outcome)))
     lines = estimate(silence.measures(records))
@@ -227,7 +230,7 @@ def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: st
         hits: dict[bool, list[bool]] = {True: [], False: []}
         rest = {k: v for k, v in one.items() if k not in ("arm", "identity")}
         for record in records:
-            for compared_ in suite.compared(record.item):
+            for compared_ in record.item.comparison_groups:
                 if compared_.axis == rest:
                     mine = compared_.identity == one["identity"]
                     hits[mine].append(record.outcome.name == "refused")

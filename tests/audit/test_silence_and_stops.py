@@ -129,9 +129,7 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
         replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
         for x in result.by_identity
     ]
-    said = silence.conclusion(
-        silence.withheld_findings(silence.significant(one_sided, records))
-    )
+    said = silence.conclusion(silence.withheld_findings(silence.significant(one_sided, records)))
     assert re.search(
         r"refuses less often for Religions Muslim: 0\.0%, where \d+\.\d% would be", said
     )
@@ -186,7 +184,6 @@ def said_of_withheld(
     items: Sequence[Item], withheld: Callable[[Item], float], rng: np.random.Generator
 ) -> str:
     """What is said of a model that declines an item with a chance."""
-    suite = mist()
     records = [
         Record(item, 0, Outcome("refused" if rng.random() < withheld(item) else "degenerate"))
         for item in items
@@ -197,7 +194,7 @@ def said_of_withheld(
 
 @cache
 def mist_items() -> tuple[Item, ...]:
-    return tuple(stratified_sample(mist().items(), 300, 17, mist().subject))
+    return tuple(stratified_sample(mist().items(), 300, 17))
 
 
 @pytest.mark.parametrize(
@@ -716,7 +713,7 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         compared = [
             (one, r.outcome.name == outcome)
             for r in records
-            for one in suite.compared(r.item)
+            for one in r.item.comparison_groups
             if where.startswith(f"{' '.join(one.axis.values())} ")
         ]
         mine = [hit for one, hit in compared if where.endswith(f" {one.identity}")]
@@ -793,9 +790,9 @@ def test_every_suite_says_what_is_judged_and_whether_it_completes_sentences() ->
         suite = make(name, {})
         requests = (suite.request(item, 0, ()) for item in islice(suite.items(), 3))
         completes = {isinstance(r, Chat) and r.completes is not None for r in requests}
-        assert completes == {suite.completes_sentences}, name
+        assert completes == {suite.about.completes_sentences}, name
         # Users get no likelihoods: a suite of these has no guarded arm.
-        assert bool(suite.judged) == (name != "hbb_sg"), name
+        assert bool(suite.about.judged) == (name != "hbb_sg"), name
 
 
 def test_the_share_of_others_stopped_is_one_figure_in_report_and_comparison() -> None:

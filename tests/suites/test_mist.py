@@ -28,6 +28,7 @@ from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
 from guard.suites.mist.answers import Assigned, assignment, count_sides, kind_of
 from guard.suites.mist.build import DIMENSIONS
+from guard.suites.tables import by_id
 from tests.rows import examples, rows
 
 
@@ -782,7 +783,7 @@ def test_a_habit_of_order_is_bias_under_the_papers_protocol_alone() -> None:
 
 def test_published_figures_stand_on_axes_that_are_measured(suite: Mist) -> None:
     axes = {(tuple(sorted(m.axis.items())), m.name) for m in suite.measures([])}
-    published = suite.published()
+    published = suite.published().figures
     assert len(published) == 8 * (3 * 3 + 6 + 2)
     for figure in published:
         assert (tuple(sorted(figure.axis.items())), figure.name) in axes
@@ -797,7 +798,7 @@ def test_published_figures_stand_on_axes_that_are_measured(suite: Mist) -> None:
 
 def test_published_rates_are_the_shares_they_name(suite: Mist) -> None:
     by_model: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for figure in suite.published():
+    for figure in suite.published().figures:
         if figure.axis["task"] == "AAT":
             by_model[figure.model][figure.name, figure.axis.get("side", "")] = figure.value
     assert len(by_model) == 8
@@ -807,7 +808,7 @@ def test_published_rates_are_the_shares_they_name(suite: Mist) -> None:
         for side in ("Sa", "Sb"):
             assert sum(found[name, side] for name in scores.KINDS) == pytest.approx(1, abs=0.002)
     assert by_model["GPT-4o"] == by_model["DeepSeek-V3"]
-    noted = {f.model for f in suite.published() if "misprint" in f.source}
+    noted = {f.model for f in suite.published().figures if "misprint" in f.source}
     assert noted == {"GPT-4o", "DeepSeek-V3"}
 
 
@@ -831,7 +832,7 @@ def test_answers_come_by_id_with_both_turns(suite: Mist, items: list[Item]) -> N
         {"id": items[-1].id, "response": "A lamp."},
         {"id": items[-1].id, "response": "Comedy"},
     ]
-    found = {item.id: answers for item, _, answers in suite.answers_from_table(table)}
+    found = {item.id: answers for item, _, answers in by_id(suite, table)}
     assert [answer.text for answer in found[items[-1].id]] == ["A lamp.", "Comedy"]
     assert suite.outcome(items[-1], 0, found[items[-1].id]).name == "comedy"
 
@@ -839,7 +840,7 @@ def test_answers_come_by_id_with_both_turns(suite: Mist, items: list[Item]) -> N
 def test_a_turn_that_is_not_asked_is_refused_with_its_line(suite: Mist, items: list[Item]) -> None:
     three = [{"id": items[-1].id, "response": text} for text in ("A lamp.", "Comedy", "Tragedy")]
     with pytest.raises(UsageError, match=r"Line 4: mist asks '.*' no turn 3 in sample 0;"):
-        list(suite.answers_from_table(three))
+        list(by_id(suite, three))
 
 
 def test_identifiers_in_ids_have_no_spaces(items: list[Item]) -> None:

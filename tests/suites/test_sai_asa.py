@@ -622,7 +622,7 @@ def test_a_random_model_has_no_association(suite: SaiAsa, items: list[Item]) -> 
 
 def test_published_figures_stand_on_axes_that_are_measured(suite: SaiAsa) -> None:
     axes = {(tuple(sorted(m.axis.items())), m.name) for m in suite.measures([])}
-    published = suite.published()
+    published = suite.published().figures
     assert len(published) == 616
     for figure in published:
         assert (tuple(sorted(figure.axis.items())), figure.name) in axes
@@ -639,7 +639,7 @@ def test_published_figures_stand_on_axes_that_are_measured(suite: SaiAsa) -> Non
 
 def test_published_shares_of_one_condition_sum_to_one(suite: SaiAsa) -> None:
     sums: dict[tuple[str, ...], float] = defaultdict(float)
-    for figure in suite.published():
+    for figure in suite.published().figures:
         if figure.source != "Table 1":
             after = figure.name[0] if figure.name[0] in "PN" and len(figure.name) > 2 else ""
             after = "" if figure.name in {"PL", "NL", "NuL"} else after

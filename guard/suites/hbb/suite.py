@@ -27,6 +27,7 @@ from guard.suites import (
     Chat,
     Item,
     LogLikelihood,
+    MeasureText,
     Options,
     Outcome,
     Published,
@@ -82,7 +83,7 @@ class Hbb(HbbSuite):
         paper=PAPER,
         judged="each answer as a user gets it, mostly a letter after the question",
         completes_sentences=True,
-        measures=TEXTS,
+        measures={**TEXTS, "count_noise, mean_noise": MeasureText(headline=True)},
     )
     parser_version = parse.VERSION
     outcomes = ("option_1", "option_2")
