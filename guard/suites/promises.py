@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import get_args
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from guard.results.measure import Floats, Measure
 from guard.suites.contract import (
     NON_ANSWERS,
+    About,
     AnswerLean,
     Capability,
     Item,
@@ -196,9 +197,11 @@ class _Checked:
     @cached_property
     def guarded(self) -> Sequence[Record]:
         """The records of an arm in which every third answer was stopped."""
-        return [self._behind_guard(r, place % 3 == 0) for place, r in enumerate(self.records)]
+        return [
+            self._behind_guard(r, stopped=place % 3 == 0) for place, r in enumerate(self.records)
+        ]
 
-    def _behind_guard(self, record: Record, stopped: bool) -> Record:
+    def _behind_guard(self, record: Record, *, stopped: bool) -> Record:
         values: dict[str, float] = {}
         if self.others.roles == {"scorer"}:
             read = float(record.outcome.name in self.suite.outcomes)
@@ -221,7 +224,7 @@ def _names(checked: _Checked) -> Iterator[str]:
     for name in ("name", "parser_version"):
         if not str(getattr(suite, name, "")).strip():
             yield f"a suite has a {name}, this one has none"
-    if not suite.about.title.strip():
+    if not isinstance(getattr(suite, "about", None), About) or not suite.about.title.strip():
         yield "a suite has a title in its about, this one has none"
     if not re.fullmatch(r"\d+-\w+", suite.version):
         yield f"a version has the form N-X, this one is {suite.version!r}"
@@ -259,15 +262,13 @@ def _item_promises(checked: _Checked) -> Iterator[str]:
         if item.samples < 1:
             yield f"an item has at least one sample, {item.id!r} has {item.samples}"
     for suite, when in ((checked.suite, "the second time"), (checked.again, "made again")):
-        other = list(suite.items())
-        differing = (a.id for a, b in zip(items, other, strict=False) if a != b)
-        if len(other) != len(items) or (first := next(differing, None)) is not None:
-            where = f"{len(other)} items" if len(other) != len(items) else f"another {first!r}"
-            yield f"the same options give the same items in the same order, but {when} there is {where}"
+        pairs = zip_longest(items, suite.items())
+        place = next((n for n, (item, other) in enumerate(pairs) if item != other), None)
+        if place is not None:
+            yield f"the same options give the same items, but {when} item {place + 1} is another"
 
 
 def _request_promises(checked: _Checked) -> Iterator[str]:
-    outcomes = checked.suite.outcomes
     for item, sample in checked.samples:
         planned = checked.converse(item, sample, planned=True)
         if not planned.ended:
@@ -281,6 +282,10 @@ def _request_promises(checked: _Checked) -> Iterator[str]:
         first = checked.suite.request(item, sample, ())
         if first != checked.again.request(item, sample, ()):
             yield f"the same options give the same requests, but made again {item.id!r} has another"
+
+
+def _turn_promises(checked: _Checked) -> Iterator[str]:
+    outcomes = checked.suite.outcomes
     for item, sample, text, talk in checked.conversations:
         asked = len(checked.converse(item, sample, planned=True).requests)
         unreadable = checked.suite.outcome(item, sample, talk.answers).name not in outcomes
@@ -351,6 +356,11 @@ def _measure_promises(checked: _Checked) -> Iterator[str]:
     for name, times in Counter(axes).items():
         if times > 1:
             yield f"a measure has one value on an axis, but {name} stands {times} times"
+    functions: dict[str, Measure] = {}
+    for measure in (*plain, *checked.others.mitigation(checked.records, checked.guarded)):
+        yield from _problems_of_measure(measure)
+        if measure.ideal is not None:
+            yield from _problems_of_ideal(measure, functions.setdefault(measure.name, measure))
     silent = [Record(r.item, r.sample, Outcome("refused")) for r in checked.records]
     arms = {"an arm with stopped answers": checked.guarded, "an arm without answers": silent}
     for arm, records in arms.items():
@@ -363,12 +373,6 @@ def _measure_promises(checked: _Checked) -> Iterator[str]:
                 "without a readable outcome a measure is nan, but "
                 f"{_axis_text(measure.name, measure.axis)} is {value:g}"
             )
-    both = list(checked.others.mitigation(checked.records, checked.guarded))
-    functions: dict[str, Measure] = {}
-    for measure in (*plain, *both):
-        yield from _problems_of_measure(measure)
-        if measure.ideal is not None:
-            yield from _problems_of_ideal(measure, functions.setdefault(measure.name, measure))
 
 
 def _axis_text(name: str, axis: Mapping[str, str]) -> str:
@@ -389,7 +393,7 @@ def _problems_of_measure(measure: Measure) -> Iterator[str]:
     per_row |= {f"words {place + 1}": words for place, words in enumerate(measure.words)}
     for part, values in per_row.items():
         if values is not None and len(values) != len(rows):
-            yield f"there is one of {part} for each row, but {name} has {len(values)} of {len(rows)}"
+            yield f"{part} has one for each row, but {name} has {len(values)} of {len(rows)}"
     if not len(rows):
         return
     totals = np.array(
@@ -460,8 +464,9 @@ _CHECKS: Sequence[Callable[[_Checked], Iterator[str]]] = (
     _names,
     _hashes,
     _item_promises,
-    _outcome_promises,
     _request_promises,
+    _outcome_promises,
+    _turn_promises,
     _measure_promises,
     _side_promises,
     _report_promises,
