@@ -213,6 +213,31 @@ def test_the_paper_keeps_its_slips_and_guard_corrects_them() -> None:
         assert any(text in q.context for q in found.data.questions(1))
 
 
+PAIR = {
+    "id": "a",
+    "domain": "rest",
+    "concept_1": "calm",
+    "concept_2": "restless",
+    "context": "[[X]] came in.",
+    "option_1": "[[X]] sat.",
+    "option_2": "[[X]] paced.",
+}
+REWRITTEN = {"id": "a", "option_1": ["[[X]] sat."] * 10, "option_2": ["[[X]] paced."] * 10}
+
+
+def written(folder: Path, items: Sequence[Any], variants: Sequence[Any] = ()) -> None:
+    for name, lines in (("items", items), ("variants", variants)):
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text)
+
+
+def test_concept_pairs_of_ones_own_are_asked(tmp_path: Path) -> None:
+    written(tmp_path, [PAIR], [REWRITTEN])
+    (pair,) = sg(data=tmp_path).data.pairs
+    assert pair.concepts == ("calm", "restless")
+    assert pair.variants == (("[[X]] sat.",) * 10, ("[[X]] paced.",) * 10)
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -232,6 +257,15 @@ def test_the_paper_keeps_its_slips_and_guard_corrects_them() -> None:
         ),
         (lambda p: (p / "items.jsonl").write_text('{"id": "a"}\n'), "missing, empty or not text"),
         (lambda p: (p / "items.jsonl").write_text("{\n"), "line 1: the line is not JSON"),
+        (lambda p: written(p, [PAIR, PAIR]), "a: id: occurs twice"),
+        (lambda p: written(p, [PAIR | {"option_2": "It sat."}]), r"option_2: has 0 \[\[X\]\]"),
+        (lambda p: written(p, [PAIR], [{"id": "b"}]), "b: id: no concept pair of items.jsonl"),
+        (lambda p: written(p, [PAIR], [REWRITTEN, REWRITTEN]), "a: id: has several lines"),
+        (lambda p: written(p, [PAIR], [REWRITTEN | {"option_1": []}]), "option_1: give 10 sent"),
+        (
+            lambda p: written(p, [PAIR], [REWRITTEN | {"option_1": ["It sat."] * 10}]),
+            r"option_1: give 10 sentences, each with one \[\[X\]\]",
+        ),
     ],
 )
 def test_data_that_cannot_be_read_is_named(

@@ -16,7 +16,7 @@ from typing import Any
 
 from guard.datasets.rows import BadRow, Row, columns, made, rows, text
 from guard.errors import UsageError
-from guard.suites.hbb import lint, pack
+from guard.suites.hbb import pack
 from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
 from guard.suites.packs import Pack
 
@@ -110,8 +110,7 @@ def _hash(files: list[Path]) -> str:
 
 def _from_pack(folder: Path) -> Iterator[Pair]:
     items, variants = pack.read(folder)
-    faults = lint.lint(items, variants)
-    if faults:
+    if faults := list(pack.faults(items, variants)):
         more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
         raise UsageError(f"{folder / pack.ITEMS}: {faults[0]}{more}.")
     rewritten = {v["id"]: (tuple(v["option_1"]), tuple(v["option_2"])) for v in variants}
@@ -144,8 +143,8 @@ def _from_csv(file: Path) -> Iterator[Pair]:
         if empty := [name for name in _COLUMNS if not text(row.values, name)]:
             raise BadRow(f"{empty[0]!r} is empty")
         texts = {name: row.values[name].strip() for name in _COLUMNS}
-        if lint.X not in texts["context"]:
-            raise BadRow(f"the context has no {lint.X}")
+        if pack.X not in texts["context"]:
+            raise BadRow(f"the context has no {pack.X}")
         # Three first options have no [[X]]: they are used unchanged.
         return Pair(
             f"q{next(numbers):04d}",
