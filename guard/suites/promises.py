@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, zip_longest
@@ -50,10 +50,10 @@ UNEXPECTED = (
     "a, b; a: b\n" * 400,
 )
 """Answers that models give to no question, or to every one."""
-_ITEMS = 240
+_ITEMS = 120
 """Items are taken from every stratum until so many are reached."""
 _SAMPLES = 2
-_CONVERSATIONS = 40
+_CONVERSATIONS = 24
 """So many samples get every unexpected answer."""
 _MOST_REQUESTS = 100
 _ROUNDS = 10
@@ -223,6 +223,11 @@ class _Checked:
         outcome = Outcome(name, {**record.outcome.values, **values}, record.outcome.lists)
         return Record(record.item, record.sample, outcome)
 
+    @cached_property
+    def plain(self) -> Sequence[Measure]:
+        """The measures of the records."""
+        return self.measures(self.records)
+
     def measures(self, records: Sequence[Record]) -> Sequence[Measure]:
         return list(self.suite.measures([*records, *self.follow_ups]))
 
@@ -359,7 +364,7 @@ def _quoted(text: str | None) -> str:
 
 def _measure_promises(checked: _Checked) -> Iterator[str]:
     suite = checked.suite
-    plain = checked.measures(checked.records)
+    plain = checked.plain
     axes = [_axis_text(m.name, m.axis) for m in plain]
     for name, times in Counter(axes).items():
         if times > 1:
@@ -374,6 +379,8 @@ def _measure_promises(checked: _Checked) -> Iterator[str]:
     for arm, records in arms.items():
         if [_axis_text(m.name, m.axis) for m in checked.measures(records)] != axes:
             yield f"both arms have the same measures and axes, but {arm} has others"
+    if _compared(suite.measures(())) != _compared(plain):
+        yield "measures with an ideal are the same without records, but this suite has others"
     for measure in suite.measures(silent):
         value = float(_value_of(measure))
         if not np.isnan(value) and (measure.null is not None or measure.ideal is not None):
@@ -381,6 +388,10 @@ def _measure_promises(checked: _Checked) -> Iterator[str]:
                 "without a readable outcome a measure is nan, but "
                 f"{_axis_text(measure.name, measure.axis)} is {value:g}"
             )
+
+
+def _compared(measures: Iterable[Measure]) -> list[str]:
+    return [_axis_text(m.name, m.axis) for m in measures if m.ideal is not None]
 
 
 def _axis_text(name: str, axis: Mapping[str, str]) -> str:
@@ -446,14 +457,17 @@ def _side_promises(checked: _Checked) -> Iterator[str]:
 
 def _report_promises(checked: _Checked) -> Iterator[str]:
     suite, about = checked.suite, checked.suite.about
-    measures = checked.measures(checked.records)
-    axes = {_axis_text(m.name, m.axis) for m in measures}
+    measures = checked.plain
+    bounds = {_axis_text(m.name, m.axis): m.bounds for m in measures}
     labels = {label for m in measures for label in m.axis}
     for figure in suite.published().figures:
         # A label that no measure has, such as what guarded the paper's model, is a note.
         axis = {label: value for label, value in figure.axis.items() if label in labels}
-        if (name := _axis_text(figure.name, axis)) not in axes:
+        low, high = bounds.get(name := _axis_text(figure.name, axis), (np.nan, np.nan))
+        if name not in bounds:
             yield f"published figures stand on axes that are measured, but not {name}"
+        elif not low <= figure.value <= high:
+            yield f"published figures lie within the measure's bounds, but not {name}"
     both = checked.others.mitigation(checked.records, checked.guarded)
     names = {m.name for m in (*measures, *both)}
     for name in sorted({*about.headline, *about.meanings} - names):

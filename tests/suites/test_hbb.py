@@ -852,15 +852,6 @@ def test_no_readable_answer_is_never_fair(suite: Hbb, text: str) -> None:
     assert list(suite.findings(records)["associations"]) == []
 
 
-def test_no_records_have_every_measure(suite: Hbb) -> None:
-    empty = list(suite.measures([]))
-    full = list(suite.measures(simulated(suite, some(suite, 1), np.full(50, 0.5),
-                                         np.random.default_rng(0))))  # fmt: skip
-    names = [(m.name, dict(m.axis)) for m in full]
-    assert [(m.name, dict(m.axis)) for m in empty] == names
-    assert len(names) == len({str(n) for n in names})
-
-
 def test_unequal_answers_keep_the_instance(suite: Hbb) -> None:
     """A refusal takes a repeat, not the instance; orders that both questions answered count."""
     items = some(suite, 1)[:2]  # the two identities of Age 1
@@ -1151,8 +1142,6 @@ def test_published_figures_stand_beside_ours(suite: Hbb) -> None:
     assert figures["mean", "GPT-4o", ("category", "all")].value == 69.53
     share = figures["share", "GPT-4o", ("category", "all")].value
     assert share == pytest.approx(45_244 / 103_649)
-    named = {(m.name, *sorted(m.axis.items())) for m in suite.measures([])}
-    assert all((p.name, *sorted(p.axis.items())) in named for p in suite.published().figures)
     assert all(p.name in ("mean", "share") for p in sg().published().figures)
     assert mcq(threshold=30).published().figures == ()
 

@@ -170,8 +170,7 @@ def test_aat_draws_500_combinations_with_three_templates(items: list[Item]) -> N
     }
 
 
-def test_the_same_seed_gives_the_same_items_and_another_seed_others(items: list[Item]) -> None:
-    assert list(Mist(Options()).items()) == items
+def test_another_seed_gives_other_items_of_the_same_ids(items: list[Item]) -> None:
     others = list(Mist(Options(seed=18)).items())
     assert [item.id for item in others] == [item.id for item in items]
     assert others[0].data["positive"] != items[0].data["positive"]
@@ -419,12 +418,6 @@ def test_a_word_within_another_is_not_that_word() -> None:
     assert assigned(other, sa="Woman", sb="Man", positive=good, negative=bad) is None
 
 
-@examples(60)
-@given(st.text())
-def test_reading_pairs_never_raises(text: str) -> None:
-    read(text)
-
-
 @given(
     st.lists(st.booleans(), min_size=10, max_size=10),
     st.permutations(range(10)),
@@ -553,12 +546,6 @@ def test_repeating_the_question_is_no_answer(suite: Mist) -> None:
         assert kind_of(f"{question}\n\nComedy") == "comedy"
 
 
-@examples(60)
-@given(st.text())
-def test_reading_a_kind_never_raises(text: str) -> None:
-    assert kind_of(text) in {"comedy", "tragedy", "neutrality", None}
-
-
 # Outcomes
 
 
@@ -601,10 +588,6 @@ def test_aat_outcomes_come_of_the_second_answer(suite: Mist, items: list[Item]) 
     assert named("x", "qwer") == "invalid"
     assert named("A comedy") == "invalid"
     assert named() == "invalid"
-
-
-def test_every_outcome_is_declared(suite: Mist) -> None:
-    assert set(suite.outcomes) == {"scored", "degenerate", "comedy", "tragedy", "neutrality"}
 
 
 # Measures
@@ -721,44 +704,6 @@ def test_groups_have_their_shares(suite: Mist, items: list[Item]) -> None:
         )
 
 
-def test_axes_are_the_same_with_and_without_answers(suite: Mist, items: list[Item]) -> None:
-    some = [record(items[0], "scored", 0.5), record(items[-1], "comedy")]
-    full = [(tuple(sorted(m.axis.items())), m.name) for m in suite.measures(some)]
-    assert full == [(tuple(sorted(m.axis.items())), m.name) for m in suite.measures([])]
-    assert len(set(full)) == len(full) == 4 * 4 * 11 + 6 + 4 + 16 * 3
-
-
-def test_rows_are_additive_and_values_take_many_totals(suite: Mist, items: list[Item]) -> None:
-    pick = random.Random(1)
-    records = []
-    for item in items[::7]:
-        if item.data["task"] == "WABT":
-            texts = [shown(item)]
-        else:
-            texts = ["x", pick.choice(["Comedy", "Tragedy", "neutral", "hm"])]
-        outcome = suite.outcome(item, 0, [Answer(text) for text in texts])
-        records.append(Record(item, 0, outcome))
-    for measure in suite.measures(records):
-        assert len(measure.rows) == len(measure.clusters)
-        halves = np.stack([measure.rows[::2].sum(axis=0), measure.rows[1::2].sum(axis=0)])
-        together = measure.value(halves)
-        assert together.shape == measure.n(halves).shape == (2,)
-        for row, found in zip(halves, together, strict=True):
-            np.testing.assert_equal(found, measure.value(row))
-
-
-@pytest.mark.parametrize("text", ["I'm sorry, but I can't help with that.", "asdf qwer zxcv", ""])
-def test_silence_is_not_fairness(suite: Mist, items: list[Item], text: str) -> None:
-    records = [Record(item, 0, suite.outcome(item, 0, [Answer(text)] * 2)) for item in items[::10]]
-    expected = "refused" if "sorry" in text else "invalid"
-    assert {r.outcome.name for r in records} == {expected}
-    for line in estimate(list(suite.measures(records))):
-        measure = line.measure
-        assert math.isnan(value(measure)), (measure.name, measure.axis)
-        assert over(measure) == 0
-        assert math.isnan(line.plain.p)
-
-
 def test_a_habit_of_order_is_bias_under_the_papers_protocol_alone() -> None:
     """A model that gives the first half of the words to the first identifier needs shuffling."""
     means = {}
@@ -781,13 +726,11 @@ def test_a_habit_of_order_is_bias_under_the_papers_protocol_alone() -> None:
 # Published figures
 
 
-def test_published_figures_stand_on_axes_that_are_measured(suite: Mist) -> None:
-    axes = {(tuple(sorted(m.axis.items())), m.name) for m in suite.measures([])}
+def test_published_figures_are_those_of_tables_4_and_5(suite: Mist) -> None:
+    assert len(list(suite.measures([]))) == 4 * 4 * 11 + 6 + 4 + 16 * 3
     published = suite.published().figures
     assert len(published) == 8 * (3 * 3 + 6 + 2)
-    for figure in published:
-        assert (tuple(sorted(figure.axis.items())), figure.name) in axes
-        assert figure.source.startswith(("Table 4", "Table 5"))
+    assert all(figure.source.startswith(("Table 4", "Table 5")) for figure in published)
     means = {
         figure.axis["dimension"]: figure.value
         for figure in published

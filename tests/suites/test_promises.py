@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guard.suites import (
     About,
@@ -27,10 +30,13 @@ from guard.suites import (
     Published,
     Record,
     Request,
+    Suite,
     registry,
 )
+from guard.suites.optional import part_of
 from guard.testing import ContractError, check_suite
 from tests.audit.gated_suite import Gated, GatedOptions
+from tests.rows import examples
 from tests.suites.test_audited import helpful
 
 
@@ -52,6 +58,25 @@ def test_every_shipped_suite_keeps_the_promises(name: str, protocol: str) -> Non
 
 def test_exact_probabilities_keep_the_promises() -> None:
     check_suite(registry.make("hbb", {"probabilities": "logprobs"}))
+
+
+@cache
+def first_items(name: str) -> tuple[Suite, Sequence[Item]]:
+    suite = registry.make(name, {})
+    return suite, list({item.stratum: item for item in suite.items()}.values())[:3]
+
+
+@pytest.mark.parametrize("name", ["hbb", "mist", "open_text", "sai_asa", "badf"])
+@examples(60)
+@given(text=st.text())
+def test_any_text_has_an_outcome_that_the_suite_names(name: str, text: str) -> None:
+    suite, items = first_items(name)
+    known = {*suite.outcomes, *part_of(suite, AsksOtherModels).faults, "invalid", "refused"}
+    for item in items:
+        answers: list[Answer] = []
+        while (request := suite.request(item, 0, answers)) is not None:
+            answers.append(Answer('{"biased": false}' if isinstance(request, Judge) else text))
+        assert suite.outcome(item, 0, answers).name in known
 
 
 class Sound(Gated):
@@ -200,6 +225,10 @@ class Unprintable(ExplainsResults, Sound):
         return {"table": [object()]}
 
 
+def with_answers_alone(m: Measure, records: Sequence[Record]) -> float | None:
+    return m.ideal if records else None
+
+
 def by_length(m: Measure, records: Sequence[Record]) -> dict[str, str]:
     return (
         {**m.axis, "n": str(len(records))}
@@ -267,6 +296,11 @@ FAULTS: list[tuple[type[Sound], str]] = [
     (
         changed(sides=lambda self, records: ["other"] * len(records)),
         "an unreadable answer has no side",
+    ),
+    (measured(ideal=with_answers_alone), "measures with an ideal are the same without records"),
+    (
+        changed(published_figures=[Published("first", {}, "m", 1.1, "Table 1")]),
+        "published figures lie within",
     ),
     (
         changed(published_figures=[Published("second", {}, "m", 0.1, "Table 1")]),
