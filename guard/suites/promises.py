@@ -108,13 +108,16 @@ class _Checked:
 
     @cached_property
     def some(self) -> Sequence[Item]:
-        """Items of every stratum, spread over it."""
+        """Items of every stratum, spread over it, and of every identity."""
         strata: dict[str, list[Item]] = {}
+        by_identity: dict[tuple[str, ...], Item] = {}
         for item in self.items:
             strata.setdefault(item.stratum, []).append(item)
+            for group in item.comparison_groups:
+                by_identity[*group.axis.values(), group.identity] = item
         each = max(2, _ITEMS // len(strata))
-        spread = (listed[:: -(-len(listed) // each)] for listed in strata.values())
-        return list(chain.from_iterable(spread))
+        spread = chain(*(listed[:: -(-len(listed) // each)] for listed in strata.values()))
+        return list({item.id: item for item in (*spread, *by_identity.values())}.values())
 
     @cached_property
     def samples(self) -> Sequence[tuple[Item, int]]:
