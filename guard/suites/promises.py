@@ -114,7 +114,7 @@ class _Checked:
         for item in self.items:
             strata.setdefault(item.stratum, []).append(item)
             for group in item.comparison_groups:
-                by_identity[*group.axis.values(), group.identity] = item
+                by_identity[(*group.axis.values(), group.identity)] = item
         each = max(2, _ITEMS // len(strata))
         spread = chain(*(listed[:: -(-len(listed) // each)] for listed in strata.values()))
         return list({item.id: item for item in (*spread, *by_identity.values())}.values())
