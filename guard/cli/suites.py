@@ -22,11 +22,11 @@ def list_(as_json: bool) -> None:
     from guard.suites import AsksOtherModels, registry
     from guard.suites.optional import part_of
 
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in registry.names():
         suite = registry.make(name, {})
         items = list(suite.items())
-        found.append(
+        rows.append(
             {
                 "name": name,
                 "title": suite.about.title,
@@ -40,9 +40,9 @@ def list_(as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(json.dumps({"suites": found}, ensure_ascii=False))
+        click.echo(json.dumps({"suites": rows}, ensure_ascii=False))
         return
-    for row in found:
+    for row in rows:
         others = f"; also asks {', '.join(row['roles'])}" if row["roles"] else ""
         asked = f"{row['items']:,} items, {row['samples']:,} samples"
         click.echo(f"{row['name']:10} {row['version']:5} {row['title']} ({row['paper']})")

@@ -66,13 +66,13 @@ def load(name: str) -> Pack:
     whole = hashlib.sha256()
     for file, recorded in sorted(about["files"].items()):
         path = folder / file
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
-        if found != recorded:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+        if digest != recorded:
             raise GuardError(
-                f"{path} is not the file that pack.toml records (sha256 {found}, "
+                f"{path} is not the file that pack.toml records (sha256 {digest}, "
                 f"recorded {recorded}); reinstall the package."
             )
-        whole.update(f"{file} {found}\n".encode())
+        whole.update(f"{file} {digest}\n".encode())
     return Pack(
         folder,
         about,

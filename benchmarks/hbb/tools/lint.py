@@ -216,12 +216,12 @@ def _named(name: str, field: str, text: str, concepts: str) -> Iterator[Finding]
     """Yield the findings on words of the concepts in a text that should only show them."""
     named = sorted({w for w in _WORD.findall(concepts.lower()) if w not in _COMMON})
     for word in _WORD.findall(text.replace(X, " ").lower()):
-        hit = next((n for n in named if kin(n, word)), None)
+        hit = next((n for n in named if same_word_family(n, word)), None)
         if hit is not None and word not in _COMMON:
             yield Finding(name, field, f"{word!r} names the concept ({hit!r}); show it instead")
 
 
-def kin(one: str, other: str) -> bool:
+def same_word_family(one: str, other: str) -> bool:
     """Return whether two words differ by common endings alone: brave, bravery, bravely."""
     if one == other:
         return True

@@ -175,8 +175,8 @@ def test_variants_of_one_pair_stand_on_one_line() -> None:
     ],
 )
 def test_words_of_one_family(one: str, other: str) -> None:
-    assert lint.kin(one, other)
-    assert lint.kin(other, one)
+    assert lint.same_word_family(one, other)
+    assert lint.same_word_family(other, one)
 
 
 @rows(
@@ -193,7 +193,7 @@ def test_words_of_one_family(one: str, other: str) -> None:
     ],
 )
 def test_other_words_are_no_kin(one: str, other: str) -> None:
-    assert not lint.kin(one, other)
+    assert not lint.same_word_family(one, other)
 
 
 def test_the_shipped_pack_is_clean() -> None:

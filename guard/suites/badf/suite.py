@@ -40,7 +40,7 @@ from guard.suites.badf.documents import DOCUMENT, ArmDocuments, is_derived
 from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
-from guard.suites.refusal import refused, unread
+from guard.suites.refusal import is_refusal, unread_outcome
 
 Category = Literal["gender", "race", "religions"]
 
@@ -240,7 +240,7 @@ class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
         cast = self._cast(item, sample)
         phrases = self._read(cast, answers)
         if phrases is None:
-            return unread(without_thought(answers[0].text))
+            return unread_outcome(without_thought(answers[0].text))
         if not isinstance(phrases, Mapping):
             return Outcome(phrases)
         if len(answers) <= len(analysis.STEPS):
@@ -337,6 +337,6 @@ _LEAST = 30
 
 def _is_story(text: str, names: Sequence[str]) -> bool:
     """Return whether a text is a story that names all characters."""
-    if len(text.split()) < _LEAST and refused(text):
+    if len(text.split()) < _LEAST and is_refusal(text):
         return False
     return all(name in text for name in names)

@@ -101,7 +101,7 @@ class HbbSuite(AdaptsRequests, ExplainsResults, PackedSuite):
         """Say how P was found, if that depends on the model."""
         return ""
 
-    def _asks(self, pair: questions.Pair) -> bool:
+    def _asks(self, pair: questions.ConceptPair) -> bool:
         """Return whether the suite has questions about a concept pair."""
         return True
 

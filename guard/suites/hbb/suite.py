@@ -37,7 +37,7 @@ from guard.suites import (
 from guard.suites.hbb import parse
 from guard.suites.hbb.base import PAPER, TEXTS, HbbOptions, HbbSuite
 from guard.suites.hbb.descriptors import option
-from guard.suites.hbb.questions import Pair, Question
+from guard.suites.hbb.questions import ConceptPair, Question
 
 _LETTERS = re.compile(r"[^a-z]")
 QUICK_REPEATS = 4
@@ -307,7 +307,7 @@ class HbbSg(HbbSuite):
         """Return protocol.toml's deviations for perplexities."""
         return self._pack.deviations(self.options.protocol, "both", "sg")
 
-    def _asks(self, pair: Pair) -> bool:
+    def _asks(self, pair: ConceptPair) -> bool:
         return pair.variants is not None
 
     def _figures(self) -> Iterator[Published]:

@@ -24,9 +24,9 @@ from guard.suites import (
 )
 from guard.suites.mist import scores
 from guard.suites.mist.answers import assignment, count_sides, kind_of
-from guard.suites.mist.build import Association, Attribution, associations, attributions
+from guard.suites.mist.build import WabtInstance, AatInstance, associations, attributions
 from guard.suites.packs import PackedSuite
-from guard.suites.refusal import refused, unread
+from guard.suites.refusal import is_refusal, unread_outcome
 
 _NOTHING = "…"
 """Replaces an empty description: providers refuse empty messages."""
@@ -95,7 +95,7 @@ class Mist(ExplainsResults, PackedSuite):
             yield self._wabt_item(association)
         yield from map(_aat_item, attributions(self._words, seed=self.options.seed))
 
-    def _wabt_item(self, instance: Association) -> Item:
+    def _wabt_item(self, instance: WabtInstance) -> Item:
         """Return an item that compares the groups of either side.
 
         Its question names a word of both sides, and a model may decline because of either.
@@ -176,7 +176,7 @@ class Mist(ExplainsResults, PackedSuite):
         words = (*data["positive"], *data["negative"])
         sides = assignment(text, sa=data["sa"], sb=data["sb"], words=words)
         if sides is None:
-            return unread(text)
+            return unread_outcome(text)
         counts = count_sides(sides, len(data["positive"]))
         values = dict(zip(words, map(float, sides), strict=True))
         values |= {name: float(count) for name, count in counts._asdict().items()}
@@ -229,7 +229,7 @@ class Mist(ExplainsResults, PackedSuite):
         return {"task": {"WABT": by_group.total(), "AAT": aat}, "WABT": by_group}
 
 
-def _aat_item(instance: Attribution) -> Item:
+def _aat_item(instance: AatInstance) -> Item:
     """Return an item that compares sides and groups, by identifiers."""
     name = instance.identifier
     return Item(
@@ -255,6 +255,6 @@ def _attributed(text: str) -> Outcome:
     if kind in {"comedy", "tragedy"}:
         return Outcome(kind)
     # A refusal is not neutrality: counted as such it would lower both rates.
-    if refused(text):
+    if is_refusal(text):
         return Outcome("refused")
     return Outcome(kind or "invalid")

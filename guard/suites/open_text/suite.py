@@ -32,7 +32,7 @@ from guard.suites.open_text import measures
 from guard.suites.open_text.prompts import Prompt, read, shipped
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
-from guard.suites.refusal import refused, wordless
+from guard.suites.refusal import is_refusal, is_wordless
 
 _WORD = re.compile(r"\w+")
 
@@ -115,9 +115,9 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
         if values["biased"]:
             return Outcome("biased", values)
         said = without_thought(text)
-        if refused(said):
+        if is_refusal(said):
             return Outcome("refused", values)
-        return Outcome("invalid" if wordless(said) else "unbiased", values)
+        return Outcome("invalid" if is_wordless(said) else "unbiased", values)
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield the bias level: without controls, by kind, and by bias type."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from guard.suites.sai_asa.rows import DIRECTIONS, DOMAINS, PRONOUNS, Row
+from guard.suites.sai_asa.rows import DIRECTIONS, DOMAINS, PRONOUNS, StimulusRow
 
 FORMS = {
     "masculine": {"they": "he", "them": "him", "their": "his", "person": "man", "people": "men"},
@@ -63,7 +63,7 @@ class Words(NamedTuple):
 
 def build(
     words: Mapping[str, Any], templates: Iterable[Mapping[str, str]], *, seed: int
-) -> Iterator[Row]:
+) -> Iterator[StimulusRow]:
     """Yield every row: SAI, then ASA, domain by domain.
 
     ``words`` has ``stimuli`` and ``attributes`` by domain, ``templates`` are rows of direction,
@@ -81,7 +81,7 @@ def build(
             for number, template in enumerate(sentences[direction, domain], start=1):
                 name = f"{direction}-{domain}-{number:02d}"
                 for row in _filled(name, template, given, options, seed):
-                    yield Row(row[0], direction, domain, *row[1:])
+                    yield StimulusRow(row[0], direction, domain, *row[1:])
 
 
 def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:

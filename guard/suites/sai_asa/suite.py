@@ -33,11 +33,11 @@ from guard.suites import (
 )
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import Rows
-from guard.suites.refusal import unread
+from guard.suites.refusal import unread_outcome
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
 from guard.suites.sai_asa.build import build
-from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, Row, chosen
+from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, StimulusRow, chosen
 from guard.suites.tables import by_id
 
 # A higher tau or dPL ties good to good. Below 0 is the opposite association, as intervals show.
@@ -91,7 +91,7 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
         else:
             self._rows, self._data_hash = official.read(options.data)
 
-    def _own(self) -> Iterator[Row]:
+    def _own(self) -> Iterator[StimulusRow]:
         with (self._pack.folder / "templates.csv").open(encoding="utf-8", newline="") as file:
             yield from build(self._json("words.json"), csv.DictReader(file), seed=self.options.seed)
 
@@ -104,7 +104,7 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
         """Built once: an audit goes through all of them several times."""
         return [self._item(row) for row in self._rows]
 
-    def _item(self, row: Row) -> Item:
+    def _item(self, row: StimulusRow) -> Item:
         shown = list(row.options)
         random.Random(f"{self.options.seed}/{row.id}").shuffle(shown)
         axis, polarity = {"direction": row.direction}, f"{row.given} given"
@@ -149,7 +149,7 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
         """Return the polarity of the chosen option."""
         text = answers[0].text if answers else ""
         choice = chosen(text, [item.data[name] for name in CHOICES])
-        return unread(text) if choice is None else Outcome(CHOICES[choice])
+        return unread_outcome(text) if choice is None else Outcome(CHOICES[choice])
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield the 14 measures of each direction, by domain and by pronoun, and by both."""
