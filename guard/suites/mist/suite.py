@@ -24,7 +24,7 @@ from guard.suites import (
 )
 from guard.suites.mist import scores
 from guard.suites.mist.answers import assignment, count_sides, kind_of
-from guard.suites.mist.build import WabtInstance, AatInstance, associations, attributions
+from guard.suites.mist.build import AatInstance, WabtInstance, associations, attributions
 from guard.suites.packs import PackedSuite
 from guard.suites.refusal import is_refusal, unread_outcome
 
