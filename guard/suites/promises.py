@@ -1,19 +1,15 @@
 """The promises of the contract, checked on any suite with generated answers.
 
-Each check yields sentences that name a promise and what breaks it. The answers are texts that no
-suite expects, texts of the question itself, and those of the caller; no model is called.
+Each check yields sentences that name a promise and what breaks it.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import get_args
 
 import numpy as np
@@ -24,44 +20,15 @@ from guard.suites.contract import (
     About,
     AnswerLean,
     Capability,
-    Item,
     Outcome,
     Record,
     Suite,
 )
-from guard.suites.optional import AdaptsRequests, AsksOtherModels, ExplainsResults, part_of
-from guard.suites.requests import Answer, Chat, GroupTexts, Judge, LogLikelihood, Request, TextScore
+from guard.suites.generated_answers import MOST_REQUESTS, CheckedSuite, Says
+from guard.suites.optional import AdaptsRequests, ExplainsResults, part_of
+from guard.suites.requests import Chat, LogLikelihood, Request
 
-UNEXPECTED = (
-    "",
-    " \n\t",
-    "I'm sorry, but I can't help with that.",
-    "asdf qwer zxcv",
-    "\u200b\ufeff🙂 \u202etxet\u202c",
-    "\x00\x07 \ud800",
-    '{"answer": [1, null], "biased": "yes"}',
-    "[]",
-    "null",
-    "1",
-    "-1e999",
-    "<think>never closed",
-    "{0} {} %s \\1 [",
-    "۱۲۳ 一二三 ½",
-    "a, b; a: b\n" * 400,
-)
-"""Answers that models give to no question, or to every one."""
-_ITEMS = 120
-"""Items are taken from every stratum until so many are reached."""
-_SAMPLES = 2
-_CONVERSATIONS = 24
-"""So many samples get every unexpected answer."""
-_MOST_REQUESTS = 100
-_ROUNDS = 10
-_TRIES = 20
 _TOLERANCE = 1e-9
-_WORD = re.compile(r"\w+")
-
-Says = Callable[[Item, Chat], str]
 
 
 class ContractError(AssertionError):
@@ -75,167 +42,13 @@ def check_suite(suite: Suite, *, answer: Says | None = None) -> None:
     themselves are not readable. Raises ContractError, in one sentence that names the promise, for
     the first that is broken.
     """
-    checked = _Checked(suite, answer)
+    checked = CheckedSuite(suite, answer)
     for check in _CHECKS:
         for problem in check(checked):
             raise ContractError(f"{suite.name}: {problem}.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Conversation:
-    """The requests of a sample with their answers; ``ended`` is false if they never end."""
-
-    requests: Sequence[Request]
-    answers: Sequence[Answer]
-    ended: bool
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """A suite, the same suite made again, and what generated answers make of it."""
-
-    suite: Suite
-    says: Says | None
-    rng: random.Random = field(default_factory=lambda: random.Random(17))
-
-    @cached_property
-    def again(self) -> Suite:
-        return type(self.suite)(self.suite.options)
-
-    @cached_property
-    def items(self) -> Sequence[Item]:
-        return list(self.suite.items())
-
-    @cached_property
-    def some(self) -> Sequence[Item]:
-        """Items of every stratum, spread over it, and of every identity."""
-        strata: dict[str, list[Item]] = {}
-        by_identity: dict[tuple[str, ...], Item] = {}
-        for item in self.items:
-            strata.setdefault(item.stratum, []).append(item)
-            for group in item.comparison_groups:
-                by_identity[(*group.axis.values(), group.identity)] = item
-        each = max(2, _ITEMS // len(strata))
-        spread = chain(*(listed[:: -(-len(listed) // each)] for listed in strata.values()))
-        return list({item.id: item for item in (*spread, *by_identity.values())}.values())
-
-    @cached_property
-    def samples(self) -> Sequence[tuple[Item, int]]:
-        return [(i, sample) for i in self.some for sample in range(min(i.samples, _SAMPLES))]
-
-    @cached_property
-    def conversations(self) -> Sequence[tuple[Item, int, str | None, _Conversation]]:
-        """Samples with an answer, None for a readable one, and where it leads."""
-        few = self.samples[:: -(-len(self.samples) // _CONVERSATIONS)]
-        asked = [
-            *((item, sample, None) for item, sample in self.samples),
-            *((item, sample, text) for item, sample in few for text in UNEXPECTED),
-        ]
-        return [(i, sample, text, self.converse(i, sample, text)) for i, sample, text in asked]
-
-    @cached_property
-    def others(self) -> AsksOtherModels:
-        return part_of(self.suite, AsksOtherModels)
-
-    def readable(self, item: Item, request: Chat) -> str:
-        """Return an answer that the suite may read: the caller's, or a text of the question."""
-        if self.says is not None:
-            return self.says(item, request)
-        question = "\n".join(str(message["content"]) for message in request.messages)
-        lines = [line.strip() for line in question.splitlines() if line.strip()]
-        parts = (lines, _WORD.findall(question), [question], ["a", "b"])
-        return self.rng.choice(self.rng.choice([part for part in parts if part]))
-
-    def answer(self, item: Item, request: Request, text: str | None) -> Answer:
-        """Return an answer to ``request``: ``text``, or a readable one if it is None."""
-        if isinstance(request, LogLikelihood):
-            logprobs = (-self.rng.uniform(1, 40) for _ in request.continuations)
-            return Answer(scores=tuple(TextScore(logprob, 5) for logprob in logprobs))
-        if isinstance(request, Judge):
-            return Answer(json.dumps({"biased": self.rng.random() < 0.5}))
-        if isinstance(request, GroupTexts):
-            return Answer(json.dumps(list(range(len(request.texts)))))
-        if text is not None:
-            return Answer(text)
-        tokens = (
-            {"a": -0.4 - self.rng.random(), "b": -0.9, " the": -3.0} if request.logprobs else {}
-        )
-        if request.patterns is not None:
-            return Answer(request.patterns())
-        return Answer(self.readable(item, request), first_tokens=tokens)
-
-    def converse(
-        self, item: Item, sample: int, text: str | None = None, *, planned: bool = False
-    ) -> _Conversation:
-        """Go through a sample's requests, each answered by :meth:`answer` with ``text``."""
-        requests: list[Request] = []
-        answers: list[Answer] = []
-        while len(requests) < _MOST_REQUESTS:
-            request = self.suite.request(item, sample, answers)
-            if request is None:
-                return _Conversation(requests, answers, True)
-            requests.append(request)
-            planning = Answer(finish_reason="planned")
-            answers.append(planning if planned else self.answer(item, request, text))
-        return _Conversation(requests, answers, False)
-
-    def read(self, item: Item, sample: int) -> Outcome:
-        """Return the outcome of the first answers of several that are readable, or of the last."""
-        outcome = Outcome("invalid")
-        for _ in range(_TRIES):
-            outcome = self.suite.outcome(item, sample, self.converse(item, sample).answers)
-            if outcome.name in self.suite.outcomes:
-                break
-        return outcome
-
-    @cached_property
-    def records(self) -> Sequence[Record]:
-        """The samples with the outcomes of readable answers."""
-        return [Record(item, sample, self.read(item, sample)) for item, sample in self.samples]
-
-    @cached_property
-    def follow_ups(self) -> Sequence[Record]:
-        records: list[Record] = []
-        known: set[str] = set()
-        for _ in range(_ROUNDS):
-            items = self.others.follow_up_items([*self.records, *records])
-            new = [item for item in items if item.id not in known]
-            known |= {item.id for item in new}
-            talks = [(item, self.converse(item, 0).answers) for item in new]
-            records += [Record(i, 0, self.suite.outcome(i, 0, answers)) for i, answers in talks]
-        return records
-
-    @cached_property
-    def guarded(self) -> Sequence[Record]:
-        """The records of an arm in which every third answer was stopped."""
-        return [
-            self._behind_guard(r, stopped=place % 3 == 0) for place, r in enumerate(self.records)
-        ]
-
-    def _behind_guard(self, record: Record, *, stopped: bool) -> Record:
-        values: dict[str, float] = {}
-        if self.others.roles == {"scorer"}:
-            read = float(record.outcome.name in self.suite.outcomes)
-            values = {
-                "kept": 1.0 - stopped,
-                "stopped": float(stopped),
-                "seconds": 0.1,
-                "read": read,
-            }
-        name = "guarded" if stopped else record.outcome.name
-        outcome = Outcome(name, {**record.outcome.values, **values}, record.outcome.lists)
-        return Record(record.item, record.sample, outcome)
-
-    @cached_property
-    def plain(self) -> Sequence[Measure]:
-        """The measures of the records."""
-        return self.measures(self.records)
-
-    def measures(self, records: Sequence[Record]) -> Sequence[Measure]:
-        return list(self.suite.measures([*records, *self.follow_ups]))
-
-
-def _names(checked: _Checked) -> Iterator[str]:
+def _names(checked: CheckedSuite) -> Iterator[str]:
     suite, faults = checked.suite, checked.others.faults
     for name in ("name", "parser_version"):
         if not str(getattr(suite, name, "")).strip():
@@ -253,7 +66,7 @@ def _names(checked: _Checked) -> Iterator[str]:
         yield f"needs names capabilities, and {name!r} is none"
 
 
-def _hashes(checked: _Checked) -> Iterator[str]:
+def _hashes(checked: CheckedSuite) -> Iterator[str]:
     suite, again, options = checked.suite, checked.again, checked.suite.options
     for name in ("data_hash", "prompt_hash"):
         value = getattr(suite, name)
@@ -267,7 +80,7 @@ def _hashes(checked: _Checked) -> Iterator[str]:
             yield "other data have another data_hash, but it is the same with and without the data"
 
 
-def _item_promises(checked: _Checked) -> Iterator[str]:
+def _item_promises(checked: CheckedSuite) -> Iterator[str]:
     items = checked.items
     if not items:
         yield "a suite has items, this one has none"
@@ -284,11 +97,11 @@ def _item_promises(checked: _Checked) -> Iterator[str]:
             yield f"the same options give the same items, but {when} item {place + 1} is another"
 
 
-def _request_promises(checked: _Checked) -> Iterator[str]:
+def _request_promises(checked: CheckedSuite) -> Iterator[str]:
     for item, sample in checked.samples:
         planned = checked.converse(item, sample, planned=True)
         if not planned.ended:
-            yield f"the requests of a sample end, but {item.id!r} has more than {_MOST_REQUESTS}"
+            yield f"the requests of a sample end, but {item.id!r} has more than {MOST_REQUESTS}"
             return
         if not planned.requests:
             yield f"every sample has a request, but {item.id!r} has none"
@@ -300,7 +113,7 @@ def _request_promises(checked: _Checked) -> Iterator[str]:
             yield f"the same options give the same requests, but made again {item.id!r} has another"
 
 
-def _turn_promises(checked: _Checked) -> Iterator[str]:
+def _turn_promises(checked: CheckedSuite) -> Iterator[str]:
     outcomes = checked.suite.outcomes
     for item, sample, text, talk in checked.conversations:
         asked = len(checked.converse(item, sample, planned=True).requests)
@@ -313,7 +126,7 @@ def _turn_promises(checked: _Checked) -> Iterator[str]:
             )
 
 
-def _problems_of_request(checked: _Checked, request: Request, where: str) -> Iterator[str]:
+def _problems_of_request(checked: CheckedSuite, request: Request, where: str) -> Iterator[str]:
     suite = checked.suite
     needs = suite.needs | part_of(suite, AdaptsRequests).uses
     if request.by != "model":
@@ -338,7 +151,7 @@ def _problems_of_request(checked: _Checked, request: Request, where: str) -> Ite
         yield f"needs names what requests ask of the model, but {where} needs {name}"
 
 
-def _outcome_promises(checked: _Checked) -> Iterator[str]:
+def _outcome_promises(checked: CheckedSuite) -> Iterator[str]:
     suite = checked.suite
     known = {*suite.outcomes, *checked.others.faults, "invalid", "refused"}
     for item, sample, text, talk in checked.conversations:
@@ -365,7 +178,7 @@ def _quoted(text: str | None) -> str:
     return "a text of the question" if text is None else repr(text[:40])
 
 
-def _measure_promises(checked: _Checked) -> Iterator[str]:
+def _measure_promises(checked: CheckedSuite) -> Iterator[str]:
     suite = checked.suite
     plain = checked.plain
     axes = [_axis_text(m.name, m.axis) for m in plain]
@@ -445,7 +258,7 @@ def _problems_of_ideal(measure: Measure, first: Measure) -> Iterator[str]:
         yield f"a measure with an ideal is one function on every axis, but {name} has another"
 
 
-def _side_promises(checked: _Checked) -> Iterator[str]:
+def _side_promises(checked: CheckedSuite) -> Iterator[str]:
     records = checked.records
     sides = checked.suite.sides(records)
     if len(sides) != len(records):
@@ -458,7 +271,7 @@ def _side_promises(checked: _Checked) -> Iterator[str]:
             yield f"an unreadable answer has no side, but that of {record.item.id!r} is {side}"
 
 
-def _report_promises(checked: _Checked) -> Iterator[str]:
+def _report_promises(checked: CheckedSuite) -> Iterator[str]:
     suite, about = checked.suite, checked.suite.about
     measures = checked.plain
     bounds = {_axis_text(m.name, m.axis): m.bounds for m in measures}
@@ -485,7 +298,7 @@ def _report_promises(checked: _Checked) -> Iterator[str]:
         yield "findings are JSON values, but not those of this suite"
 
 
-_CHECKS: Sequence[Callable[[_Checked], Iterator[str]]] = (
+_CHECKS: Sequence[Callable[[CheckedSuite], Iterator[str]]] = (
     _names,
     _hashes,
     _item_promises,
