@@ -145,8 +145,8 @@ def _problems_of_request(checked: CheckedSuite, request: Request, where: str) ->
             for m in request.messages
         ):
             yield f"messages have a role and a content, both texts, but not those in {where}"
-        if request.completes is not None and not suite.about.completes_sentences:
-            yield f"about says whether requests complete sentences, but not of {where}"
+        if (request.completes is not None) != suite.about.completes_sentences:
+            yield f"about says whether requests complete sentences, but wrongly of {where}"
     for name in (name for name, used in needed.items() if used and name not in needs):
         yield f"needs names what requests ask of the model, but {where} needs {name}"
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
 from guard.suites.hbb.suite import Hbb, McqOptions
 from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
-from guard.suites.registry import make, names
+from guard.suites.registry import make
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.rows import examples
@@ -783,16 +782,6 @@ def test_an_answer_that_is_no_choice_completes_no_sentence(
 def test_an_empty_answer_stays_one(hbb: Hbb) -> None:
     """The guard may stop the scene itself; an answer that is not there says nothing of it."""
     assert read(hbb, next(iter(hbb.items())), "", Guard(detector=Scripted("."))) == ("same", "")
-
-
-def test_every_suite_says_what_is_judged_and_whether_it_completes_sentences() -> None:
-    for name in names():
-        suite = make(name, {})
-        requests = (suite.request(item, 0, ()) for item in islice(suite.items(), 3))
-        completes = {isinstance(r, Chat) and r.completes is not None for r in requests}
-        assert completes == {suite.about.completes_sentences}, name
-        # Users get no likelihoods: a suite of these has no guarded arm.
-        assert bool(suite.about.judged) == (name != "hbb_sg"), name
 
 
 def test_the_share_of_others_stopped_is_one_figure_in_report_and_comparison() -> None:

@@ -171,6 +171,12 @@ class Probing(Sound):
         return None if request is None else replace(request, logprobs=3)  # type: ignore[arg-type]
 
 
+class Completing(Sound):
+    def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
+        request = super().request(item, sample, answers)
+        return None if request is None else replace(request, completes=str)  # type: ignore[arg-type]
+
+
 class Wordless(Sound):
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         return None if answers else Chat(({"role": "user"},))
@@ -260,6 +266,7 @@ FAULTS: list[tuple[type[Sound], str]] = [
     (Curious, "the number of requests does not depend on the answers"),
     (Asking, "roles names who answers, but request 2 of 'g0' is for the scorer"),
     (Probing, "needs names what requests ask of the model, but request 1 of 'g0' needs logprobs"),
+    (Completing, "about says whether requests complete sentences, but wrongly of request 1"),
     (Wordless, "messages have a role and a content"),
     (Random, "the same options give the same requests"),
     (Strict, "outcome never raises because of a text"),
