@@ -96,8 +96,10 @@ def _sentence(text: str, a: str, b: str) -> str | None:
     A sentence that breaks off counts if it has at least its first six words.
     """
     words = _words(text)
-    found = {name for name, own in (("a", _words(a)), ("b", _words(b))) if _contains(words, own)}
-    return "?" if len(found) > 1 else next(iter(found), None)
+    contained = {
+        name for name, own in (("a", _words(a)), ("b", _words(b))) if _contains(words, own)
+    }
+    return "?" if len(contained) > 1 else next(iter(contained), None)
 
 
 def _contains(answer: str, own: str) -> bool:

@@ -92,19 +92,19 @@ def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Stimulu
     direction = _named(row, line, "type_category", _DIRECTIONS)
     domain = _named(row, line, "bias_type", _DOMAINS)
     pronoun = _named(row, line, "target_gender", _PRONOUNS)
-    given = _named(row, line, "item_category", {"positive": "positive", "negative": "negative"})
+    polarity = _named(row, line, "item_category", {"positive": "positive", "negative": "negative"})
     if "BLANK" not in row["context"]:
         raise UsageError(f"Line {line}: the context has no BLANK to fill.")
     same, opposite = row["stereotype"].strip(), row["anti_stereotype"].strip()
-    negative, positive = (opposite, same) if given == "positive" else (same, opposite)
+    negative, positive = (opposite, same) if polarity == "positive" else (same, opposite)
     content = "\n".join(row[column].strip().lower() for column in COLUMNS)
-    drawn = (direction, domain, given, template, negative, row["unrelated"].strip(), positive)
+    drawn = (direction, domain, polarity, template, negative, row["unrelated"].strip(), positive)
     return StimulusRow(
         _digest(content),
         direction,
         domain,
         pronoun,
-        given,
+        polarity,
         word,
         f"{direction}-{domain}-{_digest(template)}",
         _digest("\n".join(drawn).lower()),
@@ -116,10 +116,10 @@ def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Stimulu
 
 
 def _named(row: Mapping[str, str], line: int, column: str, names: Mapping[str, str]) -> str:
-    found = _present(row, line, column).strip()
-    if found.lower() not in names:
-        raise UsageError(f"Line {line}: {column} must be one of {', '.join(names)}, got {found!r}.")
-    return names[found.lower()]
+    value = _present(row, line, column).strip()
+    if value.lower() not in names:
+        raise UsageError(f"Line {line}: {column} must be one of {', '.join(names)}, got {value!r}.")
+    return names[value.lower()]
 
 
 def _present(row: Mapping[str, str], line: int, column: str) -> str:

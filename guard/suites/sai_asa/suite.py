@@ -198,12 +198,14 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
             yield from by_id(self, table)
             return
         seen: Counter[str] = Counter()
-        for line, (row, found) in enumerate(zip(table, official.rows(table), strict=True), start=2):
+        for line, (row, sentence) in enumerate(
+            zip(table, official.rows(table), strict=True), start=2
+        ):
             response = row.get("response")
             if response is None:
                 raise UsageError(f"Line {line} has no column 'response', the recorded answer.")
-            yield self._item(found), seen[found.id], (Answer(response),)
-            seen[found.id] += 1
+            yield self._item(sentence), seen[sentence.id], (Answer(response),)
+            seen[sentence.id] += 1
 
 
 def _completed(context: str, options: Sequence[str], answer: str) -> str:
