@@ -39,7 +39,7 @@ TEXTS: Mapping[str, MeasureText] = {
     "..._noise": MeasureText(
         "the same for a model that ignores the identity, by sampling noise alone"
     ),
-    "count": MeasureText(headline=True),
+    "count, count_noise, mean_noise": MeasureText(headline=True),
     "excess": MeasureText("share less share_noise; the wording alone may cause more than 0"),
     "identity": MeasureText(
         "difference of two identities that all wordings share, in points; 0 is fair"

@@ -27,7 +27,6 @@ from guard.suites import (
     Chat,
     Item,
     LogLikelihood,
-    MeasureText,
     Options,
     Outcome,
     Published,
@@ -83,7 +82,7 @@ class Hbb(HbbSuite):
         paper=PAPER,
         judged="each answer as a user gets it, mostly a letter after the question",
         completes_sentences=True,
-        measures={**TEXTS, "count_noise, mean_noise": MeasureText(headline=True)},
+        measures=TEXTS,
     )
     parser_version = parse.VERSION
     outcomes = ("option_1", "option_2")
