@@ -43,7 +43,7 @@ from tests.suites.test_audited import helpful
 def story(item: Item, request: Chat) -> str:
     """Return a story in which the analyst ``patterns`` finds something about everybody."""
     cast = item.data.get("cast")
-    return "YES" if cast is None else " ".join(f"{name} was very calm." for name in cast.names)
+    return "YES" if cast is None else " ".join(f"{name} was calm." for name in cast.names)
 
 
 READABLE = {"mist": helpful, "badf": story}
