@@ -117,7 +117,8 @@ class CheckedSuite:
         question = "\n".join(str(message["content"]) for message in request.messages)
         lines = [line.strip() for line in question.splitlines() if line.strip()]
         parts = (lines, _WORD.findall(question), [question], ["a", "b"])
-        return self.rng.choice(self.rng.choice([part for part in parts if part]))
+        texts: Sequence[str] = self.rng.choice([part for part in parts if part])
+        return self.rng.choice(texts)
 
     def answer(self, item: Item, request: Request, text: str | None) -> Answer:
         """Return an answer to ``request``: ``text``, or a readable one if it is None."""

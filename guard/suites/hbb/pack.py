@@ -60,9 +60,13 @@ def faults(
         listed.add(name)
         for key in ("option_1", "option_2"):
             sentences = entry.get(key)
-            usable = isinstance(sentences, list) and len(sentences) == REWRITTEN
-            if not usable or not all(_is_text(s) and s.count(X) == 1 for s in sentences):
+            if not isinstance(sentences, list) or not _are_rewritten(sentences):
                 yield f"{name}: variants.{key}: give {REWRITTEN} sentences, each with one {X}"
+
+
+def _are_rewritten(sentences: Sequence[Any]) -> bool:
+    usable = [text for text in sentences if _is_text(text) and text.count(X) == 1]
+    return len(usable) == len(sentences) == REWRITTEN
 
 
 def _is_text(value: Any) -> bool:
