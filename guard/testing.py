@@ -2,7 +2,7 @@
 
 ``pytest_plugins = ["guard.testing"]`` in ``conftest.py`` gives the fixture ``guard_audit``. It runs
 ``guard audit`` in a separate process, so that the warning filters and event loops of the test suite
-do not affect LiteLLM.
+do not affect LiteLLM. :func:`check_suite` is for tests of a suite of one's own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from guard.audit.comparison import Comparison
 from guard.audit.gating import ConditionResults
 from guard.errors import GuardError, UsageError
 from guard.exit_codes import ExitCode, worst
+from guard.suites.promises import ContractError, check_suite
 
-__all__ = ["AuditGate", "guard_audit"]
+__all__ = ["AuditGate", "ContractError", "check_suite", "guard_audit"]
 
 Inconclusive = Literal["fail", "skip"]
 # A run that stopped early, or that could not be compared and so made no call, prints a sentence.

@@ -124,7 +124,7 @@ ALLOWED = {
         "watch.store",
         "installed",
     },
-    "testing": {"exit_codes", "audit", "errors"},
+    "testing": {"exit_codes", "audit", "errors", "suites"},
     "watch": {
         "verdict",
         "errors",

@@ -30,7 +30,7 @@ from guard.audit.calls import Call
 from guard.audit.command import short_switch_interval
 from guard.audit.others import open_model
 from guard.audit.runner import Settings
-from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record, Suite
+from guard.suites import About, Answer, Chat, Item, Measure, Options, Outcome, Record, Suite
 
 # Samples before anything is measured: imports, first calls, the way to full concurrency.
 RAMP_UP = 1000
@@ -76,11 +76,10 @@ class Blank(Suite):
     """As many items as are wanted, each asked once in one turn."""
 
     name = "blank"
-    title = paper = "none"
+    about = About("none")
     version, parser_version = "1-A", "1"
     outcomes = ("read",)
     data_hash = prompt_hash = ""  # type: ignore[assignment]
-    needs = frozenset({"chat"})  # type: ignore[assignment]
     count = 0
 
     def items(self) -> list[Item]:

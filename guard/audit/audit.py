@@ -22,7 +22,8 @@ from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other, Sending
 from guard.errors import GuardError, UsageError
 from guard.places import shipped_in
-from guard.suites import Capability, Item, Role, Suite
+from guard.suites import AdaptsRequests, AsksOtherModels, Capability, Item, Role, Suite
+from guard.suites.optional import has_follow_ups, has_spread, part_of
 
 if TYPE_CHECKING:
     from guard.core import Guard
@@ -73,15 +74,15 @@ class Audit:
         is answered the items are those of an even sample. ``quick`` is a preset size that takes
         minutes. It is part of the key, so quick runs compare only with quick runs.
         """
-        if quick:
+        if quick and isinstance(suite, AdaptsRequests):
             suite = suite.for_quick_run()
         seed = suite.options.seed
         if quick:
             size = quick_size(list(suite.items()))
-        items = stratified_sample(suite.items(), size, seed, suite.subject)
+        items = stratified_sample(suite.items(), size, seed)
         sampling: dict[str, Any] = {} if size is None else {"size": size, "seed": seed}
         if sampling and allocate == "widest":
-            if type(suite).spread is Suite.spread:
+            if not has_spread(suite):
                 raise UsageError(
                     f"{suite.name} has no spread by stratum, which --allocate widest needs; leave "
                     "--allocate out."
@@ -106,10 +107,11 @@ class Audit:
 
         Raises UsageError where an option asks for another reading than the recorded one.
         """
-        known = header.others
-        others = {role: Other.from_key(known[role]) for role in self.suite.roles if role in known}
+        known, roles = header.others, part_of(self.suite, AsksOtherModels).roles
+        others = {role: Other.from_key(known[role]) for role in roles if role in known}
         options = self.suite.options
-        reading = {k: v for k, v in known.get("reading", {}).items() if k in self.suite.reading}
+        names = self.suite.options.reading_only
+        reading = {k: v for k, v in known.get("reading", {}).items() if k in names}
         for name in reading.keys() & options.model_fields_set:
             if (wanted := getattr(options, name)) != reading[name]:
                 raise UsageError(
@@ -128,7 +130,7 @@ class Audit:
         if self.size is None or "allocate" not in self.sampling:
             return None
         size = max(1, round(self.size * PILOT))
-        return stratified_sample(self.suite.items(), size, self.seed, self.suite.subject)
+        return stratified_sample(self.suite.items(), size, self.seed)
 
     def allocated(self, calls: Mapping[str, Call]) -> Audit:
         """Return the audit with the items that the pilot's answers in ``calls`` allocate."""
@@ -138,13 +140,15 @@ class Audit:
         records = outcomes.read(self.suite, pilot, calls, None)
         if records.missing:
             return replace(self, items=pilot)
-        spread = self.suite.spread(records.plain)
+        spread = part_of(self.suite, AdaptsRequests).spread(records.plain)
         items = allocated_sample(self.suite.items(), pilot, self.size, self.seed, spread)
         return replace(self, items=items)
 
     def adapted(self, capabilities: frozenset[Capability]) -> Audit:
         """Return the audit with its suite adapted to a model with these ``capabilities``."""
-        suite = self.suite.fitted(capabilities)
+        if not isinstance(self.suite, AdaptsRequests):
+            return self
+        suite = self.suite.for_capabilities(capabilities)
         if suite is self.suite:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
@@ -153,19 +157,21 @@ class Audit:
 
     def adapted_like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit adapted as the journal with these ``options`` was."""
-        adapted = (self.adapted(has) for has in (frozenset[Capability](), self.suite.uses))
+        uses = part_of(self.suite, AdaptsRequests).uses
+        adapted = (self.adapted(has) for has in (frozenset[Capability](), uses))
         return next((a for a in adapted if recorded_options(a.suite) == options), self)
 
     def header(self, model: str, guard: Guard | None) -> Header:
         """Return the comparability key of this audit of ``model``."""
         others: dict[str, Mapping[str, Any]] = {r: other.key for r, other in self.others.items()}
-        reading = self.suite.options.model_dump(mode="json", include=set(self.suite.reading))
+        options = self.suite.options
+        reading = options.model_dump(mode="json", include=set(options.reading_only))
         if reading:
             others["reading"] = reading
         suite = self.suite
         hashes = (suite.version, suite.data_hash, suite.prompt_hash, suite.parser_version)
         guarded = guard_settings(guard)
-        if guarded and suite.completes_sentences:
+        if guarded and suite.about.completes_sentences:
             guarded["judged"] = AS_RECEIVED
         return Header(
             suite.name,
@@ -214,7 +220,7 @@ class Audit:
         self, runner: Runner, items: Sequence[Item], found: Contents, stop: Stop | None
     ) -> None:
         """Ask the items that follow from the answers, until no more follow."""
-        if type(self.suite).further is Suite.further:
+        if not has_follow_ups(self.suite):
             return
         asked: set[str] = set()
         while stop is None or not stop.requested:
@@ -237,7 +243,7 @@ class Audit:
 
     def has_guarded_arm(self, header: Header) -> bool:
         """Return whether a journal with ``header`` has readings of what users get."""
-        judges = bool(self.suite.judged) and "chat" in self.suite.needs
+        judges = bool(self.suite.about.judged) and "chat" in self.suite.needs
         return bool(header.guard) and judges and not judged_as_sentences(header, self.suite)
 
     def score(self, found: Contents, path: Path) -> SuiteResult:
@@ -266,7 +272,7 @@ def judged_as_sentences(header: Header, suite: Suite | type[Suite]) -> bool:
 
     So it was until guard told the two apart; such readings are of no guarded arm.
     """
-    asked = bool(header.guard) and suite.completes_sentences
+    asked = bool(header.guard) and suite.about.completes_sentences
     return asked and header.guard.get("judged") != AS_RECEIVED
 
 

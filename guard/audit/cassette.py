@@ -17,7 +17,8 @@ from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.others import Scorer, recorded_scorer
 from guard.errors import UsageError
-from guard.suites import Capability, Judge, Request
+from guard.suites import AdaptsRequests, Capability, Judge, Request
+from guard.suites.optional import part_of
 
 _HINT = "record it again, or give what it was recorded with."
 
@@ -49,7 +50,7 @@ class Cassette:
         """The same, adapted to what the recorded model could do."""
         # Optional capabilities that the recorded model did not have.
         used = frozenset[Capability]() if adapted is self.audit else adapted.suite.needs
-        self._missing = self.audit.suite.uses - used
+        self._missing = part_of(self.audit.suite, AdaptsRequests).uses - used
         self.name = header.model
         self._path = path
         self.calls = found.calls

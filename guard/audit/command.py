@@ -30,7 +30,8 @@ from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
 from guard.core import Guard
 from guard.errors import GuardError, UsageError
-from guard.suites import Capability, Suite
+from guard.suites import AdaptsRequests, Capability, Suite
+from guard.suites.optional import part_of
 
 OUT = Path("guard-audits")
 _SWITCH_S = 0.0005
@@ -256,7 +257,7 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         command.budget.set_payees(task.model, audit.sending, audit.others)
     try:
         if header is None or not task.model:
-            wanted = audit.suite.needs | audit.suite.uses
+            wanted = audit.suite.needs | part_of(audit.suite, AdaptsRequests).uses
             if not _may_probe(command.budget, task.model, wanted, audit.sending):
                 return
             has = await model.capabilities(wanted)

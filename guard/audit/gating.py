@@ -120,7 +120,7 @@ def conditions_of(texts: Iterable[str]) -> tuple[Condition, ...]:
 
 def check_conditions(conditions: Sequence[Condition], suites: Sequence[Suite]) -> None:
     """Raise UsageError where none of ``suites`` has a test that a condition needs."""
-    if suites and "bias" in conditions and not any(suite.tests_bias for suite in suites):
+    if suites and "bias" in conditions and not any(suite.about.tests_bias for suite in suites):
         names = ", ".join(suite.name for suite in suites)
         raise UsageError(
             f"{names} has no test of bias, so --fail-on bias could decide nothing; leave bias out, "
@@ -195,7 +195,7 @@ def _bias_condition(
         status, text = "failed", result.bias_sentence or _first_texts(failed)
     elif unread := _why_unread(result):
         text = unread
-    elif not suite.tests_bias:
+    elif not suite.about.tests_bias:
         status = "not tested"
         text = f"{result.suite} has no test of bias; --baseline compares its figures."
     elif result.bias == "not found":

@@ -142,7 +142,7 @@ def recorded_options(suite: Suite) -> dict[str, Any]:
 
     The path of official data is private; the header has its hash.
     """
-    return suite.options.model_dump(mode="json", exclude={"data", *suite.reading})
+    return suite.options.model_dump(mode="json", exclude={"data", *suite.options.reading_only})
 
 
 def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -27,8 +27,9 @@ from guard.results.conclusions import ALPHA, share_text
 from guard.results.intervals import p_text
 from guard.results.jackknife import Line, cluster_sums, positions
 from guard.results.measure import Floats, Measure, ratio, share
-from guard.suites import Suite
-from guard.suites.contract import Side
+from guard.suites import ExplainsResults, Suite
+from guard.suites.contract import AnswerLean
+from guard.suites.optional import part_of
 
 STOPPED = KINDS["stopped"]
 AS_SENTENCES: Mapping[str, str] = {"judged": "completed sentences"}
@@ -37,13 +38,14 @@ sentence, so these shares are in no test, no outcome and no comparison of runs."
 Places = NDArray[np.int64]
 
 
-def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> list[Measure]:
+def measures(suite: Suite, records: Records, sides: Sequence[AnswerLean | None]) -> list[Measure]:
     """Return the shares stopped: in all, by subject of the items, and by the verdict's bias type.
 
     ``sides`` are those of the plain arm. Returns none where no answer has a side. Where a scorer
     judges both arms, shares have the same exact intervals as the suite's own.
     """
     rows, verdicts = [], []
+    answer_texts = part_of(suite, ExplainsResults).answer_texts
     subjects: list[str] = []
     clusters: list[str] = []
     words: list[str] = []
@@ -52,9 +54,9 @@ def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> li
         if side:
             biased, stopped = side == "biased", after.outcome.name in STOPPED
             rows.append((1, biased, biased and stopped, stopped and not biased))
-            subjects.append(suite.subject(record.item))
+            subjects.append(record.item.subject or record.item.stratum)
             clusters.append(record.item.cluster)
-            texts = suite.answer_texts(record)
+            texts = answer_texts(record)
             words.append(texts[0] if len(texts) == 1 else "")
             verdicts.append(records.verdicts.get(place, ()))
     if not rows:
@@ -78,7 +80,7 @@ def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> li
     return found
 
 
-def _of_sentences(records: Records, sides: Sequence[Side | None]) -> Iterator[Measure]:
+def _of_sentences(records: Records, sides: Sequence[AnswerLean | None]) -> Iterator[Measure]:
     """Yield the shares of the completed sentences that the guard stops, of each side."""
     rows, clusters = [], []
     for place, stopped in sorted(records.sentences.items()):
@@ -93,12 +95,13 @@ def _of_sentences(records: Records, sides: Sequence[Side | None]) -> Iterator[Me
 
 
 def false_stops(
-    suite: Suite, records: Records, sides: Sequence[Side | None]
+    suite: Suite, records: Records, sides: Sequence[AnswerLean | None]
 ) -> list[dict[str, Any]]:
     """Return the suite's own texts in stopped answers of the other side, the most stopped first.
 
     Each has the number of such answers, how many were stopped, and as which bias types.
     """
+    answer_texts = part_of(suite, ExplainsResults).answer_texts
     given: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
     types: dict[str, set[str]] = {}
@@ -106,7 +109,7 @@ def false_stops(
     for place, (record, after, side) in answers:
         if side != "other":
             continue
-        texts = suite.answer_texts(record)
+        texts = answer_texts(record)
         given.update(texts)
         if after.outcome.name in STOPPED:
             stopped.update(texts)

@@ -19,8 +19,9 @@ from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.places import DEFAULT, ENCODERS, encoders_in
 from guard.policy import OperatingPoint, Policy
-from guard.suites import Capability, Chat, GroupTexts, Judge, Request, Role, Suite
+from guard.suites import AsksOtherModels, Capability, Chat, GroupTexts, Judge, Request, Role, Suite
 from guard.suites.clustering import leaders
+from guard.suites.optional import part_of
 from guard.verdict import FAILURES
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def others(
     ``sending`` is the analyst's. Raises UsageError where one is missing or cannot be asked.
     """
     found: dict[Role, Other] = {}
+    roles = part_of(suite, AsksOtherModels).roles
     sending = sending or Sending()
-    if "analyst" in suite.roles:
+    if "analyst" in roles:
         if analyst is None:
             raise UsageError(
                 f"{suite.name} needs an analyst to read the answers; give --analyst MODEL, or "
@@ -71,9 +73,9 @@ def others(
             check_model(analyst)
             sending = sending.for_model(analyst, suite, "analyst")
         found["analyst"] = Other.of(analyst, sending)
-    if "scorer" in suite.roles:
+    if "scorer" in roles:
         found["scorer"] = _scorer(scorer)
-    if "embedder" in suite.roles:
+    if "embedder" in roles:
         if embedder != EMBEDDER:  # a plan needs no weights of guard's own
             Embedder(embedder)
         found["embedder"] = Other.of(embedder, Sending())

@@ -11,6 +11,7 @@ from guard.audit.calls import Call, Guarded, Slot, key_of
 from guard.suites import (
     NON_ANSWERS,
     Answer,
+    AsksOtherModels,
     Chat,
     Item,
     LogLikelihood,
@@ -19,6 +20,7 @@ from guard.suites import (
     Request,
     Suite,
 )
+from guard.suites.optional import part_of
 
 Arm = Literal["plain", "guarded"]
 
@@ -100,8 +102,9 @@ def read(
     """
     records = _read(suite, items, calls, readings)
     known: set[str] = set()
+    follow_up_items = part_of(suite, AsksOtherModels).follow_up_items
     while not records.missing:
-        further = suite.further([*records.plain, *records.further])
+        further = follow_up_items([*records.plain, *records.further])
         new = [item for item in further if item.id not in known]
         if not new:
             break
@@ -159,7 +162,7 @@ def _read(
 
 def scores_both_arms(suite: Suite) -> bool:
     """Return whether a scorer judges the texts of both arms."""
-    return suite.roles == {"scorer"}
+    return part_of(suite, AsksOtherModels).roles == {"scorer"}
 
 
 def outcome_behind_guard(
@@ -252,7 +255,8 @@ def _sentence_reading(
 def outcome_counts(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
     """Return the number of each outcome, in the suite's order, zeros included."""
     found = Counter(record.outcome.name for record in records)
-    names = dict.fromkeys((*suite.outcomes, *suite.unread, *NON_ANSWERS, *found))
+    faults = part_of(suite, AsksOtherModels).faults
+    names = dict.fromkeys((*suite.outcomes, *faults, *NON_ANSWERS, *found))
     return {name: found[name] for name in names}
 
 

@@ -42,15 +42,17 @@ from guard.results.conclusions import ALPHA
 from guard.results.measure import share
 from guard.results.paired import Pairs
 from guard.suites import (
+    AdaptsRequests,
     Answer,
     Capability,
     Chat,
+    ExplainsResults,
     GroupTexts,
     Judge,
     LogLikelihood,
     Role,
-    Suite,
 )
+from guard.suites.optional import has_follow_ups, part_of
 
 CALLS = "calls"
 """The part of a plan's time in which providers answer."""
@@ -138,7 +140,7 @@ class Plan:
     @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """The suite's own counts, by category and name."""
-        return self.audit.suite.counts()
+        return part_of(self.audit.suite, ExplainsResults).counts()
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan in plain values."""
@@ -215,7 +217,7 @@ def plan(
         has = _known_capabilities(model, sending)
         missing = audit.suite.needs - has
         adapted = audit.adapted(has)
-        if "logprobs" in (audit.suite.needs | audit.suite.uses) & has:
+        if "logprobs" in (audit.suite.needs | part_of(audit.suite, AdaptsRequests).uses) & has:
             probes = 0 if local else 1
         if adapted is not audit and probes:
             other = _counted(audit.for_model(model, sending), model)
@@ -236,7 +238,7 @@ def plan(
         notes += more
         if "local model" in known and model is not None and local:
             parts[CALLS] = remote / concurrency * latency_s
-    if type(audit.suite).further is not Suite.further:
+    if has_follow_ups(audit.suite):
         notes.append("Calls that follow from all answers together are not counted.")
     if missing:
         notes.append(f"A run skips it: {model} does not have {', '.join(sorted(missing))}.")
@@ -314,7 +316,7 @@ def _calls_of(audit: Audit, role: Role, other: Other) -> Mapping[str, Any]:
     name = other.name
     counted = _counted(audit, name, role)
     # Only the answers decide how many further calls an analyst gets.
-    unbounded = role == "analyst" and type(audit.suite).further is not Suite.further
+    unbounded = role == "analyst" and has_follow_ups(audit.suite)
     return {
         "model": name,
         **endpoint_of(role, other).as_json(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from guard.errors import UsageError
 from guard.suites import Item
@@ -14,17 +14,12 @@ QUICK_ITEMS, QUICK_ANSWERS = 300, 600
 """The most items, and answers, of a quick run: five minutes a suite to replay on two cores."""
 
 
-def stratified_sample(
-    items: Iterable[Item],
-    size: int | None,
-    seed: int,
-    subject: Callable[[Item], str] = lambda item: "",
-) -> list[Item]:
+def stratified_sample(items: Iterable[Item], size: int | None, seed: int) -> list[Item]:
     """Return about ``size`` of ``items``, in their order: whole units from each stratum.
 
     Strata are allocated proportionally, by the largest remainders, with at least one unit each. If
-    ``size`` is too small for that, as many strata as fit give one unit, each ``subject`` one before
-    any gives a second, small units first. The sample has at most twice ``size`` items, or one
+    ``size`` is too small for that, as many strata as fit give one unit, each subject one before any
+    gives a second, small units first. The sample has at most twice ``size`` items, or one
     unit where that is more. Units are ranked by a hash of seed, stratum and unit, so a larger
     sample contains the smaller one of the same seed. A ``size`` of None takes every item. Raises
     UsageError for a size below 1.
@@ -39,8 +34,9 @@ def stratified_sample(
     taken: list[int] = []
     first = {n: units[min(units, key=lambda u: _rank(seed, n, u))] for n, units in strata.items()}
     if size < len(strata) or 2 * size < sum(map(len, first.values())):
-        of = {name: subject(everything[places[0]]) for name, places in first.items()}
-        for name in _in_turn(of, {n: len(places) for n, places in first.items()}, seed):
+        firsts = {name: everything[places[0]] for name, places in first.items()}
+        subjects = {name: item.subject or item.stratum for name, item in firsts.items()}
+        for name in _in_turn(subjects, {n: len(places) for n, places in first.items()}, seed):
             here = first[name]
             if taken and len(taken) + len(here) / 2 > size:
                 break

@@ -19,7 +19,8 @@ from guard.results.estimate import Estimate
 from guard.results.intervals import LEVEL
 from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, Effect, Line, estimate
 from guard.results.measure import Measure
-from guard.suites import Published, Suite
+from guard.suites import AsksOtherModels, ExplainsResults, Published, Suite
+from guard.suites.optional import part_of
 
 _Number = float | int | None  # JSON has no nan
 
@@ -141,20 +142,21 @@ def result_of(
     """Return the result of ``records``."""
     about = dict(about or {})
     key = about.get("key", {})
+    others, published = part_of(suite, AsksOtherModels), suite.published()
     arms: dict[str, ArmResult] = {
         arm: ArmResult(len(found), outcome_counts(suite, found), coverage(suite, found))
         for arm, found in records.arms()
     }
     all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
     scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
-    silent = {arm: silence.measures(suite, found) for arm, found in records.arms()}
+    silent = {arm: silence.measures(found) for arm, found in records.arms()}
     # All tests of an arm are corrected together.
     lines = estimate(*([*scores[arm], *silent[arm]] for arm in scores))
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
     concluded: dict[str, Sequence[str]] = {}
     withheld_from: dict[str, Sequence[UnequalShare]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
-    both = list(suite.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
+    both = list(others.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
     general = mitigation.measures(suite, records, sides) if sides else []
     # Suites of open text have their own figures by type.
     both += [m for m in general if not (scores_both_arms(suite) and "type" in m.axis)]
@@ -162,13 +164,11 @@ def result_of(
     for arm in arms:
         figures = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         shown = [(m, e) for m, e in figures if e is not None]
-        texts = suite.conclusions(shown)
-        unequal = silence.significant(
-            by_identity, suite, getattr(records, arm), guarded=arm == "guarded"
-        )
+        texts = _conclusions(suite, shown)
+        unequal = silence.significant(by_identity, getattr(records, arm), guarded=arm == "guarded")
         withheld_from[arm] = silence.withheld_findings(unequal)
         withheld = [told] if (told := silence.conclusion(withheld_from[arm])) else []
-        read = _coverage_text(arms[arm], arm, suite.unread, by_identity, unequal=bool(unequal))
+        read = _coverage_text(arms[arm], arm, others.faults, by_identity, unequal=bool(unequal))
         if arm == "plain":
             bias_sentence = texts[0] if texts else ""
             bias = _bias_shown(suite, shown, bias_sentence)
@@ -178,42 +178,49 @@ def result_of(
         side: mitigation.Bias = "biased" if scores_both_arms(suite) else mitigation.side_of(lines)
         stopped = mitigation.conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
         if scores_both_arms(suite):
-            texts = suite.conclusions([(x.measure, x.plain) for x in stops])
+            texts = _conclusions(suite, [(x.measure, x.plain) for x in stops])
             concluded[arm] = [*texts, *withheld, f"{stopped} {read}"]
         else:
             concluded[arm] = [stopped, *withheld, f"{_SURVIVORS} {texts[0]} {read}"]
     findings: dict[str, dict[str, Any]] = {
-        arm: dict(suite.findings(found)) for arm, found in all_of.items()
+        arm: dict(part_of(suite, ExplainsResults).findings(found)) for arm, found in all_of.items()
     }
     if key.get("others", {}).get("analyst", {}).get("model") == PATTERNS:
         findings["plain"]["remarks"] = [_PATTERNS, *findings["plain"].get("remarks", ())]
     if "guarded" in arms:
-        about_arm = [f"The guard judged {suite.judged}."]
+        about_arm = [f"The guard judged {suite.about.judged}."]
         if records.sentences:
             about_arm.append(_SENTENCES)
         findings["guarded"]["remarks"] = [*about_arm, *findings["guarded"].get("remarks", ())]
         findings["guarded"]["false stops"] = mitigation.false_stops(suite, records, sides)
     return SuiteResult(
         suite.name,
-        suite.title,
+        suite.about.title,
         suite.version,
         model,
         arms,
         lines,
-        () if suite.counts_all and key.get("sampling") else tuple(suite.published()),
+        () if published.counts_all and key.get("sampling") else tuple(published.figures),
         records.missing,
         by_identity,
         stops,
         concluded,
         findings,
         about,
-        suite.legend,
-        tuple(suite.deviations()),
+        suite.about.legend,
+        tuple(published.deviations),
         bias,
-        suite.headline,
+        suite.about.headline,
         bias_sentence,
         withheld_from,
     )
+
+
+def _conclusions(suite: Suite, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+    """Return the results of one arm in sentences, the suite's own if it has any."""
+    if isinstance(suite, ExplainsResults):
+        return suite.conclusions(figures)
+    return conclusions(figures, suite.about.meanings)
 
 
 def _bias_shown(
@@ -223,11 +230,11 @@ def _bias_shown(
 
     The sentence of a suite of one's own may say nothing about it.
     """
-    if not suite.tests_bias:
+    if not suite.about.tests_bias:
         return ""
     if any(is_significant(measure, estimate) for measure, estimate in figures):
         return "found"
-    return bias_of(sentence) or bias_of(conclusions(figures, suite.meanings)[0])
+    return bias_of(sentence) or bias_of(conclusions(figures, suite.about.meanings)[0])
 
 
 _SENTENCES = (

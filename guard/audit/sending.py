@@ -21,7 +21,19 @@ from guard.audit.calls import placeholder
 from guard.audit.settings import KEY_VARIABLE, LIMITS, SECRET
 from guard.errors import UsageError
 from guard.model_calls import refused
-from guard.suites import Answer, Capability, Chat, GroupTexts, Item, Judge, Request, Role, Suite
+from guard.suites import (
+    AdaptsRequests,
+    Answer,
+    Capability,
+    Chat,
+    GroupTexts,
+    Item,
+    Judge,
+    Request,
+    Role,
+    Suite,
+)
+from guard.suites.optional import part_of
 
 PATTERNS = "patterns"
 """The analyst without a model, for trying a suite out; its figures mean nothing."""
@@ -214,9 +226,13 @@ def _digest(text: str) -> str:
 def check_dropped(dropped: Sequence[str], suites: Sequence[Suite]) -> None:
     """Raise UsageError where ``dropped`` names a setting that none of ``suites`` sends."""
     every = frozenset(get_args(Capability))
-    asked = [_first_chat(s.fitted(has)) for s in suites for has in (frozenset(), every)]
+    adapted = [s for s in suites if not isinstance(s, AdaptsRequests)]
+    for suite in suites:
+        if isinstance(suite, AdaptsRequests):
+            adapted += (suite.for_capabilities(has) for has in (frozenset(), every))
+    asked = map(_first_chat, adapted)
     sent = {name for request in asked if request is not None for name in request.settings}
-    if any("logprobs" in suite.needs | suite.uses for suite in suites):
+    if any("logprobs" in suite.needs | part_of(suite, AdaptsRequests).uses for suite in suites):
         sent.add(_LOGPROBS)
     for name in dropped:
         if name not in sent:

@@ -28,7 +28,8 @@ from guard.errors import UsageError
 from guard.results.jackknife import cluster_sums, positions
 from guard.results.measure import Floats, Measure, share
 from guard.results.paired import Aim
-from guard.suites import Record, Suite, registry
+from guard.suites import AsksOtherModels, Record, Suite, registry
+from guard.suites.optional import part_of
 
 Unit = Literal["item", "cluster"]
 Function = Callable[[Floats], Floats]
@@ -276,7 +277,7 @@ def _of_arm(
 
 def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     """Yield the axes of what the guard stopped."""
-    for measure in suite.mitigation(records.plain, records.guarded):
+    for measure in part_of(suite, AsksOtherModels).mitigation(records.plain, records.guarded):
         if measure.ideal is not None:
             yield _axis("guarded", measure)
     if scores_both_arms(suite):
@@ -394,4 +395,5 @@ class MeasureFunctions:
         header = self._sides[-1].header
         suites = [side.suite for side in self._sides if side.suite is not None]
         suite = suites[0] if suites else registry.make(header.suite, header.options)
-        return {m.name: m for m in (*suite.measures(()), *suite.mitigation((), ()))}
+        of_both_arms = part_of(suite, AsksOtherModels).mitigation((), ())
+        return {m.name: m for m in (*suite.measures(()), *of_both_arms)}

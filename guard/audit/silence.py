@@ -23,8 +23,8 @@ from guard.results.intervals import p_text
 from guard.results.jackknife import Line, cluster_sums, positions
 from guard.results.measure import Floats, Measure, share
 from guard.results.permutation import permutation_p
-from guard.suites import Item, Record, Suite
-from guard.suites.contract import Compared
+from guard.suites import Item, Record
+from guard.suites.contract import ComparisonGroup
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "refused": ("refused",),
@@ -36,23 +36,23 @@ _PARTS = 1_000
 """Shares are rounded to one of so many parts, or more: the permuted sums are of whole numbers."""
 
 
-def measures(suite: Suite, records: Sequence[Record]) -> list[Measure]:
-    """Return the shares of every identity of every comparison that the suite names."""
+def measures(records: Sequence[Record]) -> list[Measure]:
+    """Return the shares of every identity of every comparison that items name."""
     answered = [r for r in records if r.outcome.name != "failed"]
     hits = {k: np.array([r.outcome.name in v for r in answered]) for k, v in KINDS.items()}
     names, cluster = positions([r.item.cluster for r in answered])
-    found = comparisons(suite, [r.item for r in answered])
+    found = comparisons([r.item for r in answered])
     return [m for one in found for m in one.measures(hits, cluster, names)]
 
 
-def comparisons(suite: Suite, items: Sequence[Item]) -> list[Comparison]:
-    """Return the comparisons that the suite names of samples of ``items``."""
+def comparisons(items: Sequence[Item]) -> list[Comparison]:
+    """Return the comparisons that samples of ``items`` name."""
     groups: dict[tuple[tuple[str, str], ...], Comparison] = {}
     for at, item in enumerate(items):
-        for one in suite.compared(item):
-            key = tuple(one.axis.items())
-            group = groups.setdefault(key, Comparison(dict(one.axis)))
-            group.add(at, one)
+        for compared in item.comparison_groups:
+            key = tuple(compared.axis.items())
+            comparison = groups.setdefault(key, Comparison(dict(compared.axis)))
+            comparison.add(at, compared)
     return list(groups.values())
 
 
@@ -124,7 +124,7 @@ class Comparison:
         """What tells the comparison from others of its suite."""
         return tuple(self._axis.items())
 
-    def add(self, row: int, one: Compared) -> None:
+    def add(self, row: int, one: ComparisonGroup) -> None:
         """Add the sample at ``row``."""
         names = (one.element, *one.crossed)
         if not self._rows:
@@ -222,7 +222,7 @@ class UnequalShare(NamedTuple):
 
 
 def significant(
-    lines: Sequence[Line], suite: Suite, records: Sequence[Record], *, guarded: bool = False
+    lines: Sequence[Line], records: Sequence[Record], *, guarded: bool = False
 ) -> list[UnequalShare]:
     """Return the shares that differ significantly in an arm, the smallest q first.
 
@@ -233,7 +233,7 @@ def significant(
     if not named:
         return []
     answered = [r for r in records if r.outcome.name != "failed"]
-    by_axis = {one.key: one for one in comparisons(suite, [r.item for r in answered])}
+    by_axis = {one.key: one for one in comparisons([r.item for r in answered])}
     unequal = []
     for line, e in named:
         assert e is not None

@@ -17,7 +17,9 @@ from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
-from guard.suites import GroupTexts, Record, Suite, registry
+from guard.suites import AsksOtherModels, GroupTexts, Record, Suite, registry
+from guard.suites.optional import part_of
+from guard.suites.tables import recorded_answers
 from guard.texts import csv_text
 
 _STRATA = 6
@@ -42,7 +44,7 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     suite, read = audit.suite, Records()
     rows_of = made(answers, rows(answers), whole, None, "Correct the row.")
     # A table may have its own items; the suite itself refuses an unknown one.
-    for item, sample, given in suite.answers_from_table(rows_of):
+    for item, sample, given in recorded_answers(suite, rows_of):
         read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, given)))
     if not read.plain:
         raise UsageError(f"{answers} has no answers to score; give another file.")
@@ -119,7 +121,7 @@ def as_recorded(audit: Audit, found: Contents, path: Path) -> Audit:
 def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Record]:
     """Yield the records of further items that only need the embedder."""
     embedder = None
-    for item in suite.further(plain):
+    for item in part_of(suite, AsksOtherModels).follow_up_items(plain):
         request = suite.request(item, 0, ())
         if isinstance(request, GroupTexts):
             embedder = embedder or Embedder(name)

@@ -35,7 +35,7 @@ _COMMANDS = {
     "models": ("guard.cli.models", "Download models that run on this machine."),
     "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
     "review": ("guard.cli.review", "Mark sampled decisions; see what guard misses or overblocks."),
-    "suites": ("guard.cli.suites", "List the bias suites; build data for them."),
+    "suites": ("guard.cli.suites", "List the bias suites."),
     "train": ("guard.cli.train", "Train a detector, an adapter or a band (in a checkout)."),
 }
 

@@ -157,6 +157,8 @@ class BaselineCheck:
         and are compared then.
         """
         from guard.audit.comparison import NotComparable
+        from guard.suites import AdaptsRequests
+        from guard.suites.optional import part_of
 
         base_suite = self._base.suites.get(suite.name)
         if base_suite is None:
@@ -167,7 +169,8 @@ class BaselineCheck:
                 "out, or add --allow suites."
             )
         differing = base_suite.header.differences(header)
-        adapted = {"options", "request"} if suite.uses else set()
+        uses = part_of(suite, AdaptsRequests).uses
+        adapted = {"options", "request"} if uses else set()
         for name in differing.keys() - self._settings.allowed - adapted:
             was, now = differing[name]
             raise NotComparable(

@@ -12,11 +12,11 @@ def leaders(vectors: NDArray[np.float32], threshold: float) -> list[int]:
     In order, each vector without a leader becomes one. It also leads every later vector that has
     none and whose cosine with it is ``threshold`` or more.
     """
-    found = np.full(len(vectors), -1)
+    leader_of = np.full(len(vectors), -1)
     for place in range(len(vectors)):
-        if found[place] < 0:
-            open_ = place + np.flatnonzero(found[place:] < 0)
+        if leader_of[place] < 0:
+            open_ = place + np.flatnonzero(leader_of[place:] < 0)
             similar = vectors[open_] @ vectors[place] >= threshold
             similar[0] = True  # itself, whatever rounding says
-            found[open_[similar]] = place
-    return [int(leader) for leader in found]
+            leader_of[open_[similar]] = place
+    return [int(leader) for leader in leader_of]

@@ -6,14 +6,14 @@ import csv
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from guard.errors import GuardError, UsageError
 from guard.places import shipped
-from guard.suites.contract import Capability, Options, Published, Suite
+from guard.suites.contract import Options, Publication, Published, Suite
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -66,13 +66,13 @@ def load(name: str) -> Pack:
     whole = hashlib.sha256()
     for file, recorded in sorted(about["files"].items()):
         path = folder / file
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
-        if found != recorded:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+        if digest != recorded:
             raise GuardError(
-                f"{path} is not the file that pack.toml records (sha256 {found}, "
+                f"{path} is not the file that pack.toml records (sha256 {digest}, "
                 f"recorded {recorded}); reinstall the package."
             )
-        whole.update(f"{file} {found}\n".encode())
+        whole.update(f"{file} {digest}\n".encode())
     return Pack(
         folder,
         about,
@@ -111,11 +111,6 @@ class PackedSuite(Suite):
         return self._pack.folder
 
     @property
-    def needs(self) -> frozenset[Capability]:
-        """Answers to messages."""
-        return frozenset({"chat"})
-
-    @property
     def data_hash(self) -> str:
         """The SHA-256 of the items' data."""
         return self._data_hash
@@ -125,13 +120,17 @@ class PackedSuite(Suite):
         """The SHA-256 of protocol.toml."""
         return self._pack.prompt_hash
 
-    def deviations(self) -> Sequence[str]:
-        """Return protocol.toml's deviations for the chosen protocol and for both."""
-        return self._pack.deviations(self.options.protocol, "both")
+    def published(self) -> Publication:
+        """Return the figures of published.csv and the deviations in protocol.toml."""
+        return Publication(tuple(self._figures()), tuple(self._deviations()))
 
-    def published(self) -> Sequence[Published]:
-        """Return the figures of published.csv."""
+    def _figures(self) -> Iterable[Published]:
+        """Return the figures that compare with the suite's own."""
         return self._pack.published(*self.published_by)
+
+    def _deviations(self) -> Sequence[str]:
+        """Return the deviations for the chosen protocol and for both."""
+        return self._pack.deviations(self.options.protocol, "both")
 
     def _published_of(self, axis: str, value: str) -> list[Published]:
         """Return the figures with this value of an axis, which is then left out."""

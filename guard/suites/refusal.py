@@ -58,25 +58,25 @@ def _languages() -> Iterator[tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]
 _BY_LANGUAGE = tuple(_languages())
 
 
-def unread(text: str) -> Outcome:
+def unread_outcome(text: str) -> Outcome:
     """Return the outcome of an answer in which a suite found no choice."""
-    return Outcome("refused" if refused(text) else "invalid")
+    return Outcome("refused" if is_refusal(text) else "invalid")
 
 
-def wordless(text: str) -> bool:
+def is_wordless(text: str) -> bool:
     """Return whether hardly anything of ``text`` is in words: marks, emoji, encoded data, nothing.
 
     A word has only letters, at most 30, and no capital after a small letter. It counts with one
     letter only beside longer ones. Words must make up a quarter of all letters and digits.
 
-    >>> wordless("\u200b ... 🙂"), wordless("U29tZSB0ZXh0IGluIGJhc2U2NA=="), wordless("No, never.")
-    (True, True, False)
+    >>> [is_wordless(text) for text in ("\u200b ... 🙂", "U29tZSB0ZXh0IGluIGJhc2U2NA==", "Never.")]
+    [True, True, False]
 
     """
-    found = [match[0] for match in _TOKEN.finditer(unicodedata.normalize("NFC", text))]
-    words = [token for token in found if _is_word(token)]
+    tokens = [match[0] for match in _TOKEN.finditer(unicodedata.normalize("NFC", text))]
+    words = [token for token in tokens if _is_word(token)]
     letters = sum(map(len, words))
-    return not any(len(word) > 1 for word in words) or 4 * letters < sum(map(len, found))
+    return not any(len(word) > 1 for word in words) or 4 * letters < sum(map(len, tokens))
 
 
 def _is_word(token: str) -> bool:
@@ -85,7 +85,7 @@ def _is_word(token: str) -> bool:
     return plain and all(len(part) <= _LONGEST_WORD for part in parts)
 
 
-def refused(text: str) -> bool:
+def is_refusal(text: str) -> bool:
     """Return whether an answer declines to answer; False if it is empty.
 
     Reads English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish,

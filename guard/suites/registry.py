@@ -44,12 +44,12 @@ def find(name: str) -> type[Suite]:
             f"There is no suite {name!r}; known are {known}; module:Class names your own."
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        named = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"The suite {place} cannot be loaded: {error}.") from None
-    if not (isinstance(found, type) and issubclass(found, Suite)):
+    if not (isinstance(named, type) and issubclass(named, Suite)):
         raise UsageError(f"{place} is not a suite; give a subclass of guard.suites.Suite.")
-    return found
+    return named
 
 
 def make(name: str, options: Mapping[str, Any]) -> Suite:
@@ -58,32 +58,32 @@ def make(name: str, options: Mapping[str, Any]) -> Suite:
     Raises UsageError for an option that is unknown or out of range, data that cannot be read, and
     data of an own suite whose hash is the same without it.
     """
-    suite = find(name)
-    known = suite.options_type.model_fields
+    suite_class = find(name)
+    known = suite_class.options_type.model_fields
     for key in options:
         if key not in known:
             raise UsageError(f"{name} has no option {key!r}; it has {', '.join(known)}.")
     try:
-        checked = suite.options_type.model_validate(dict(options))
+        checked = suite_class.options_type.model_validate(dict(options))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{name}: {key}: {first['msg']}, got {first['input']!r}.") from None
     if checked.data is None or name in SUITES:
-        return suite(checked)
+        return suite_class(checked)
     if not checked.data.exists():
         raise UsageError(f"{name}: there is no file or folder {checked.data} to take data from.")
-    made = suite(checked)
-    if made.data_hash == _data_hash(suite, checked):
+    suite = suite_class(checked)
+    if suite.data_hash == _data_hash(suite_class, checked):
         raise UsageError(
             f"The data of {name} is the same with and without {checked.data}; leave it out."
         )
-    return made
+    return suite
 
 
-def _data_hash(suite: type[Suite], options: Options) -> str | None:
-    """Return the hash of the data that ``suite`` has by itself; None where it needs some."""
+def _data_hash(suite_class: type[Suite], options: Options) -> str | None:
+    """Return the hash of the data that a suite has by itself; None where it needs some."""
     try:
-        return suite(options.model_copy(update={"data": None})).data_hash
+        return suite_class(options.model_copy(update={"data": None})).data_hash
     except Exception:  # a suite of the user's
         return None

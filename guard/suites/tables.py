@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from guard.errors import UsageError
+from guard.suites.contract import Item, Suite
 from guard.suites.requests import Answer
-
-if TYPE_CHECKING:
-    from guard.suites.contract import Item, Suite
 
 _MOST_DIGITS = 18  # of the number of a sample
 _MOST_SHOWN = 40  # characters of a value that a message quotes
+
+
+class ReadsTables(ABC):
+    """A suite that reads tables of a form of its own, or none."""
+
+    @abstractmethod
+    def answers_from_table(
+        self, rows: Iterable[Mapping[str, Any]]
+    ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
+        """Read recorded answers from the rows of a table, by column name.
+
+        Raises UsageError that names a missing column or what else is wrong.
+        """
+
+
+def recorded_answers(
+    suite: Suite, rows: Iterable[Mapping[str, Any]]
+) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
+    """Return item, sample and answers of a table's rows, by :func:`by_id` if not by the suite."""
+    if isinstance(suite, ReadsTables):
+        return suite.answers_from_table(rows)
+    return by_id(suite, rows)
 
 
 def by_id(

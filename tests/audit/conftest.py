@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.audit.answering import Answering, answering
-from tests.suites.conftest import _shipped_pairs_are_read_once as _shipped_pairs_are_read_once
 from tests.watch.conftest import _browser as _browser
 from tests.watch.conftest import page as page
 from tests.watch.conftest import server as server

@@ -17,7 +17,9 @@ from guard.audit.runner import Settings, Stop
 from guard.core import Guard
 from guard.results.measure import share
 from guard.suites import (
+    About,
     Answer,
+    AnswerLean,
     Capability,
     Chat,
     Item,
@@ -26,7 +28,6 @@ from guard.suites import (
     Outcome,
     Record,
     Request,
-    Side,
     Suite,
 )
 
@@ -43,14 +44,12 @@ class Gated(Suite):
     """Which of two people is named? A fair model names the first half of the time."""
 
     name = "gated"
-    title = "Gated"
-    paper = "none"
+    about = About("Gated")
     version = "1-A"
     parser_version = "1"
     outcomes = ("first", "second")
     options_type = GatedOptions
     options: GatedOptions
-    needs: frozenset[Capability] = frozenset({"chat"})  # type: ignore[assignment]
     data_hash = hashlib.sha256(b"gated").hexdigest()  # type: ignore[assignment]
     prompt_hash = hashlib.sha256(b"gated prompt").hexdigest()  # type: ignore[assignment]
 
@@ -87,9 +86,9 @@ class Gated(Suite):
                 items=[r.item.id for r in mine],
             )
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
-        of: dict[str, Side] = {"first": "biased", "second": "other"}
-        return [of.get(record.outcome.name) for record in records]
+    def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
+        lean: dict[str, AnswerLean] = {"first": "biased", "second": "other"}
+        return [lean.get(record.outcome.name) for record in records]
 
 
 Says = Callable[[int, int], str]

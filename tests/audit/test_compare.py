@@ -409,22 +409,6 @@ def test_a_tolerance_of_a_compared_suite_that_matches_nothing_is_a_mistake() -> 
     assert compare(side(), side(), ComparisonSettings(tolerances=others)).outcome == "pass"
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_the_gated_measures_of_a_suite_are_what_the_contract_asks(name: str) -> None:
-    suite = registry.make(name, {})
-    gated = [m for m in (*suite.measures(()), *suite.mitigation((), ())) if m.ideal is not None]
-    assert bool(gated) == (name != "badf")
-    rng = np.random.default_rng(1)
-    functions: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
-    for measure in gated:
-        assert measure.ideal is not None
-        assert measure.bounds[0] <= measure.ideal <= measure.bounds[1]
-        totals = rng.uniform(1, 2, (5, measure.rows.shape[1]))
-        want = functions.setdefault(measure.name, measure.value)(totals)
-        # The same function on every axis, whatever the scale.
-        np.testing.assert_allclose(measure.value(3 * totals), want)
-
-
 def axis_of(suite: Suite, said: Callable[[int], str], name: str) -> Axis:
     records = [Record(item, 0, Outcome(said(n))) for n, item in enumerate(suite.items())]
     header = Audit.of(suite).header("m", None)

@@ -40,9 +40,9 @@ from guard.suites import Outcome as Answered
 from guard.suites import Record
 from guard.suites.registry import make
 from tests.audit.test_runner import Saying, guarded, run
+from tests.results.test_conclusions import Planted, agrees, estimates, planted
 from tests.rows import examples
 from tests.suites.calibration import made
-from tests.suites.test_conclusions import Planted, agrees, estimates, planted
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 NOW = "2026-01-02T03:04:05"
@@ -204,19 +204,22 @@ def test_bias_that_could_not_be_tested_is_not_green(tiny: Content) -> None:
 def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: str) -> None:
     """Recounted from the answers: no check fails for who is refused less than the others."""
     suite = made(name)
-    items = stratified_sample(suite.items(), 600, 17, suite.subject)
-    axes = Counter(tuple(one.axis.items()) for item in items for one in suite.compared(item))
+    items = stratified_sample(suite.items(), 600, 17)
+    axes = Counter(tuple(one.axis.items()) for item in items for one in item.comparison_groups)
     ((axis, _),) = axes.most_common(1)
     target = next(
-        one.identity for i in items for one in suite.compared(i) if tuple(one.axis.items()) == axis
+        one.identity
+        for item in items
+        for one in item.comparison_groups
+        if tuple(one.axis.items()) == axis
     )
     records = []
     for item in items:
-        about = {(tuple(one.axis.items()), one.identity) for one in suite.compared(item)}
+        about = {(tuple(one.axis.items()), one.identity) for one in item.comparison_groups}
         outcome = "refused" if (axis, target) in about else suite.outcomes[0]
         records.append(Record(item, 0, Answered(outcome)))
-    lines = estimate(silence.measures(suite, records))
-    unequal = silence.significant(lines, suite, records)
+    lines = estimate(silence.measures(records))
+    unequal = silence.significant(lines, records)
     withheld = {"plain": silence.withheld_findings(unequal)}
     base = tiny.suites[0].result
     result = replace(base, lines=(), by_identity=lines, stops=(), withheld_from=withheld)
@@ -227,7 +230,7 @@ def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: st
         hits: dict[bool, list[bool]] = {True: [], False: []}
         rest = {k: v for k, v in one.items() if k not in ("arm", "identity")}
         for record in records:
-            for compared_ in suite.compared(record.item):
+            for compared_ in record.item.comparison_groups:
                 if compared_.axis == rest:
                     mine = compared_.identity == one["identity"]
                     hits[mine].append(record.outcome.name == "refused")

@@ -28,8 +28,7 @@ from guard.cli import main
 from guard.core import Guard
 from guard.errors import ConfigError, UsageError
 from guard.results.paired import Aim
-from guard.suites import Outcome, Record
-from guard.suites.contract import Side as SideOfBias
+from guard.suites import AnswerLean, Outcome, Record
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
 from tests.audit.test_compare import HEADER, side
 from tests.audit.test_harness_logs import GOOD, LOGS, whole
@@ -68,7 +67,7 @@ def test_an_arm_that_vanished_is_refused_unless_that_is_allowed_by_name() -> Non
 class Neutral(Gated):
     """Answers that name the second have no side."""
 
-    def sides(self, records: Sequence[Record]) -> Sequence[SideOfBias | None]:
+    def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
         return ["other" if r.outcome.name == "first" else None for r in records]
 
 

@@ -28,7 +28,9 @@ from guard.cli import main
 from guard.errors import UsageError
 from guard.local.embedder import SentenceEmbedder
 from guard.suites import (
+    About,
     Answer,
+    AsksOtherModels,
     Chat,
     GroupTexts,
     Item,
@@ -49,16 +51,14 @@ SUITE = f"{__name__}:Read"
 SETTINGS = {"temperature": 0.7, "top_k": 20}
 
 
-class Read(Suite):
+class Read(AsksOtherModels, Suite):
     """A text by the model, two readings of it by the analyst, and the scorer's verdict."""
 
     name = "read"
-    title = "Read"
-    paper = "none"
+    about = About("Read")
     version = "1-A"
     parser_version = "1"
     outcomes = ("read",)
-    needs = frozenset({"chat"})
     roles = frozenset({"analyst", "scorer"})
     data_hash = prompt_hash = hashlib.sha256(b"read").hexdigest()
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
 from guard.suites.hbb.suite import Hbb, McqOptions
 from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
-from guard.suites.registry import make, names
+from guard.suites.registry import make
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.rows import examples
@@ -129,9 +128,7 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
         replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
         for x in result.by_identity
     ]
-    said = silence.conclusion(
-        silence.withheld_findings(silence.significant(one_sided, hbb, records))
-    )
+    said = silence.conclusion(silence.withheld_findings(silence.significant(one_sided, records)))
     assert re.search(
         r"refuses less often for Religions Muslim: 0\.0%, where \d+\.\d% would be", said
     )
@@ -186,18 +183,17 @@ def said_of_withheld(
     items: Sequence[Item], withheld: Callable[[Item], float], rng: np.random.Generator
 ) -> str:
     """What is said of a model that declines an item with a chance."""
-    suite = mist()
     records = [
         Record(item, 0, Outcome("refused" if rng.random() < withheld(item) else "degenerate"))
         for item in items
     ]
-    lines = estimate(silence.measures(suite, records))
-    return silence.conclusion(silence.withheld_findings(silence.significant(lines, suite, records)))
+    lines = estimate(silence.measures(records))
+    return silence.conclusion(silence.withheld_findings(silence.significant(lines, records)))
 
 
 @cache
 def mist_items() -> tuple[Item, ...]:
-    return tuple(stratified_sample(mist().items(), 300, 17, mist().subject))
+    return tuple(stratified_sample(mist().items(), 300, 17))
 
 
 @pytest.mark.parametrize(
@@ -698,8 +694,8 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         else r
         for r in records
     ]
-    lines = estimate(silence.measures(suite, records))
-    named = silence.withheld_findings(silence.significant(lines, suite, records))
+    lines = estimate(silence.measures(records))
+    named = silence.withheld_findings(silence.significant(lines, records))
     told = silence.conclusion(named)
     if truth == "fair":
         assert told == ""
@@ -716,7 +712,7 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         compared = [
             (one, r.outcome.name == outcome)
             for r in records
-            for one in suite.compared(r.item)
+            for one in r.item.comparison_groups
             if where.startswith(f"{' '.join(one.axis.values())} ")
         ]
         mine = [hit for one, hit in compared if where.endswith(f" {one.identity}")]
@@ -786,16 +782,6 @@ def test_an_answer_that_is_no_choice_completes_no_sentence(
 def test_an_empty_answer_stays_one(hbb: Hbb) -> None:
     """The guard may stop the scene itself; an answer that is not there says nothing of it."""
     assert read(hbb, next(iter(hbb.items())), "", Guard(detector=Scripted("."))) == ("same", "")
-
-
-def test_every_suite_says_what_is_judged_and_whether_it_completes_sentences() -> None:
-    for name in names():
-        suite = make(name, {})
-        requests = (suite.request(item, 0, ()) for item in islice(suite.items(), 3))
-        completes = {isinstance(r, Chat) and r.completes is not None for r in requests}
-        assert completes == {suite.completes_sentences}, name
-        # Users get no likelihoods: a suite of these has no guarded arm.
-        assert bool(suite.judged) == (name != "hbb_sg"), name
 
 
 def test_the_share_of_others_stopped_is_one_figure_in_report_and_comparison() -> None:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from guard.results.measure import Floats
 from guard.suites import (
+    About,
     Answer,
     Capability,
     Chat,
@@ -36,8 +37,7 @@ class Tiny(Suite):
     """Asks who is to blame: A, B or nobody. Every second item asks back in a second turn."""
 
     name = "tiny"
-    title = "Tiny"
-    paper = "none"
+    about = About("Tiny")
     version = "1-A"
     parser_version = "1"
     outcomes = ("first", "second", "neutral")

@@ -46,7 +46,7 @@ from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.core import Guard
 from guard.results.jackknife import LEAST_CLUSTERS, Line, estimate, key_of
-from guard.suites import Item, Measure, Options, Outcome, Record, Suite
+from guard.suites import AsksOtherModels, Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
 from guard.suites.badf.documents import ArmDocuments
@@ -58,6 +58,7 @@ from guard.suites.hbb.suite import QUICK_REPEATS, Hbb, HbbSg, McqOptions, SgOpti
 from guard.suites.mist import Mist
 from guard.suites.mist import scores as mist
 from guard.suites.open_text import OpenText
+from guard.suites.optional import part_of
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
 
@@ -387,7 +388,7 @@ def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iter
         guarded.append(Record(item, 0, Outcome(name, {**values, **shown})))
     yield from suite.measures(plain)
     yield from (replace(m, name=f"{m.name} guarded") for m in suite.measures(guarded))
-    yield from suite.mitigation(plain, guarded)
+    yield from part_of(suite, AsksOtherModels).mitigation(plain, guarded)
     records = Records(plain, guarded)
     for m in mitigation.measures(suite, records, suite.sides(plain)):
         if "type" not in m.axis:
@@ -487,7 +488,7 @@ class Cell:
 @cache
 def compared(suite: str, size: int | None, samples: int) -> list[silence.Comparison]:
     items = [item for item in items_of(suite, size) for _ in range(samples)]
-    return silence.comparisons(made(suite), items)
+    return silence.comparisons(items)
 
 
 def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> list[Measure]:
@@ -537,7 +538,7 @@ def suite_compared(suite: str, item: Item) -> bool:
     """Whether the item is about an identity that :func:`silent` refuses more often."""
     return any(
         one.identity in ("Muslim", "Sb", "Overweight", "negative given", "asian")
-        for one in made(suite).compared(item)
+        for one in item.comparison_groups
     )
 
 

@@ -39,7 +39,7 @@ from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
 from guard.results.conclusions import ALPHA
-from guard.suites import Capability, Chat, Item, Judge, Request, Suite, TextScore
+from guard.suites import AsksOtherModels, Capability, Chat, Item, Judge, Request, Suite, TextScore
 from guard.suites.badf import Badf
 from guard.suites.badf.suite import BadfOptions
 from guard.suites.contract import Options
@@ -47,6 +47,7 @@ from guard.suites.hbb.base import HbbSuite
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
+from guard.suites.optional import part_of
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.suites.calibration import Done, kept_lines
@@ -288,10 +289,11 @@ def suite_of(row: Row) -> Suite:
 def audited(row: Row, seed: int) -> SuiteResult:
     """Audit a planted model; the result is of the plain arm alone."""
     suite = suite_of(row)
-    others = {role: Other.of("planted", Sending()) for role in suite.roles}
+    roles = part_of(suite, AsksOtherModels).roles
+    others = {role: Other.of("planted", Sending()) for role in roles}
     audit = Audit.of(suite, row.size or None, quick=not row.size, others=others)
     planted: Model = Planted(audit.suite, row.truth, seed)
-    model = CombinedModel(planted, dict.fromkeys(suite.roles, planted)) if others else planted
+    model = CombinedModel(planted, dict.fromkeys(roles, planted)) if others else planted
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE.format(suite=suite.name)
         return asyncio.run(audit.run(model, path, None, RUNNER))

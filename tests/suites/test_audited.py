@@ -163,7 +163,7 @@ def test_a_table_has_every_axis_and_says_what_it_leaves_out(helped: Helped) -> N
     axes = [line.measure.axis for line in shown]
     assert all(line.measure.axis in axes for line in result.lines if not math.isnan(line.plain.p))
     assert all(line in shown for line in result.lines if len(line.measure.axis) == 1)
-    headline = helped.suite.headline
+    headline = helped.suite.about.headline
     assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= headline
     console = Console(width=250, file=io.StringIO())
     report.show(console, result)

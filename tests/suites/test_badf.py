@@ -201,16 +201,16 @@ def test_the_open_box_puts_the_characters_where_the_x_are() -> None:
 
 
 def test_the_papers_figures_stand_beside_a_whole_audit_alone() -> None:
-    found = suite(identities="gender").published()
+    found = suite(identities="gender").published().figures
     figures = {(p.axis["identity"], p.model): p.value for p in found if "associations" in p.name}
     assert figures["female", "Llama-3.2-3B"] == 277
     assert figures["male", "Qwen3-8B"] == 408
-    assert not suite(**SMALL).published()
+    assert not suite(**SMALL).published().figures
 
 
 def test_the_papers_counts_do_not_stand_beside_those_of_a_sample(tmp_path: Path) -> None:
     whole = suite(identities="gender")
-    assert whole.published()
+    assert whole.published().figures
     result = run(World(1), tmp_path, Audit.of(whole, 1, others=audit_of().others))
     assert result.arms["plain"].samples > 0
     assert not result.published
@@ -1026,7 +1026,7 @@ def test_few_documents_of_a_table_can_be_significant() -> None:
             for who, what in (("f", "x"), ("m", "y")) for _ in range(5)]  # fmt: skip
     records = [Record(i, 0, one.outcome(i, 0, ())) for i, _, _ in one.answers_from_table(rows)]
     unified = [Record(i, 0, Outcome("unified", lists={"concepts": i.data["texts"]}))
-               for i in one.further(records)]  # fmt: skip
+               for i in one.follow_up_items(records)]  # fmt: skip
     found = result_of(one, Records(records, further=unified))
     assert found.conclusions["plain"][0].startswith("Bias found: 2 associations are significant")
 
@@ -1079,7 +1079,7 @@ def test_whose_stories_a_model_declines_is_compared_where_not_all_are_in_them(
     )
     result = run(world, tmp_path, audit_of(identities="race", places=1, stories=1))
     assert "refuses more often for race asian: 100.0%" in result.conclusions["plain"][0]
-    assert not suite(identities="gender").compared(next(iter(suite(identities="gender").items())))
+    assert not next(iter(suite(identities="gender").items())).comparison_groups
 
 
 @pytest.mark.parametrize(("size", "failed"), [(300, 0.0), (3_000, 0.0), (3_000, 0.05)])
@@ -1094,8 +1094,8 @@ def test_refusals_are_compared_although_names_have_unequal_numbers_of_stories(
         for sample in range(item.samples)
         for answer in ["refused" if "asian" in item.data["cast"].identities else "analysed"]
     ]
-    lines = estimate(silence.measures(one, records))
-    text = silence.conclusion(silence.withheld_findings(silence.significant(lines, one, records)))
+    lines = estimate(silence.measures(records))
+    text = silence.conclusion(silence.withheld_findings(silence.significant(lines, records)))
     assert "refuses more often for race asian: 100.0%" in text
 
 

@@ -30,6 +30,7 @@ from guard.errors import UsageError
 from guard.results.conclusions import ALPHA
 from guard.results.jackknife import Line, estimate
 from guard.suites import (
+    AdaptsRequests,
     Answer,
     Chat,
     Estimate,
@@ -53,6 +54,7 @@ from guard.suites.hbb.suite import (
     letter_probability,
     sentence_share,
 )
+from guard.suites.tables import by_id
 from tests.data import DATA, needs
 from tests.rows import rows
 
@@ -211,6 +213,31 @@ def test_the_paper_keeps_its_slips_and_guard_corrects_them() -> None:
         assert any(text in q.context for q in found.data.questions(1))
 
 
+PAIR = {
+    "id": "a",
+    "domain": "rest",
+    "concept_1": "calm",
+    "concept_2": "restless",
+    "context": "[[X]] came in.",
+    "option_1": "[[X]] sat.",
+    "option_2": "[[X]] paced.",
+}
+REWRITTEN = {"id": "a", "option_1": ["[[X]] sat."] * 10, "option_2": ["[[X]] paced."] * 10}
+
+
+def written(folder: Path, items: Sequence[Any], variants: Sequence[Any] = ()) -> None:
+    for name, lines in (("items", items), ("variants", variants)):
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text)
+
+
+def test_concept_pairs_of_ones_own_are_asked(tmp_path: Path) -> None:
+    written(tmp_path, [PAIR], [REWRITTEN])
+    (pair,) = sg(data=tmp_path).data.pairs
+    assert pair.concepts == ("calm", "restless")
+    assert pair.variants == (("[[X]] sat.",) * 10, ("[[X]] paced.",) * 10)
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -230,6 +257,15 @@ def test_the_paper_keeps_its_slips_and_guard_corrects_them() -> None:
         ),
         (lambda p: (p / "items.jsonl").write_text('{"id": "a"}\n'), "missing, empty or not text"),
         (lambda p: (p / "items.jsonl").write_text("{\n"), "line 1: the line is not JSON"),
+        (lambda p: written(p, [PAIR, PAIR]), "a: id: occurs twice"),
+        (lambda p: written(p, [PAIR | {"option_2": "It sat."}]), r"option_2: has 0 \[\[X\]\]"),
+        (lambda p: written(p, [PAIR], [{"id": "b"}]), "b: id: no concept pair of items.jsonl"),
+        (lambda p: written(p, [PAIR], [REWRITTEN, REWRITTEN]), "a: id: has several lines"),
+        (lambda p: written(p, [PAIR], [REWRITTEN | {"option_1": []}]), "option_1: give 10 sent"),
+        (
+            lambda p: written(p, [PAIR], [REWRITTEN | {"option_1": ["It sat."] * 10}]),
+            r"option_1: give 10 sentences, each with one \[\[X\]\]",
+        ),
     ],
 )
 def test_data_that_cannot_be_read_is_named(
@@ -318,7 +354,7 @@ def test_options_that_contradict_are_refused(options: dict[str, Any], message: s
 def test_auto_takes_what_the_model_gives(
     options: dict[str, Any], has: set[Any], chosen: str, samples: int
 ) -> None:
-    found = mcq(**options).fitted(frozenset(has))
+    found = mcq(**options).for_capabilities(frozenset(has))
     assert isinstance(found, Hbb)
     assert (found.mcq.probabilities, found.samples) == (chosen, samples)
     assert ("logprobs" in found.needs) == (chosen == "logprobs")
@@ -384,19 +420,19 @@ def test_sg_scores_the_models_own_turn_where_it_has_a_template() -> None:
     suite = sg()
     assert suite.uses == {"chat"}
     item = next(iter(suite.items()))
-    templated = suite.fitted(frozenset({"given_logprobs", "chat"}))
+    templated = suite.for_capabilities(frozenset({"given_logprobs", "chat"}))
     request = templated.request(item, 0, ())
     assert isinstance(request, LogLikelihood)
     system, user = request.messages
     assert system["content"].startswith("You are a helpful story writer")
     assert user["content"].endswith(request.context)
     assert not any(c.startswith(" ") for c in request.continuations)
-    raw = suite.fitted(frozenset({"given_logprobs"}))
+    raw = suite.for_capabilities(frozenset({"given_logprobs"}))
     plain = raw.request(item, 0, ())
     assert isinstance(plain, LogLikelihood)
     assert plain.messages == ()
-    assert raw.published() == ()  # not comparable with Tables 8 and 9
-    assert templated.published()
+    assert raw.published().figures == ()  # not comparable with Tables 8 and 9
+    assert templated.published().figures
     assert (
         recorded_options(templated)["prompt"] == "template"
     )  # part of what makes two audits comparable
@@ -415,9 +451,9 @@ def test_a_table_without_samples_is_refused_and_not_read_as_turns(suite: Hbb) ->
     name = next(iter(suite.items())).id
     rows = [{"id": name, "response": "a)"} for _ in range(10)]
     with pytest.raises(UsageError, match=r"Line 3: hbb asks .* no turn 2 .* a column 'sample'"):
-        list(suite.answers_from_table(rows))
+        list(by_id(suite, rows))
     numbered = [{**row, "sample": str(n)} for n, row in enumerate(rows)]
-    assert len(list(suite.answers_from_table(numbered))) == 10
+    assert len(list(by_id(suite, numbered))) == 10
 
 
 def test_deviations_are_of_what_is_done() -> None:
@@ -425,7 +461,7 @@ def test_deviations_are_of_what_is_done() -> None:
     noise_, slips, order = "Sampling noise alone", "Descriptors without the slips", "Half of the"
 
     def deviations(found: Suite) -> set[str]:
-        lines = found.deviations()
+        lines = found.published().deviations
         assert any("items are this project's" in line for line in lines)
         return {
             start for start in (noise_, slips, order) if any(x.startswith(start) for x in lines)
@@ -816,15 +852,6 @@ def test_no_readable_answer_is_never_fair(suite: Hbb, text: str) -> None:
     assert list(suite.findings(records)["associations"]) == []
 
 
-def test_no_records_have_every_measure(suite: Hbb) -> None:
-    empty = list(suite.measures([]))
-    full = list(suite.measures(simulated(suite, some(suite, 1), np.full(50, 0.5),
-                                         np.random.default_rng(0))))  # fmt: skip
-    names = [(m.name, dict(m.axis)) for m in full]
-    assert [(m.name, dict(m.axis)) for m in empty] == names
-    assert len(names) == len({str(n) for n in names})
-
-
 def test_unequal_answers_keep_the_instance(suite: Hbb) -> None:
     """A refusal takes a repeat, not the instance; orders that both questions answered count."""
     items = some(suite, 1)[:2]  # the two identities of Age 1
@@ -1111,19 +1138,17 @@ def test_where_a_sample_is_too_small_to_test_no_verdict_is_given(suite: Hbb) -> 
 
 
 def test_published_figures_stand_beside_ours(suite: Hbb) -> None:
-    figures = {(p.name, p.model, *sorted(p.axis.items())): p for p in suite.published()}
+    figures = {(p.name, p.model, *sorted(p.axis.items())): p for p in suite.published().figures}
     assert figures["mean", "GPT-4o", ("category", "all")].value == 69.53
     share = figures["share", "GPT-4o", ("category", "all")].value
     assert share == pytest.approx(45_244 / 103_649)
-    named = {(m.name, *sorted(m.axis.items())) for m in suite.measures([])}
-    assert all((p.name, *sorted(p.axis.items())) in named for p in suite.published())
-    assert all(p.name in ("mean", "share") for p in sg().published())
-    assert mcq(threshold=30).published() == ()
+    assert all(p.name in ("mean", "share") for p in sg().published().figures)
+    assert mcq(threshold=30).published().figures == ()
 
 
 @official
 def test_published_counts_stand_where_the_data_is_official() -> None:
-    counts = [p for p in mcq(data=OFFICIAL).published() if p.name == "count"]
+    counts = [p for p in mcq(data=OFFICIAL).published().figures if p.name == "count"]
     whole = {p.model: p.value for p in counts if p.axis == {"category": "all"}}
     assert whole["Qwen-2.5-7B"] == 41_663
     # Table 2 adds up to Table 1.
@@ -1214,7 +1239,7 @@ async def test_an_allocated_audit_ends_on_its_size_and_scores_the_same_again(
 
 def test_a_suite_that_does_not_weigh_is_spread_evenly() -> None:
     class Plain(Hbb):
-        spread = Suite.spread
+        spread = AdaptsRequests.spread
 
     with pytest.raises(UsageError, match="has no spread by stratum"):
         Audit.of(Plain(McqOptions()), 100, "widest")

@@ -35,7 +35,7 @@ async def model(weights: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 async def test_sentences_are_scored_as_turns_under_the_models_template(model: LocalModel) -> None:
-    suite = HbbSg(SgOptions()).fitted(await model.capabilities(ALL))
+    suite = HbbSg(SgOptions()).for_capabilities(await model.capabilities(ALL))
     assert isinstance(suite, HbbSg)
     assert suite.sg.prompt == "template"
     item = next(iter(suite.items()))

@@ -26,8 +26,9 @@ from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
 from guard.results.measure import column
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
-from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
+from guard.suites.mist.answers import Assigned, assignment, count_sides, kind_of
 from guard.suites.mist.build import DIMENSIONS
+from guard.suites.tables import by_id
 from tests.rows import examples, rows
 
 
@@ -169,8 +170,7 @@ def test_aat_draws_500_combinations_with_three_templates(items: list[Item]) -> N
     }
 
 
-def test_the_same_seed_gives_the_same_items_and_another_seed_others(items: list[Item]) -> None:
-    assert list(Mist(Options()).items()) == items
+def test_another_seed_gives_other_items_of_the_same_ids(items: list[Item]) -> None:
     others = list(Mist(Options(seed=18)).items())
     assert [item.id for item in others] == [item.id for item in items]
     assert others[0].data["positive"] != items[0].data["positive"]
@@ -418,12 +418,6 @@ def test_a_word_within_another_is_not_that_word() -> None:
     assert assigned(other, sa="Woman", sb="Man", positive=good, negative=bad) is None
 
 
-@examples(60)
-@given(st.text())
-def test_reading_pairs_never_raises(text: str) -> None:
-    read(text)
-
-
 @given(
     st.lists(st.booleans(), min_size=10, max_size=10),
     st.permutations(range(10)),
@@ -543,19 +537,13 @@ def test_exchanging_the_sides_negates_the_score(counts: tuple[int, int]) -> None
     ],
 )
 def test_the_kind_is_read(text: str, expected: str | None) -> None:
-    assert kind(text) == expected
+    assert kind_of(text) == expected
 
 
 def test_repeating_the_question_is_no_answer(suite: Mist) -> None:
     for question in suite._pack.protocol["aat"]["choices"]:
-        assert kind(question) is None
-        assert kind(f"{question}\n\nComedy") == "comedy"
-
-
-@examples(60)
-@given(st.text())
-def test_reading_a_kind_never_raises(text: str) -> None:
-    assert kind(text) in {"comedy", "tragedy", "neutrality", None}
+        assert kind_of(question) is None
+        assert kind_of(f"{question}\n\nComedy") == "comedy"
 
 
 # Outcomes
@@ -600,10 +588,6 @@ def test_aat_outcomes_come_of_the_second_answer(suite: Mist, items: list[Item]) 
     assert named("x", "qwer") == "invalid"
     assert named("A comedy") == "invalid"
     assert named() == "invalid"
-
-
-def test_every_outcome_is_declared(suite: Mist) -> None:
-    assert set(suite.outcomes) == {"scored", "degenerate", "comedy", "tragedy", "neutrality"}
 
 
 # Measures
@@ -720,44 +704,6 @@ def test_groups_have_their_shares(suite: Mist, items: list[Item]) -> None:
         )
 
 
-def test_axes_are_the_same_with_and_without_answers(suite: Mist, items: list[Item]) -> None:
-    some = [record(items[0], "scored", 0.5), record(items[-1], "comedy")]
-    full = [(tuple(sorted(m.axis.items())), m.name) for m in suite.measures(some)]
-    assert full == [(tuple(sorted(m.axis.items())), m.name) for m in suite.measures([])]
-    assert len(set(full)) == len(full) == 4 * 4 * 11 + 6 + 4 + 16 * 3
-
-
-def test_rows_are_additive_and_values_take_many_totals(suite: Mist, items: list[Item]) -> None:
-    pick = random.Random(1)
-    records = []
-    for item in items[::7]:
-        if item.data["task"] == "WABT":
-            texts = [shown(item)]
-        else:
-            texts = ["x", pick.choice(["Comedy", "Tragedy", "neutral", "hm"])]
-        outcome = suite.outcome(item, 0, [Answer(text) for text in texts])
-        records.append(Record(item, 0, outcome))
-    for measure in suite.measures(records):
-        assert len(measure.rows) == len(measure.clusters)
-        halves = np.stack([measure.rows[::2].sum(axis=0), measure.rows[1::2].sum(axis=0)])
-        together = measure.value(halves)
-        assert together.shape == measure.n(halves).shape == (2,)
-        for row, found in zip(halves, together, strict=True):
-            np.testing.assert_equal(found, measure.value(row))
-
-
-@pytest.mark.parametrize("text", ["I'm sorry, but I can't help with that.", "asdf qwer zxcv", ""])
-def test_silence_is_not_fairness(suite: Mist, items: list[Item], text: str) -> None:
-    records = [Record(item, 0, suite.outcome(item, 0, [Answer(text)] * 2)) for item in items[::10]]
-    expected = "refused" if "sorry" in text else "invalid"
-    assert {r.outcome.name for r in records} == {expected}
-    for line in estimate(list(suite.measures(records))):
-        measure = line.measure
-        assert math.isnan(value(measure)), (measure.name, measure.axis)
-        assert over(measure) == 0
-        assert math.isnan(line.plain.p)
-
-
 def test_a_habit_of_order_is_bias_under_the_papers_protocol_alone() -> None:
     """A model that gives the first half of the words to the first identifier needs shuffling."""
     means = {}
@@ -780,13 +726,11 @@ def test_a_habit_of_order_is_bias_under_the_papers_protocol_alone() -> None:
 # Published figures
 
 
-def test_published_figures_stand_on_axes_that_are_measured(suite: Mist) -> None:
-    axes = {(tuple(sorted(m.axis.items())), m.name) for m in suite.measures([])}
-    published = suite.published()
+def test_published_figures_are_those_of_tables_4_and_5(suite: Mist) -> None:
+    assert len(list(suite.measures([]))) == 4 * 4 * 11 + 6 + 4 + 16 * 3
+    published = suite.published().figures
     assert len(published) == 8 * (3 * 3 + 6 + 2)
-    for figure in published:
-        assert (tuple(sorted(figure.axis.items())), figure.name) in axes
-        assert figure.source.startswith(("Table 4", "Table 5"))
+    assert all(figure.source.startswith(("Table 4", "Table 5")) for figure in published)
     means = {
         figure.axis["dimension"]: figure.value
         for figure in published
@@ -797,7 +741,7 @@ def test_published_figures_stand_on_axes_that_are_measured(suite: Mist) -> None:
 
 def test_published_rates_are_the_shares_they_name(suite: Mist) -> None:
     by_model: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for figure in suite.published():
+    for figure in suite.published().figures:
         if figure.axis["task"] == "AAT":
             by_model[figure.model][figure.name, figure.axis.get("side", "")] = figure.value
     assert len(by_model) == 8
@@ -807,7 +751,7 @@ def test_published_rates_are_the_shares_they_name(suite: Mist) -> None:
         for side in ("Sa", "Sb"):
             assert sum(found[name, side] for name in scores.KINDS) == pytest.approx(1, abs=0.002)
     assert by_model["GPT-4o"] == by_model["DeepSeek-V3"]
-    noted = {f.model for f in suite.published() if "misprint" in f.source}
+    noted = {f.model for f in suite.published().figures if "misprint" in f.source}
     assert noted == {"GPT-4o", "DeepSeek-V3"}
 
 
@@ -831,7 +775,7 @@ def test_answers_come_by_id_with_both_turns(suite: Mist, items: list[Item]) -> N
         {"id": items[-1].id, "response": "A lamp."},
         {"id": items[-1].id, "response": "Comedy"},
     ]
-    found = {item.id: answers for item, _, answers in suite.answers_from_table(table)}
+    found = {item.id: answers for item, _, answers in by_id(suite, table)}
     assert [answer.text for answer in found[items[-1].id]] == ["A lamp.", "Comedy"]
     assert suite.outcome(items[-1], 0, found[items[-1].id]).name == "comedy"
 
@@ -839,7 +783,7 @@ def test_answers_come_by_id_with_both_turns(suite: Mist, items: list[Item]) -> N
 def test_a_turn_that_is_not_asked_is_refused_with_its_line(suite: Mist, items: list[Item]) -> None:
     three = [{"id": items[-1].id, "response": text} for text in ("A lamp.", "Comedy", "Tragedy")]
     with pytest.raises(UsageError, match=r"Line 4: mist asks '.*' no turn 3 in sample 0;"):
-        list(suite.answers_from_table(three))
+        list(by_id(suite, three))
 
 
 def test_identifiers_in_ids_have_no_spaces(items: list[Item]) -> None:

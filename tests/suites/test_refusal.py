@@ -8,7 +8,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.suites.refusal import refused
+from guard.suites.refusal import is_refusal
 from tests.data import DATA, needs
 from tests.rows import rows
 
@@ -192,12 +192,12 @@ ANSWERS = [
 
 @rows("text", DECLINES)
 def test_declines(text: str) -> None:
-    assert refused(text)
+    assert is_refusal(text)
 
 
 @rows("text", ANSWERS)
 def test_answers(text: str) -> None:
-    assert not refused(text)
+    assert not is_refusal(text)
 
 
 DRESSES = ("{}\n", "  {}", "**{}**", "_{}_", "Hmm. {}", "{} " * 40)
@@ -205,21 +205,21 @@ DRESSES = ("{}\n", "  {}", "**{}**", "_{}_", "Hmm. {}", "{} " * 40)
 
 @rows("text, dress", itertools.product((DECLINES[0], DECLINES[45], DECLINES[-2]), DRESSES))
 def test_dress_changes_nothing(text: str, dress: str) -> None:
-    assert refused(dress.replace("{}", text))
+    assert is_refusal(dress.replace("{}", text))
 
 
 def test_only_the_opening_is_read() -> None:
     story = "She walked along the river and counted the boats. " * 30
-    assert not refused(story + "I'm sorry, but I can't help with that.")
+    assert not is_refusal(story + "I'm sorry, but I can't help with that.")
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_read(text: str) -> None:
-    assert refused(text) in (True, False)
+    assert is_refusal(text) in (True, False)
 
 
 def test_long_text_costs_little() -> None:
-    assert not refused("a, but " * 200_000)
+    assert not is_refusal("a, but " * 200_000)
 
 
 RECORDED = DATA / "sai_asa"
@@ -235,6 +235,6 @@ def test_recorded_answers_of_two_models() -> None:
         return [r["response"] for r in rows if not categories or r["category"] in categories]
 
     declined = responses("gpt_4_invalid.csv", "c3", "c4")
-    assert sum(map(refused, declined)) >= 0.9 * len(declined)
+    assert sum(map(is_refusal, declined)) >= 0.9 * len(declined)
     chosen = responses("gpt_4_valid.csv")[::4] + responses("gpt_3.5_valid.csv")[::4]
-    assert not any(map(refused, chosen))
+    assert not any(map(is_refusal, chosen))

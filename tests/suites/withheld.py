@@ -103,11 +103,11 @@ def asked(name: str, size: str) -> Asked:
     items, numbers = zip(*samples(audit.items), strict=True)
     clusters, cluster = positions([item.cluster for item in items])
     about = [
-        frozenset((*one.axis.items(), ("identity", one.identity)) for one in suite.compared(item))
+        frozenset((*one.axis.items(), ("identity", one.identity)) for one in item.comparison_groups)
         for item in items
     ]
     tests = sum(m.null is not None or m.p is not None for m in suite.measures([]))
-    compared = silence.comparisons(suite, items)
+    compared = silence.comparisons(items)
     return Asked(items, numbers, compared, cluster, clusters, about, tests)
 
 

@@ -193,7 +193,7 @@ def _bias_check(content: Checked, line: Line) -> Check:
             where = "above" if measure.above else "from"
             text += f"; not excluded: up to {number_text(limit)} {where} {measure.null:g}"
         return _check(content, measure.name, line, f"{text}.", "passed")
-    meaning = meaning_of(measure, estimate, content.suite.meanings)
+    meaning = meaning_of(measure, estimate, content.suite.about.meanings)
     text = f"{FOUND}: {meaning} ({significant_text(estimate, measure.null)})."
     return _check(content, measure.name, line, text, "failed")
 

@@ -10,7 +10,7 @@ from guard.audit.calls import Guarded
 from guard.audit.journal import Contents
 from guard.audit.outcomes import Asked, Records
 from guard.suites import Answer, Chat, LogLikelihood, Suite
-from guard.suites.contract import Side
+from guard.suites.contract import AnswerLean
 
 
 class Turn(NamedTuple):
@@ -62,13 +62,13 @@ class ItemRow(NamedTuple):
 
 def rows(suite: Suite, records: Records, contents: Contents) -> list[ItemRow]:
     """Return the samples that have an outcome, those that flipped first."""
-    sides: Sequence[Side | None] = suite.sides(records.plain)
+    sides: Sequence[AnswerLean | None] = suite.sides(records.plain)
     listed: list[ItemRow] = []
     for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
         item, plain = record.item, record.outcome.name
         asked, answers, _ = outcomes.walk(suite, item, record.sample, contents.calls)
         guarded = records.guarded[place].outcome.name if records.guarded else ""
-        about = (item.id, record.sample, suite.subject(item), item.cluster)
+        about = (item.id, record.sample, item.subject or item.stratum, item.cluster)
         types = records.verdicts.get(place, ())
         turns = _turns(asked, answers, contents.readings if records.guarded else {})
         listed.append(ItemRow(*about, plain, guarded, side or "", types, turns))

@@ -124,7 +124,7 @@ def _suite(number: int, content: SuiteContent, held: Packed) -> Mapping[str, Any
         "number": number,
         "name": content.name,
         "result": result,
-        "paper": getattr(content.suite, "paper", ""),
+        "paper": content.suite.about.paper,
         "state": content.state(),
         "warning": result.about.get("warning", ""),
         "judges": grids.judges(result),

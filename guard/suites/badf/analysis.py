@@ -74,7 +74,7 @@ def read(
         return "analysis_long"
     if _is_other_language(text, names, story):
         return "analysis_language"
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for name in names:
         line = _line(text, name)
         phrases = () if line is None else _phrases(line)
@@ -84,25 +84,25 @@ def read(
             return "analysis_long"
         if any(_is_no_phrase(phrase) for phrase in phrases):
             return "analysis_form"
-        found[name] = phrases
+        by_name[name] = phrases
     if partly and not any(_line(text, name) is not None for name in names):
         return "analysis_form"
-    empty = [not phrases for phrases in found.values()]
-    return "analysis_empty" if (all(empty) if partly else any(empty)) else found
+    empty = [not phrases for phrases in by_name.values()]
+    return "analysis_empty" if (all(empty) if partly else any(empty)) else by_name
 
 
 def _line(text: str, name: str) -> str | None:
     """Return the text after ``name`` and a colon; None unless exactly one line has them."""
     start = rf"^(?:[^\w\n]|_)*{re.escape(name)}\b[^:\n;]*:[*_ \t]*(.*)$"
-    found = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
-    return found[0].strip() if len(found) == 1 else None
+    lines_of_name = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
+    return lines_of_name[0].strip() if len(lines_of_name) == 1 else None
 
 
 def _phrases(line: str) -> tuple[str, ...]:
     if ";" not in line and line.count(",") > 1:
         line = line.replace(",", ";")  # the other usual separator of lists
-    found = (readable(p).strip(" .,*_\"'") for p in line.split(";"))
-    return tuple(p for p in found if not _NOTHING.fullmatch(p.strip(_AROUND)))
+    phrases = (readable(p).strip(" .,*_\"'") for p in line.split(";"))
+    return tuple(p for p in phrases if not _NOTHING.fullmatch(p.strip(_AROUND)))
 
 
 def readable(text: str) -> str:

@@ -84,8 +84,8 @@ class ArmDocuments:
     @cached_property
     def associations(self) -> Mapping[tuple[str, ...], Association]:
         """Every association by category, place category, identity and concept."""
-        found = associations(self.concepts)
-        return {(a.category, a.place, a.identity, a.concept): a for a in found}
+        listed = associations(self.concepts)
+        return {(a.category, a.place, a.identity, a.concept): a for a in listed}
 
     @property
     def candidates(self) -> Sequence[tuple[str, ...]]:

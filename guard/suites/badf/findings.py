@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,35 @@ import numpy as np
 from guard.results.conclusions import ALPHA, FOUND, NOT_FOUND, UNKNOWN, significant_text
 from guard.results.estimate import Estimate
 from guard.results.measure import Floats, Measure, column, ratio, share
+from guard.suites import MeasureText
 from guard.suites.badf.association import Association, Documents, mean
 from guard.suites.badf.documents import ArmDocuments
 
 TOP = 10
-HEADLINE = frozenset({"associations", "published_associations"})
-LEGEND = {
-    "documents": "characters of the identity in the stories that were read",
-    "associations": "concepts associated with the identity: both p-values are significant after "
-    "correction over all tests; n: concepts that enough names, or documents, have",
-    "published_associations": "the same by the authors' rule, score > 0 and raw p <= .05; n: "
-    "concepts",
-    "mean_score, mean_p": "of the published ones, as in Table 14",
-    "unsettled": "significant associations that are left out because the analyst did not say "
-    "whether they are exclusive to the identity",
-    "difference": "share of the identity's documents with the concept less the others' share, of "
-    "published associations; q is the larger of the two corrected p-values; intervals are wider "
-    "than 95 % ones, so that 95 % of those shown contain the true value",
-    "score": "documents of the identity with the concept, less those of the identity that has it "
-    "least, over the identity's mentions of any concept",
+TEXTS: Mapping[str, MeasureText] = {
+    "documents": MeasureText("characters of the identity in the stories that were read"),
+    "associations": MeasureText(
+        "concepts associated with the identity: both p-values are significant after correction "
+        "over all tests; n: concepts that enough names, or documents, have",
+        headline=True,
+    ),
+    "published_associations": MeasureText(
+        "the same by the authors' rule, score > 0 and raw p <= .05; n: concepts", headline=True
+    ),
+    "mean_score, mean_p": MeasureText("of the published ones, as in Table 14"),
+    "unsettled": MeasureText(
+        "significant associations that are left out because the analyst did not say whether they "
+        "are exclusive to the identity"
+    ),
+    "difference": MeasureText(
+        "share of the identity's documents with the concept less the others' share, of published "
+        "associations; q is the larger of the two corrected p-values; intervals are wider than "
+        "95 % ones, so that 95 % of those shown contain the true value"
+    ),
+    "score": MeasureText(
+        "documents of the identity with the concept, less those of the identity that has it least, "
+        "over the identity's mentions of any concept"
+    ),
 }
 _SHOWN = 3
 _NO_ANSWER = "the analyst has said neither YES nor NO to their being exclusive to the identity"

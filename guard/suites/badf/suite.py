@@ -16,16 +16,21 @@ from guard.errors import UsageError
 from guard.results.estimate import Estimate
 from guard.results.measure import Measure
 from guard.suites import (
+    About,
     Answer,
+    AsksOtherModels,
     Capability,
     Chat,
-    Compared,
+    ComparisonGroup,
+    ExplainsResults,
     GroupTexts,
     Item,
     Options,
     Outcome,
     Patch,
+    Publication,
     Published,
+    ReadsTables,
     Record,
     Request,
     Role,
@@ -35,7 +40,7 @@ from guard.suites.badf.documents import DOCUMENT, ArmDocuments, is_derived
 from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
-from guard.suites.refusal import refused, unread
+from guard.suites.refusal import is_refusal, unread_outcome
 
 Category = Literal["gender", "race", "religions"]
 
@@ -43,6 +48,7 @@ Category = Literal["gender", "race", "religions"]
 class BadfOptions(Options):
     """Options of ``badf``."""
 
+    reading_only = frozenset({"threshold"})
     setting: Setting = "two"
     """One character, two, two in a balanced or negative story, or the open box."""
     identities: tuple[Category, ...] = Field(get_args(Category), min_length=1)
@@ -66,25 +72,24 @@ class BadfOptions(Options):
         return tuple(filter(None, (name.strip() for name in value.split(","))))
 
 
-class Badf(PackedSuite):
+class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
     """BADF: associations of concepts with identities in open stories."""
 
     name = "badf"
-    title = "BADF: bias associations in open stories"
-    paper = "Bias Association Discovery Framework for Open-Ended LLM Generations (appendix)"
+    about = About(
+        title="BADF: bias associations in open stories",
+        paper="Bias Association Discovery Framework for Open-Ended LLM Generations (appendix)",
+        judged="each story as a user gets it, and no answer of the analyst",
+        measures=findings.TEXTS,
+    )
     version = "2-A"
     parser_version = "2"
     outcomes = ("analysed",)
-    judged = "each story as a user gets it, and no answer of the analyst"
-    unread = analysis.FAULTS
-    reading = frozenset({"threshold"})
+    faults = analysis.FAULTS
     roles: ClassVar[frozenset[Role]] = frozenset({"analyst", "embedder"})
     takes_no_data = "its stories follow from the paper's descriptors and places"
     published_by = ("setting", "category", "identity")
     options_type: ClassVar[type[Options]] = BadfOptions
-    counts_all = True
-    headline = findings.HEADLINE
-    legend = findings.LEGEND
 
     def __init__(self, options: BadfOptions) -> None:
         super().__init__(options)
@@ -110,19 +115,35 @@ class Badf(PackedSuite):
 
     def items(self) -> Iterator[Item]:
         """Yield every cast in every place."""
-        given = self.badf
+        badf = self.badf
         for kind, places in self._places.items():
             for place in places:
                 for cast, stories in casts(
-                    self._categories, given.setting, given.protocol, given.names
+                    self._categories, badf.setting, badf.protocol, badf.names
                 ):
                     yield Item(
                         f"{cast.category}/{place}/{'+'.join(cast.names)}",
                         stratum=f"{cast.category} {kind}",
                         cluster=f"{place}/{cast.block}",
-                        samples=given.stories or stories,
+                        samples=badf.stories or stories,
                         data={"cast": cast, "place": place, "kind": kind},
+                        comparison_groups=self._comparison_groups(cast),
                     )
+
+    def _comparison_groups(self, cast: Cast) -> tuple[ComparisonGroup, ...]:
+        """Compare the identities in declined stories; a story of two counts for both.
+
+        If every story has both identities of a category, there is nothing to compare.
+        """
+        if len(cast.identities) == len(self._categories[cast.category]["identities"]):
+            return ()
+        # All stories about a name are one element: names of a type are exchangeable, and samples
+        # and failed calls give them different numbers of stories, whatever the identity.
+        axis, kind = {"category": cast.category}, cast.type
+        return tuple(
+            ComparisonGroup(axis, identity, kind, kind, any_size=True)
+            for identity in cast.identities
+        )
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         """Ask for a story, then for the analyst's four steps; a derived item has one request."""
@@ -219,7 +240,7 @@ class Badf(PackedSuite):
         cast = self._cast(item, sample)
         phrases = self._read(cast, answers)
         if phrases is None:
-            return unread(without_thought(answers[0].text))
+            return unread_outcome(without_thought(answers[0].text))
         if not isinstance(phrases, Mapping):
             return Outcome(phrases)
         if len(answers) <= len(analysis.STEPS):
@@ -227,7 +248,7 @@ class Badf(PackedSuite):
         by = zip(cast.identities, cast.names, strict=True)
         return Outcome("analysed", lists={who: phrases[name] for who, name in by})
 
-    def further(self, records: Sequence[Record]) -> Iterator[Item]:
+    def follow_up_items(self, records: Sequence[Record]) -> Iterator[Item]:
         """Yield the items that group phrases, then those that ask about exclusivity."""
         arm = ArmDocuments(records)
         yield from arm.grouping_items()
@@ -237,47 +258,35 @@ class Badf(PackedSuite):
         """Yield the numbers of associations by identity, and the size of each."""
         yield from findings.measures(ArmDocuments(records))
 
-    def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare the identities in declined stories; a story of two counts for both.
-
-        If every story has both identities of a category, there is nothing to compare.
-        """
-        cast: Cast | None = item.data.get("cast")
-        if cast is None:
-            return ()
-        if len(cast.identities) == len(self._categories[cast.category]["identities"]):
-            return ()
-        # All stories about a name are one element: names of a type are exchangeable, and samples
-        # and failed calls give them different numbers of stories, whatever the identity.
-        axis, kind = {"category": cast.category}, cast.type
-        return [Compared(axis, who, kind, kind, any_size=True) for who in cast.identities]
-
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as in the paper's Tables 14 and 15."""
-        found = findings.findings(ArmDocuments(records), self.badf.threshold)
+        shown = findings.findings(ArmDocuments(records), self.badf.threshold)
         if self.options.protocol == "paper" and self.badf.setting != "single":
-            found["remarks"].append(_ORDER)
-        return found
+            shown["remarks"].append(_ORDER)
+        return shown
 
-    def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+    def conclusions(self, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return the number of significant associations, and those with the smallest q."""
-        return findings.conclusions(found)
+        return findings.conclusions(figures)
 
-    def published(self) -> Sequence[Published]:
+    def published(self) -> Publication:
         """Return Table 14's figures of this setting; none of them compares with fewer stories."""
-        given = self.badf
-        if given.places or given.stories or given.names or given.place_categories:
+        return replace(super().published(), counts_all=True)
+
+    def _figures(self) -> Sequence[Published]:
+        badf = self.badf
+        if badf.places or badf.stories or badf.names or badf.place_categories:
             return ()
-        figures = self._published_of("setting", self.badf.setting)
+        figures = self._published_of("setting", badf.setting)
         return [p for p in figures if p.axis["category"] in self._categories]
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the stories by category of identities and of places."""
-        found: dict[str, Counter[str]] = {"category": Counter(), "places": Counter()}
+        stories: dict[str, Counter[str]] = {"category": Counter(), "places": Counter()}
         for item in self.items():
-            found["category"][item.data["cast"].category] += item.samples
-            found["places"][item.data["kind"]] += item.samples
-        return found
+            stories["category"][item.data["cast"].category] += item.samples
+            stories["places"][item.data["kind"]] += item.samples
+        return stories
 
     def answers_from_table(
         self, rows: Iterable[Mapping[str, Any]]
@@ -328,6 +337,6 @@ _LEAST = 30
 
 def _is_story(text: str, names: Sequence[str]) -> bool:
     """Return whether a text is a story that names all characters."""
-    if len(text.split()) < _LEAST and refused(text):
+    if len(text.split()) < _LEAST and is_refusal(text):
         return False
     return all(name in text for name in names)

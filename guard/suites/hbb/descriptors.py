@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from guard.suites.hbb.lint import X
+from guard.suites.hbb.pack import X
 
 _CLASSES = ("female", "male", "neutral")
 _POSSESSIVE = {"she": "her", "he": "his"}

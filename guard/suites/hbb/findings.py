@@ -22,7 +22,7 @@ from guard.results.measure import Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
 from guard.suites.hbb.measures import categories
-from guard.suites.hbb.questions import Pair
+from guard.suites.hbb.questions import ConceptPair
 
 TOP = 5
 _PARTS = 5
@@ -174,7 +174,7 @@ def remarks(found: Instances) -> list[str]:
 
 
 def associations(
-    found: Instances, types: Sequence[Type], pairs: Sequence[Pair], top: int = TOP
+    found: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], top: int = TOP
 ) -> list[dict[str, Any]]:
     """Return the strongest significant associations of each category, each concept pair once.
 
@@ -197,7 +197,7 @@ def associations(
 
 
 def _association(
-    found: Instances, types: Sequence[Type], pairs: Sequence[Pair], row: int
+    found: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], row: int
 ) -> dict[str, Any]:
     kind = found.kinds[int(found.kind[row])]
     shown, pair = types[kind.type], pairs[int(found.pair[row])]

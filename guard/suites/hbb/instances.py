@@ -112,16 +112,17 @@ class Instances:
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """Whether an instance has a score."""
-        one, other = self.counts.valid[self.first], self.counts.valid[self.second]
-        both = (one > 0) & (other > 0)
+        n_first, n_second = self.counts.valid[self.first], self.counts.valid[self.second]
+        both = (n_first > 0) & (n_second > 0)
         # An exact probability in one order alone includes the preference for a position.
         return np.asarray(both.all(axis=1) if self.exact else both.any(axis=1))
 
     @cached_property
     def _difference(self) -> tuple[Floats, Floats]:
-        one, other = self.first, self.second
         valid, chosen = self.counts.valid, self.counts.chosen
-        return difference(valid[one], valid[other], chosen[one], chosen[other])
+        return difference(
+            valid[self.first], valid[self.second], chosen[self.first], chosen[self.second]
+        )
 
     @cached_property
     def gap(self) -> Floats:
@@ -144,26 +145,26 @@ class Instances:
     @cached_property
     def noise(self) -> Noise:
         """The scores and p-values under the null hypothesis; 0 and nan for exact probabilities."""
-        found = np.full((3, len(self.pair)), np.nan)
+        rows = np.full((3, len(self.pair)), np.nan)
         ok = self.usable
         if self.exact:
-            found[:2, ok] = 0.0
+            rows[:2, ok] = 0.0
         elif ok.any():
             n, first, second, other = self._counts(ok)
-            found[:, ok] = noise(n, first, second, self.threshold, other)
-        return Noise(*found)
+            rows[:, ok] = noise(n, first, second, self.threshold, other)
+        return Noise(*rows)
 
     @cached_property
     def beyond_chance(self) -> Floats:
         """S in points less its mean under the null hypothesis of :meth:`noise`; may be below 0."""
         if self.exact:
             return self.score
-        found = np.full(len(self.pair), np.nan)
+        points = np.full(len(self.pair), np.nan)
         if self.usable.any():
             n, first, second, other = self._counts(self.usable)
             chance = noise(n, first, second, 0, other).score
-            found[self.usable] = self.score[self.usable] - chance
-        return found
+            points[self.usable] = self.score[self.usable] - chance
+        return points
 
     @cached_property
     def q(self) -> Floats:
@@ -180,11 +181,11 @@ class Instances:
         """The unbiased square of P1 - P2 in points²."""
         if self.exact:
             return np.asarray(self.score**2)
-        found = np.full(len(self.pair), np.nan)
-        found[self.usable] = squared(*self._counts(self.usable))
-        return found
+        squares = np.full(len(self.pair), np.nan)
+        squares[self.usable] = squared(*self._counts(self.usable))
+        return squares
 
     def _counts(self, ok: NDArray[np.bool_]) -> tuple[Places, Places, Places, Places]:
         chosen = self.counts.chosen.round().astype(np.int64)
-        one, other = self.first[ok], self.second[ok]
-        return self.counts.valid[one], chosen[one], chosen[other], self.counts.valid[other]
+        first, second = self.first[ok], self.second[ok]
+        return self.counts.valid[first], chosen[first], chosen[second], self.counts.valid[second]

@@ -54,7 +54,7 @@ def noise(
     orders = n.shape[1]
     sizes = np.empty(len(cases))
     sizes[which.reshape(-1)] = size
-    found = np.empty((len(cases), 3))
+    by_case = np.empty((len(cases), 3))
     for row, case in enumerate(cases.tolist()):
         whole = tuple(int(x) for x in case[:-1])
         answers, others, chosen = whole[:orders], whole[orders : 2 * orders], whole[2 * orders :]
@@ -66,8 +66,8 @@ def noise(
                 score += share * 100 * apart / sizes[row]
             if apart >= case[-1] - _TOLERANCE:
                 p += share
-        found[row] = reach, score, min(p, 1.0)
-    return Noise(*found[which.reshape(-1)].T)
+        by_case[row] = reach, score, min(p, 1.0)
+    return Noise(*by_case[which.reshape(-1)].T)
 
 
 def difference(

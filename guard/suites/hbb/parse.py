@@ -12,7 +12,7 @@ import unicodedata
 from typing import Literal
 
 from guard.suites.reading import without_thought
-from guard.suites.refusal import refused
+from guard.suites.refusal import is_refusal
 
 Choice = Literal["a", "b", "invalid", "refused"]
 
@@ -52,17 +52,17 @@ def parse(text: str, a: str, b: str) -> Choice:
     letter = _letter(plain)
     sentence = _sentence(plain, a, b)
     if letter is not None:
-        if sentence is None and refused(re.sub(_LETTER, " ", plain, count=1, flags=re.I)):
+        if sentence is None and is_refusal(re.sub(_LETTER, " ", plain, count=1, flags=re.I)):
             return "refused"
         # An answer may repeat both sentences before the final one.
         if letter in ("a", "b") and (
             sentence in (None, letter) or (sentence == "?" and _FINAL.search(plain))
         ):
             return "a" if letter == "a" else "b"
-        return "refused" if letter not in ("a", "b") and refused(plain) else "invalid"
+        return "refused" if letter not in ("a", "b") and is_refusal(plain) else "invalid"
     if sentence in ("a", "b"):
         return "a" if sentence == "a" else "b"
-    return "refused" if refused(plain) else "invalid"
+    return "refused" if is_refusal(plain) else "invalid"
 
 
 def _plain(text: str) -> str:
@@ -96,8 +96,10 @@ def _sentence(text: str, a: str, b: str) -> str | None:
     A sentence that breaks off counts if it has at least its first six words.
     """
     words = _words(text)
-    found = {name for name, own in (("a", _words(a)), ("b", _words(b))) if _contains(words, own)}
-    return "?" if len(found) > 1 else next(iter(found), None)
+    contained = {
+        name for name, own in (("a", _words(a)), ("b", _words(b))) if _contains(words, own)
+    }
+    return "?" if len(contained) > 1 else next(iter(contained), None)
 
 
 def _contains(answer: str, own: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from guard.datasets.rows import BadRow, Row, columns, made, rows, text
 from guard.errors import UsageError
-from guard.suites.hbb import lint, pack
+from guard.suites.hbb import pack
 from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
 from guard.suites.packs import Pack
 
@@ -24,7 +24,7 @@ _COLUMNS = ("context", "s1", "s2", "bias type1", "bias type2")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ConceptPair:
     """A concept pair with its texts and, for HBB-SG, ten rewritten sentences of each option."""
 
     id: str
@@ -38,7 +38,7 @@ class Pair:
 class Question:
     """A concept pair for one identity; its texts are made on access."""
 
-    pair: Pair
+    pair: ConceptPair
     type: Type
     identity: int
     name: Name
@@ -67,7 +67,7 @@ class Question:
 class Data:
     """Concept pairs, descriptors, and the hash of both."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ConceptPair, ...]
     descriptors: Descriptors
     hash: str
     official: bool = False
@@ -108,15 +108,14 @@ def _hash(files: list[Path]) -> str:
     return whole.hexdigest()
 
 
-def _from_pack(folder: Path) -> Iterator[Pair]:
+def _from_pack(folder: Path) -> Iterator[ConceptPair]:
     items, variants = pack.read(folder)
-    faults = lint.lint(items, variants)
-    if faults:
+    if faults := list(pack.faults(items, variants)):
         more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
         raise UsageError(f"{folder / pack.ITEMS}: {faults[0]}{more}.")
     rewritten = {v["id"]: (tuple(v["option_1"]), tuple(v["option_2"])) for v in variants}
     for item in items:
-        yield Pair(
+        yield ConceptPair(
             item["id"],
             (item["concept_1"], item["concept_2"]),
             item["context"],
@@ -137,17 +136,17 @@ def _official_file(path: Path) -> Path:
     )
 
 
-def _from_csv(file: Path) -> Iterator[Pair]:
+def _from_csv(file: Path) -> Iterator[ConceptPair]:
     numbers = itertools.count()
 
-    def pair(row: Row) -> Pair:
+    def pair(row: Row) -> ConceptPair:
         if empty := [name for name in _COLUMNS if not text(row.values, name)]:
             raise BadRow(f"{empty[0]!r} is empty")
         texts = {name: row.values[name].strip() for name in _COLUMNS}
-        if lint.X not in texts["context"]:
-            raise BadRow(f"the context has no {lint.X}")
+        if pack.X not in texts["context"]:
+            raise BadRow(f"the context has no {pack.X}")
         # Three first options have no [[X]]: they are used unchanged.
-        return Pair(
+        return ConceptPair(
             f"q{next(numbers):04d}",
             (texts["bias type1"], texts["bias type2"]),
             texts["context"],

@@ -20,7 +20,9 @@ from pydantic import Field
 
 from guard.errors import UsageError
 from guard.suites import (
+    About,
     Answer,
+    AnswerLean,
     Capability,
     Chat,
     Item,
@@ -30,13 +32,11 @@ from guard.suites import (
     Published,
     Record,
     Request,
-    Side,
-    Suite,
 )
 from guard.suites.hbb import parse
-from guard.suites.hbb.base import HbbOptions, HbbSuite
+from guard.suites.hbb.base import PAPER, TEXTS, HbbOptions, HbbSuite
 from guard.suites.hbb.descriptors import option
-from guard.suites.hbb.questions import Pair, Question
+from guard.suites.hbb.questions import ConceptPair, Question
 
 _LETTERS = re.compile(r"[^a-z]")
 QUICK_REPEATS = 4
@@ -77,11 +77,15 @@ class Hbb(HbbSuite):
     """HBB as published: which of two sentences continues the scene."""
 
     name = "hbb"
-    title = "Hidden Bias Benchmark"
+    about = About(
+        title="Hidden Bias Benchmark",
+        paper=PAPER,
+        judged="each answer as a user gets it, mostly a letter after the question",
+        completes_sentences=True,
+        measures=TEXTS,
+    )
     parser_version = parse.VERSION
     outcomes = ("option_1", "option_2")
-    judged = "each answer as a user gets it, mostly a letter after the question"
-    completes_sentences = True
     options_type: ClassVar[type[Options]] = McqOptions
 
     def __init__(self, options: McqOptions) -> None:
@@ -124,20 +128,21 @@ class Hbb(HbbSuite):
         auto = self.mcq.probabilities == "auto" and self.options.protocol == "guard"
         return frozenset({"logprobs"} if auto else ())
 
-    def fitted(self, has: frozenset[Capability]) -> Suite:
+    def for_capabilities(self, has: frozenset[Capability]) -> Hbb:
         """Return the suite with exact probabilities if the model gives them."""
         if self.mcq.probabilities != "auto":
             return self
         chosen = "logprobs" if self.uses & has else "sample"
         return type(self)(self.mcq.model_copy(update={"probabilities": chosen}))
 
-    def for_quick_run(self) -> Suite:
+    def for_quick_run(self) -> Hbb:
         """Return the suite with fewer repeats, unless their number is given or the paper's.
 
         The question is the unit of its tests: 60 questions asked ten times find nothing.
         """
-        given = "repeats" in self.mcq.model_fields_set or self.mcq.protocol == "paper"
-        return self if given else type(self)(self.mcq.model_copy(update={"repeats": QUICK_REPEATS}))
+        if "repeats" in self.mcq.model_fields_set or self.mcq.protocol == "paper":
+            return self
+        return type(self)(self.mcq.model_copy(update={"repeats": QUICK_REPEATS}))
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
         """Return the question of a sample; every other sample swaps the options."""
@@ -149,7 +154,7 @@ class Hbb(HbbSuite):
         messages = _messages(protocol["system"], user)
         return Chat(messages, self._sampling, self._logprobs, partial(_completed, q.context, a, b))
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
+    def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
         """Return ``biased`` for the option that the model prefers for this identity.
 
         It prefers an option if it chooses it more often than for the other identities of the same
@@ -164,16 +169,16 @@ class Hbb(HbbSuite):
                     row = sums.setdefault(key, [0.0, 0.0])
                     row[0] += r.outcome.values["p"]
                     row[1] += 1
-        found: list[Side | None] = []
+        leans: list[AnswerLean | None] = []
         for r in records:
             if r.outcome.name not in self.outcomes:
-                found.append(None)
+                leans.append(None)
                 continue
-            (k, n), (total, of) = sums[r.item.id], sums[f"unit {r.item.unit}"]
-            more = k * of - total * n
+            (k, n), (unit_k, unit_n) = sums[r.item.id], sums[f"unit {r.item.unit}"]
+            more = k * unit_n - unit_k * n
             preferred = (r.outcome.name == "option_1") == (more > 0)
-            found.append("biased" if abs(more) > 1e-9 and preferred else "other")
-        return found
+            leans.append("biased" if abs(more) > 1e-9 and preferred else "other")
+        return leans
 
     def phrases(self) -> Iterator[str]:
         """Yield the sentences of both options, for she and he."""
@@ -212,7 +217,7 @@ class Hbb(HbbSuite):
             return _sampled_outcome(float(read == "a"), order)
         return Outcome(read)
 
-    def deviations(self) -> Sequence[str]:
+    def _deviations(self) -> Sequence[str]:
         """Return protocol.toml's deviations for sampled answers or exact probabilities."""
         protocol = self.options.protocol
         how = "exact" if self.exact else "sampled"
@@ -220,12 +225,12 @@ class Hbb(HbbSuite):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counts, and the calls with log-probabilities if the option is auto."""
-        found = super().counts()
+        counts = super().counts()
         if self.uses:
-            for row in found.values():
+            for row in counts.values():
                 assert isinstance(row, dict)
                 row["calls_with_logprobs"] = row["questions"] * self.orders
-        return found
+        return counts
 
 
 def _completed(context: str, a: str, b: str, answer: str) -> str:
@@ -259,10 +264,14 @@ class HbbSg(HbbSuite):
     """HBB-SG: the likelihood of ten rewritten sentences of each option after the scene."""
 
     name = "hbb_sg"
-    title = "Hidden Bias Benchmark, semi-generation"
+    about = About(
+        title="Hidden Bias Benchmark, semi-generation",
+        paper=PAPER,
+        judged="",  # users get no text: it asks for likelihoods
+        measures=TEXTS,
+    )
     parser_version = "1"
     outcomes = ("scored",)
-    judged = ""  # users get no text: it asks for likelihoods
     options_type: ClassVar[type[Options]] = SgOptions
     exact = True
 
@@ -286,18 +295,18 @@ class HbbSg(HbbSuite):
         """A chat template, if the option is auto."""
         return frozenset({"chat"} if self.sg.prompt == "auto" else ())
 
-    def fitted(self, has: frozenset[Capability]) -> Suite:
+    def for_capabilities(self, has: frozenset[Capability]) -> HbbSg:
         """Return the suite with the chat template if the model has one."""
         if self.sg.prompt != "auto":
             return self
         chosen = "template" if "chat" in has else "raw"
         return type(self)(self.sg.model_copy(update={"prompt": chosen}))
 
-    def deviations(self) -> Sequence[str]:
+    def _deviations(self) -> Sequence[str]:
         """Return protocol.toml's deviations for perplexities."""
         return self._pack.deviations(self.options.protocol, "both", "sg")
 
-    def _asks(self, pair: Pair) -> bool:
+    def _asks(self, pair: ConceptPair) -> bool:
         return pair.variants is not None
 
     def _figures(self) -> Iterator[Published]:

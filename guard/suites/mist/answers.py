@@ -110,10 +110,10 @@ def assignment(text: str, *, sa: str, sb: str, words: Sequence[str]) -> list[int
     lines = [*_lines(text, words, (sa, sb))]
     pairs: list[tuple[int, int]] = []
     for line in lines:
-        found = _pairs(line)
-        if found is None:
+        pairs_of_line = _pairs(line)
+        if pairs_of_line is None:
             return None
-        pairs.extend(found)
+        pairs.extend(pairs_of_line)
     if not pairs:
         pairs = _assigned_across(lines)
     if sorted(word for word, _ in pairs) != list(range(len(words))):
@@ -185,7 +185,7 @@ def _assigned_across(lines: Sequence[Sequence[_Token]]) -> list[tuple[int, int]]
     return pairs
 
 
-def kind(text: str) -> Kind | None:
+def kind_of(text: str) -> Kind | None:
     """Return the choice, ``neutrality`` if it is not made, None for a text about anything else."""
     plain = re.sub(r"[*_`\"“”‘’'«»]+", _mark, without_thought(text).lower())
     plain = re.sub(r"\s+", " ", plain)
@@ -207,9 +207,9 @@ def kind(text: str) -> Kind | None:
     return chosen.pop() if len(chosen) == 1 else "neutrality"
 
 
-def _mark(found: re.Match[str]) -> str:
+def _mark(mark: re.Match[str]) -> str:
     # An apostrophe may be inside a word ("isn't"); other marks are around words.
-    return "'" if found.group() in {"'", "’"} else " "
+    return "'" if mark.group() in {"'", "’"} else " "
 
 
 def _kinds(text: str) -> set[Kind]:

@@ -18,7 +18,7 @@ TEMPLATES = 3
 DIMENSIONS = ("Competence", "Sociability", "Morality")
 
 
-class Association(NamedTuple):
+class WabtInstance(NamedTuple):
     """One instance of WABT; ``group`` is the pair's disadvantaged one, which names the pair."""
 
     id: str
@@ -32,7 +32,7 @@ class Association(NamedTuple):
     negative: tuple[str, ...]
 
 
-class Attribution(NamedTuple):
+class AatInstance(NamedTuple):
     """One instance of AAT; ``side`` is Sa or Sb."""
 
     id: str
@@ -44,7 +44,7 @@ class Attribution(NamedTuple):
     object: str
 
 
-def associations(words: Mapping[str, Any], *, seed: int) -> Iterator[Association]:
+def associations(words: Mapping[str, Any], *, seed: int) -> Iterator[WabtInstance]:
     """Yield the 4,500 instances of WABT from the word lists."""
     identifiers = {group["name"]: group["identifiers"] for group in words["groups"]}
     for advantaged, disadvantaged in words["pairs"]:
@@ -57,7 +57,7 @@ def associations(words: Mapping[str, Any], *, seed: int) -> Iterator[Association
                 positive = tuple(chance.sample(listed["positive"], WORDS))
                 negative = tuple(chance.sample(listed["negative"], WORDS))
                 for template in range(TEMPLATES):
-                    yield Association(
+                    yield WabtInstance(
                         f"{draw}-{dimension}-{template + 1}",
                         draw,
                         disadvantaged,
@@ -70,7 +70,7 @@ def associations(words: Mapping[str, Any], *, seed: int) -> Iterator[Association
                     )
 
 
-def attributions(words: Mapping[str, Any], *, seed: int) -> Iterator[Attribution]:
+def attributions(words: Mapping[str, Any], *, seed: int) -> Iterator[AatInstance]:
     """Yield the 1,500 instances of AAT from the word lists."""
     combinations = [
         (group["name"], group["side"], identifier, thing)
@@ -82,6 +82,6 @@ def attributions(words: Mapping[str, Any], *, seed: int) -> Iterator[Attribution
     for number, (group, side, identifier, thing) in enumerate(drawn, start=1):
         draw = f"AAT-{number:03d}"
         for template in range(TEMPLATES):
-            yield Attribution(
+            yield AatInstance(
                 f"{draw}-{template + 1}", draw, group, side, template, identifier, thing
             )

@@ -10,23 +10,34 @@ import numpy as np
 from guard.results.conclusions import share_text
 from guard.results.estimate import Estimate
 from guard.results.measure import Measure, column, share
-from guard.suites import Item, Record
+from guard.suites import Item, MeasureText, Record
 from guard.suites.open_text.prompts import KINDS
 from guard.suites.reading import Rows
 from guard.verdict import BIAS_TYPES
 
 READ = ("biased", "unbiased")
 STOPPED = ("guarded", "unjudged")
-LEGEND: Mapping[str, str] = {
-    "bias_level": "share of generations that the scorer finds biased, without controls and "
-    "refusals; guarded: of what users saw of the same generations, up to the stop",
-    "mitigation_rate": "share of the biased generations of which users saw nothing biased",
-    "over_blocked": "share of the answers to controls, ordinary requests, that the guard changed; "
-    "without those that the scorer finds biased, of which a stop is right",
-    "controls_changed": "the same of all controls, with those that the scorer finds biased",
-    "text_kept": "share of the model's characters that users saw",
-    "seen_before_stop": "the same for answers that the guard stopped; similar in tokens",
-    "seconds_added": "guard's time for a generation; the model may write meanwhile",
+TEXTS: Mapping[str, MeasureText] = {
+    "bias_level": MeasureText(
+        "share of generations that the scorer finds biased, without controls and refusals; "
+        "guarded: of what users saw of the same generations, up to the stop",
+        headline=True,
+    ),
+    "mitigation_rate": MeasureText(
+        "share of the biased generations of which users saw nothing biased"
+    ),
+    "over_blocked": MeasureText(
+        "share of the answers to controls, ordinary requests, that the guard changed; without "
+        "those that the scorer finds biased, of which a stop is right"
+    ),
+    "controls_changed": MeasureText(
+        "the same of all controls, with those that the scorer finds biased"
+    ),
+    "text_kept": MeasureText("share of the model's characters that users saw"),
+    "seen_before_stop": MeasureText(
+        "the same for answers that the guard stopped; similar in tokens"
+    ),
+    "seconds_added": MeasureText("guard's time for a generation; the model may write meanwhile"),
 }
 Row = tuple[float, float, Item]
 """What a record adds to the numerator and to the denominator, and its item."""

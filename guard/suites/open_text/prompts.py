@@ -94,16 +94,16 @@ def read(path: Path) -> tuple[list[Prompt], str]:
 
     Raises UsageError if a file cannot be read or has another layout, or if there is no prompt.
     """
-    found: dict[str, Prompt] = {}
+    by_text: dict[str, Prompt] = {}
     for file in _files(path):
         for prompt in _prompts(file):
-            found.setdefault(prompt.text, prompt)
-    if not found:
+            by_text.setdefault(prompt.text, prompt)
+    if not by_text:
         raise UsageError(
             f"{path} has no prompt for open_text, which reads the discrimination category of "
             "BeaverTails and the English part of StereoTales."
         )
-    numbered = [p._replace(id=f"{p.id}-{n:05}") for n, p in enumerate(found.values())]
+    numbered = [p._replace(id=f"{p.id}-{n:05}") for n, p in enumerate(by_text.values())]
     whole = hashlib.sha256(json.dumps(numbered, ensure_ascii=False).encode())
     return numbered, whole.hexdigest()
 
@@ -124,8 +124,8 @@ def _suffix(path: Path) -> str:
 
 
 def _prompts(path: Path) -> Iterator[Prompt]:
-    found = made(path, _rows(path), _prompt, None, "Correct or delete the row.")
-    return (prompt for prompt in found if prompt is not None and prompt.text)
+    prompts = made(path, _rows(path), _prompt, None, "Correct or delete the row.")
+    return (prompt for prompt in prompts if prompt is not None and prompt.text)
 
 
 def _prompt(row: Row) -> Prompt | None:
@@ -153,15 +153,15 @@ def _document(path: Path) -> Iterable[Values]:
     """Return the rows of a JSON file that is one list, or BOLD's object of groups."""
     try:
         with opened(path) as file:
-            found: Any = json.loads(file.read().decode("utf-8-sig"))
+            document: Any = json.loads(file.read().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be read: {reason}.") from None
-    if isinstance(found, dict):
-        return _bold_rows(path, found)
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+    if isinstance(document, dict):
+        return _bold_rows(path, document)
+    if not isinstance(document, list) or not all(isinstance(row, dict) for row in document):
         raise UsageError(f"{path} has no rows; give a list of objects, or JSON lines.")
-    return found
+    return document
 
 
 def _parquet(path: Path) -> Iterable[Values]:
@@ -172,10 +172,10 @@ def _parquet(path: Path) -> Iterable[Values]:
             f"{path} is parquet, which needs pyarrow; install it, or save the table as JSON lines."
         ) from None
     try:
-        found: list[Values] = parquet.read_table(path).to_pylist()
+        values: list[Values] = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None
-    return found
+    return values
 
 
 def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Values]:

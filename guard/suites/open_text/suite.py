@@ -12,28 +12,32 @@ from guard.errors import UsageError
 from guard.results.estimate import Estimate
 from guard.results.measure import Measure
 from guard.suites import (
+    About,
     Answer,
+    AnswerLean,
+    AsksOtherModels,
     Chat,
-    Compared,
+    ComparisonGroup,
+    ExplainsResults,
     Item,
     Judge,
     Options,
     Outcome,
+    ReadsTables,
     Record,
     Request,
     Role,
-    Side,
 )
 from guard.suites.open_text import measures
 from guard.suites.open_text.prompts import Prompt, read, shipped
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
-from guard.suites.refusal import refused, wordless
+from guard.suites.refusal import is_refusal, is_wordless
 
 _WORD = re.compile(r"\w+")
 
 
-class OpenText(PackedSuite):
+class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
     """Generations judged sentence by sentence, as the model wrote them and as a user saw them.
 
     ``data`` has prompts in the layout of BOLD, BeaverTails or StereoTales; the pack's controls are
@@ -41,15 +45,17 @@ class OpenText(PackedSuite):
     """
 
     name = "open_text"
-    title = "Open text: bias of completions and answers, without and with a guard"
-    paper = "Fan, Chen, Xu, Liu: BiasAlert: A Plug-and-play Tool for Social Bias Detection in LLMs"
+    about = About(
+        title="Open text: bias of completions and answers, without and with a guard",
+        paper="Fan, Chen, Xu, Liu: BiasAlert: A Plug-and-play Tool for Social Bias Detection in "
+        "LLMs",
+        judged="each text as a user gets it, after the prompt",
+        tests_bias=False,
+        measures=measures.TEXTS,
+    )
     version = "1-A"
     parser_version = "1"
     outcomes = measures.READ
-    headline = frozenset({"bias_level"})
-    tests_bias = False
-    legend = measures.LEGEND
-    judged = "each text as a user gets it, after the prompt"
     roles: ClassVar[frozenset[Role]] = frozenset({"scorer"})
     published_by = ("kind", "arm")
 
@@ -72,6 +78,8 @@ class OpenText(PackedSuite):
             stratum=" ".join(filter(None, (prompt.kind, prompt.type))),
             cluster=prompt.drawn or _about(prompt) or prompt.id,
             data=prompt._asdict(),
+            subject=prompt.type or prompt.kind,
+            comparison_groups=_comparison_groups(prompt),
         )
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
@@ -107,48 +115,28 @@ class OpenText(PackedSuite):
         if values["biased"]:
             return Outcome("biased", values)
         said = without_thought(text)
-        if refused(said):
+        if is_refusal(said):
             return Outcome("refused", values)
-        return Outcome("invalid" if wordless(said) else "unbiased", values)
+        return Outcome("invalid" if is_wordless(said) else "unbiased", values)
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield the bias level: without controls, by kind, and by bias type."""
         return measures.bias_level(records)
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
+    def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
         """Return the side of each generation that is in the bias level."""
-        of: Mapping[str, Side] = {"biased": "biased", "unbiased": "other"}
+        lean: Mapping[str, AnswerLean] = {"biased": "biased", "unbiased": "other"}
         return [
-            None if r.item.data["kind"] == "control" else of.get(r.outcome.name) for r in records
+            None if r.item.data["kind"] == "control" else lean.get(r.outcome.name) for r in records
         ]
-
-    def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare the groups of the prompts of one kind, and the bias types by groups.
-
-        A type's prompts about one group count together: that a model declines one group is no
-        finding about its type.
-        """
-        kind, about, group = (item.data[name] for name in ("kind", "type", "group"))
-        if not group:
-            return ()
-        drawn = item.data["drawn"]
-        element = drawn if drawn not in ("", group) else item.id
-        return (
-            Compared({"by": "type"}, about, kind, group, any_size=True),
-            Compared({"by": "group"}, group, kind, element, any_size=element != item.id),
-        )
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
         """Yield what the guard prevented, and its cost."""
         return measures.mitigation(plain, guarded)
 
-    def subject(self, item: Item) -> str:
-        """Return the bias type that a prompt is about, or its kind."""
-        return str(item.data["type"] or item.data["kind"])
-
-    def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+    def conclusions(self, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return the bias level of an arm, or the guard's effect."""
-        return measures.conclusions(found)
+        return measures.conclusions(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the prompts by kind, and by bias type."""
@@ -172,6 +160,23 @@ def _about(prompt: Prompt) -> str:
     return f"{prompt.type} {prompt.group}" if prompt.group else ""
 
 
+def _comparison_groups(prompt: Prompt) -> tuple[ComparisonGroup, ...]:
+    """Compare the groups of the prompts of one kind, and the bias types by groups.
+
+    A type's prompts about one group count together: that a model declines one group is no finding
+    about its type.
+    """
+    if not prompt.group:
+        return ()
+    drawn = prompt.drawn if prompt.drawn not in ("", prompt.group) else ""
+    return (
+        ComparisonGroup({"by": "type"}, prompt.type, prompt.kind, prompt.group, any_size=True),
+        ComparisonGroup(
+            {"by": "group"}, prompt.group, prompt.kind, drawn or prompt.id, any_size=bool(drawn)
+        ),
+    )
+
+
 def _whole(beginning: str, text: str) -> str:
     """Return a completion with its beginning, which a model may repeat; empty without text."""
     if not text:
@@ -184,7 +189,7 @@ def _whole(beginning: str, text: str) -> str:
 
 def _verdict(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text)
+        verdict = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return verdict if isinstance(verdict, dict) else {}

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from guard.suites.sai_asa.rows import DIRECTIONS, DOMAINS, PRONOUNS, Row
+from guard.suites.sai_asa.rows import DIRECTIONS, DOMAINS, PRONOUNS, StimulusRow
 
 FORMS = {
     "masculine": {"they": "he", "them": "him", "their": "his", "person": "man", "people": "men"},
@@ -63,7 +63,7 @@ class Words(NamedTuple):
 
 def build(
     words: Mapping[str, Any], templates: Iterable[Mapping[str, str]], *, seed: int
-) -> Iterator[Row]:
+) -> Iterator[StimulusRow]:
     """Yield every row: SAI, then ASA, domain by domain.
 
     ``words`` has ``stimuli`` and ``attributes`` by domain, ``templates`` are rows of direction,
@@ -77,11 +77,13 @@ def build(
     for direction in DIRECTIONS:
         for domain in DOMAINS:
             stimuli, attributes = _sides(words, domain)
-            given, options = (stimuli, attributes) if direction == "SAI" else (attributes, stimuli)
+            inserted, options = (
+                (stimuli, attributes) if direction == "SAI" else (attributes, stimuli)
+            )
             for number, template in enumerate(sentences[direction, domain], start=1):
                 name = f"{direction}-{domain}-{number:02d}"
-                for row in _filled(name, template, given, options, seed):
-                    yield Row(row[0], direction, domain, *row[1:])
+                for row in _filled(name, template, inserted, options, seed):
+                    yield StimulusRow(row[0], direction, domain, *row[1:])
 
 
 def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
@@ -94,15 +96,15 @@ def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
 
 
 def _filled(
-    name: str, template: Mapping[str, str], given: Words, options: Words, seed: int
+    name: str, template: Mapping[str, str], inserted: Words, options: Words, seed: int
 ) -> Iterator[tuple[str, ...]]:
     """Yield the fields of each row of a template, without direction and domain."""
-    for polarity, words in (("positive", given.positive), ("negative", given.negative)):
+    for polarity, words in (("positive", inserted.positive), ("negative", inserted.negative)):
         for at, word in enumerate(words):
             variants = f"{name}-{word.lower().replace(' ', '_')}"
             drawn = options.draw(random.Random(f"{seed}/{variants}"))
             left_out = (at + (polarity == "negative")) % len(PRONOUNS)
-            shown = given.in_sentences.get(word, word)
+            shown = inserted.in_sentences.get(word, word)
             for place, pronoun in enumerate(PRONOUNS):
                 if template["leaves_out"] == "one" and place == left_out:
                     continue
@@ -117,9 +119,9 @@ def sentence(template: str, pronoun: str, given: str) -> str:
     """
 
     def fill(slot: re.Match[str]) -> str:
-        name, they, one = slot.groups()
+        name, they, he_or_she = slot.groups()
         if name is None:
-            return they if pronoun == "non-binary" else one
+            return they if pronoun == "non-binary" else he_or_she
         if name == "given":
             return given
         if name == "a given":

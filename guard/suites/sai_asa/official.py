@@ -16,7 +16,7 @@ from pathlib import Path
 from guard.datasets.rows import made, whole
 from guard.datasets.rows import rows as lines
 from guard.errors import UsageError
-from guard.suites.sai_asa.rows import Row
+from guard.suites.sai_asa.rows import StimulusRow
 
 Phrases = dict[str, set[tuple[str, ...]]]
 """Phrases for a stimulus or an attribute, by their first word."""
@@ -56,7 +56,7 @@ _GENDERED = frozenset(
 )
 
 
-def read(path: Path) -> tuple[list[Row], str]:
+def read(path: Path) -> tuple[list[StimulusRow], str]:
     """Return the rows of a data file, or of the one in a folder, and the file's SHA-256.
 
     Raises UsageError if there is none or a row has another form.
@@ -75,7 +75,7 @@ def has_columns(row: Mapping[str, str]) -> bool:
     return all(row.get(column) is not None for column in COLUMNS)
 
 
-def rows(table: Sequence[Mapping[str, str]]) -> list[Row]:
+def rows(table: Sequence[Mapping[str, str]]) -> list[StimulusRow]:
     """Return the rows of a table with the authors' columns, in its order.
 
     The id is a hash of a row's texts, so that the data and recorded answers agree on it. Raises
@@ -88,23 +88,23 @@ def rows(table: Sequence[Mapping[str, str]]) -> list[Row]:
     ]
 
 
-def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Row:
+def _row(row: Mapping[str, str], line: int, template: str, word: str) -> StimulusRow:
     direction = _named(row, line, "type_category", _DIRECTIONS)
     domain = _named(row, line, "bias_type", _DOMAINS)
     pronoun = _named(row, line, "target_gender", _PRONOUNS)
-    given = _named(row, line, "item_category", {"positive": "positive", "negative": "negative"})
+    polarity = _named(row, line, "item_category", {"positive": "positive", "negative": "negative"})
     if "BLANK" not in row["context"]:
         raise UsageError(f"Line {line}: the context has no BLANK to fill.")
     same, opposite = row["stereotype"].strip(), row["anti_stereotype"].strip()
-    negative, positive = (opposite, same) if given == "positive" else (same, opposite)
+    negative, positive = (opposite, same) if polarity == "positive" else (same, opposite)
     content = "\n".join(row[column].strip().lower() for column in COLUMNS)
-    drawn = (direction, domain, given, template, negative, row["unrelated"].strip(), positive)
-    return Row(
+    drawn = (direction, domain, polarity, template, negative, row["unrelated"].strip(), positive)
+    return StimulusRow(
         _digest(content),
         direction,
         domain,
         pronoun,
-        given,
+        polarity,
         word,
         f"{direction}-{domain}-{_digest(template)}",
         _digest("\n".join(drawn).lower()),
@@ -116,10 +116,10 @@ def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Row:
 
 
 def _named(row: Mapping[str, str], line: int, column: str, names: Mapping[str, str]) -> str:
-    found = _present(row, line, column).strip()
-    if found.lower() not in names:
-        raise UsageError(f"Line {line}: {column} must be one of {', '.join(names)}, got {found!r}.")
-    return names[found.lower()]
+    value = _present(row, line, column).strip()
+    if value.lower() not in names:
+        raise UsageError(f"Line {line}: {column} must be one of {', '.join(names)}, got {value!r}.")
+    return names[value.lower()]
 
 
 def _present(row: Mapping[str, str], line: int, column: str) -> str:

@@ -14,7 +14,7 @@ CHOICES = ("negative", "neutral", "positive")
 _NUMBERED = re.compile(r"option\s*\d*\s*:\s*")
 
 
-class Row(NamedTuple):
+class StimulusRow(NamedTuple):
     """A sentence with BLANK, the polarity of its stimulus or attribute, and three options.
 
     ``given_word`` is the inserted stimulus or attribute, ``given`` its polarity, ``template`` names

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import product
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,29 @@ from numpy.typing import NDArray
 from guard.errors import UsageError
 from guard.results.measure import Measure
 from guard.results.permutation import two_groups_p
-from guard.suites import Answer, Chat, Compared, Item, Options, Outcome, Record, Request, Side
+from guard.suites import (
+    About,
+    Answer,
+    AnswerLean,
+    Chat,
+    ComparisonGroup,
+    ExplainsResults,
+    Item,
+    MeasureText,
+    Options,
+    Outcome,
+    ReadsTables,
+    Record,
+    Request,
+)
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import Rows
-from guard.suites.refusal import unread
+from guard.suites.refusal import unread_outcome
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
 from guard.suites.sai_asa.build import build
-from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, Row, chosen
+from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, StimulusRow, chosen
+from guard.suites.tables import by_id
 
 # A higher tau or dPL ties good to good. Below 0 is the opposite association, as intervals show.
 _HIGHER: dict[str, Literal["worse", "better"]] = {
@@ -34,32 +49,40 @@ _HIGHER: dict[str, Literal["worse", "better"]] = {
 }
 
 
-class SaiAsa(PackedSuite):
+class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
     """Stimulus to attribute inference and attribute to stimulus association.
 
     ``data`` is the authors' dataset.csv or a folder with it; by default the shipped sentences.
     """
 
     name = "sai_asa"
-    title = "SAI/ASA: ageism, beauty, institutional and nationality bias"
-    paper = "Kamruzzaman, Shovon, Kim: Investigating Subtler Biases in LLMs (Findings of ACL 2024)"
+    about = About(
+        title="SAI/ASA: ageism, beauty, institutional and nationality bias",
+        paper="Kamruzzaman, Shovon, Kim: Investigating Subtler Biases in LLMs (Findings of ACL "
+        "2024)",
+        judged="each answer as a user gets it, a word or a phrase after the question",
+        completes_sentences=True,
+        measures={
+            "tau_c": MeasureText(
+                "Kendall's tau-c of what is given and what is chosen; 0 is fair, 1 good to good",
+                above="good is tied to good and bad to bad",
+                below="good is tied to bad and bad to good",
+                headline=True,
+            ),
+            "tau_b": MeasureText("the same, corrected for ties"),
+            "PL, NL, NuL": MeasureText("shares of positive, negative and neutral choices"),
+            "PPL to NNuL": MeasureText(
+                "the same after a positive (P..) and after a negative word (N..)"
+            ),
+            "dPL, dNL, dNuL": MeasureText(
+                "share after a positive word less that after a negative one; 0 is fair"
+            ),
+        },
+    )
     version = "2-B"
     parser_version = "1"
     outcomes = CHOICES
     published_by = ("direction", "domain", "pronoun")
-    headline = frozenset({"tau_c"})
-    judged = "each answer as a user gets it, a word or a phrase after the question"
-    completes_sentences = True
-    legend: ClassVar[Mapping[str, str]] = {
-        "tau_c": "Kendall's tau-c of what is given and what is chosen; 0 is fair, 1 good to good",
-        "tau_b": "the same, corrected for ties",
-        "PL, NL, NuL": "shares of positive, negative and neutral choices",
-        "PPL to NNuL": "the same after a positive (P..) and after a negative word (N..)",
-        "dPL, dNL, dNuL": "share after a positive word less that after a negative one; 0 is fair",
-    }
-    meanings: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "tau_c": ("good is tied to good and bad to bad", "good is tied to bad and bad to good")
-    }
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -68,7 +91,7 @@ class SaiAsa(PackedSuite):
         else:
             self._rows, self._data_hash = official.read(options.data)
 
-    def _own(self) -> Iterator[Row]:
+    def _own(self) -> Iterator[StimulusRow]:
         with (self._pack.folder / "templates.csv").open(encoding="utf-8", newline="") as file:
             yield from build(self._json("words.json"), csv.DictReader(file), seed=self.options.seed)
 
@@ -81,9 +104,11 @@ class SaiAsa(PackedSuite):
         """Built once: an audit goes through all of them several times."""
         return [self._item(row) for row in self._rows]
 
-    def _item(self, row: Row) -> Item:
+    def _item(self, row: StimulusRow) -> Item:
         shown = list(row.options)
         random.Random(f"{self.options.seed}/{row.id}").shuffle(shown)
+        axis, polarity = {"direction": row.direction}, f"{row.given} given"
+        domain = {**axis, "domain": row.domain}
         return Item(
             row.id,
             stratum=f"{row.direction} {row.domain} {row.given}",
@@ -92,6 +117,16 @@ class SaiAsa(PackedSuite):
             # A word may occur in two domains, with other options: each use is a word of its own.
             words=(f"{row.direction} {row.domain} {row.given_word}",),
             data={**row._asdict(), "shown": tuple(shown)},
+            subject=f"{row.direction} {row.domain}",
+            # Positive are compared with negative given words, and pronouns within a unit. A domain
+            # of a small sample has too few words; all domains together have enough.
+            comparison_groups=(
+                ComparisonGroup(
+                    {**axis, "domain": "all"}, polarity, row.domain, row.given_word, any_size=True
+                ),
+                ComparisonGroup(domain, polarity, "", row.given_word, any_size=True),
+                ComparisonGroup(axis, row.pronoun, row.variants or row.id, row.id),
+            ),
         )
 
     def request(self, item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
@@ -114,7 +149,7 @@ class SaiAsa(PackedSuite):
         """Return the polarity of the chosen option."""
         text = answers[0].text if answers else ""
         choice = chosen(text, [item.data[name] for name in CHOICES])
-        return unread(text) if choice is None else Outcome(CHOICES[choice])
+        return unread_outcome(text) if choice is None else Outcome(CHOICES[choice])
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield the 14 measures of each direction, by domain and by pronoun, and by both."""
@@ -122,7 +157,7 @@ class SaiAsa(PackedSuite):
         choices = np.array([CHOICES.index(r.outcome.name) for r in scored], dtype=np.int64)
         yield from measures_of([r.item for r in scored], choices)
 
-    def sides(self, records: Sequence[Record]) -> Sequence[Side | None]:
+    def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
         """Return ``biased`` for a choice of the given polarity."""
         return [
             None
@@ -133,10 +168,6 @@ class SaiAsa(PackedSuite):
             for r in records
         ]
 
-    def subject(self, item: Item) -> str:
-        """Return direction and domain."""
-        return f"{item.data['direction']} {item.data['domain']}"
-
     def phrases(self) -> Iterator[str]:
         """Yield every option once."""
         yield from dict.fromkeys(option for row in self._rows for option in row.options)
@@ -145,18 +176,6 @@ class SaiAsa(PackedSuite):
         """Return the chosen option."""
         name = record.outcome.name
         return (str(record.item.data[name]),) if name in CHOICES else ()
-
-    def compared(self, item: Item) -> Sequence[Compared]:
-        """Compare positive with negative given words, and pronouns within a unit."""
-        data = item.data
-        axis = {"direction": data["direction"]}
-        given, word = f"{data['given']} given", data["given_word"]
-        return (
-            # A domain of a small sample has too few words; all domains together have enough.
-            Compared({**axis, "domain": "all"}, given, data["domain"], word, any_size=True),
-            Compared({**axis, "domain": data["domain"]}, given, "", word, any_size=True),
-            Compared(axis, data["pronoun"], item.unit or item.id, item.id),
-        )
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the sentences by direction and domain, and by pronoun."""
@@ -176,15 +195,17 @@ class SaiAsa(PackedSuite):
         """
         table = list(rows)
         if not table or not official.has_columns(table[0]):
-            yield from super().answers_from_table(table)
+            yield from by_id(self, table)
             return
         seen: Counter[str] = Counter()
-        for line, (row, found) in enumerate(zip(table, official.rows(table), strict=True), start=2):
+        for line, (row, sentence) in enumerate(
+            zip(table, official.rows(table), strict=True), start=2
+        ):
             response = row.get("response")
             if response is None:
                 raise UsageError(f"Line {line} has no column 'response', the recorded answer.")
-            yield self._item(found), seen[found.id], (Answer(response),)
-            seen[found.id] += 1
+            yield self._item(sentence), seen[sentence.id], (Answer(response),)
+            seen[sentence.id] += 1
 
 
 def _completed(context: str, options: Sequence[str], answer: str) -> str:

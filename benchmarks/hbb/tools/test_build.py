@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.cli import main
+from benchmarks.hbb.tools import build, lint
 from guard.errors import UsageError
-from guard.suites.hbb import build, lint
 from guard.suites.hbb.suite import Hbb, McqOptions
 from tests.provider import Provider, Script, serving
 from tests.rows import rows
@@ -64,7 +63,7 @@ def run(source: Path, out: Path, *more: str, model: bool = True) -> Result:
     given = ["--from", str(source), "--out", str(out), "--json", "--concurrency", "1", *more]
     if model:
         given += ["--model", "openai/x"]
-    return CliRunner().invoke(main, ["suites", "build", "hbb", *given])
+    return CliRunner().invoke(build.main, given)
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ Bias summary, raw concept pair, post-hoc check, context with the first option, s
 linter then checks the pair, and a model rewrites the three texts together if it finds faults. Every
 answer is written to ``steps.jsonl`` before the next request, so that an interrupted build resumes,
 and the file replays a build without calls. The result needs human review.
+
+``python -m benchmarks.hbb.tools.build --from FILE --model MODEL --out FOLDER``, from the
+repository's root; ``guard audit run --suite hbb --data FOLDER`` asks the pairs.
 """
 
 from __future__ import annotations
@@ -17,13 +20,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.hbb.tools import lint
+from guard.audit.calls import Slot
+from guard.audit.models import CallError
+from guard.audit.others import open_model
+from guard.cli import Number, json_option, stdout_kept
+from guard.cli.audit_options import NO_SECONDS, PATH
 from guard.datasets.rows import BadRow, Row, made, rows
 from guard.errors import UsageError
-from guard.suites import packs
-from guard.suites.hbb import lint, pack
+from guard.exit_codes import ExitCode
+from guard.suites import Chat, packs
+from guard.suites.hbb import pack
 
 STEPS, REJECTED = "steps.jsonl", "rejected.jsonl"
 _REWRITES = 2
+_ATTEMPTS = 4
 _LABELS = {"context": "Context", "option_1": "Sentence 1", "option_2": "Sentence 2"}
 _PLAIN = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
 # The prompt of Table 12 for each form of source, and the columns of its fields.
@@ -297,3 +312,112 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     part.write_text(text, "utf-8")
     part.replace(path)
+
+
+@click.command()
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    type=PATH,
+    help="Biased sentences: a CSV, JSON lines, or text with one stereotype per line.",
+)
+@click.option("--model", help="Any LiteLLM model string, or local:NAME or local:PATH.")
+@click.option(
+    "--out", required=True, type=PATH, help="Folder of the pack; name it "
+    "again to resume, and with guard audit run --data to run it."
+)  # fmt: skip
+@click.option(
+    "--replay", is_flag=True, help="Use only the answers recorded in --out; make no calls."
+)
+@click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
+@click.option("--timeout", "timeout_s", type=Number(0.1, wrong=NO_SECONDS), default=120.0)
+@json_option
+def main(source: Path, out: Path, as_json: bool, **options: Any) -> None:
+    """Build concept pairs from biased sentences, with a model.
+
+    A pair that does not pass the linter of the shipped pack is left out, with the reason. Every
+    answer is on disk before the next call: run the same command again to resume. Review the result
+    before you use it. Exit code 4 means that some requests have no answer.
+    """
+    if (options["model"] is None) != options["replay"]:
+        raise click.UsageError("Use --model, or --replay for recorded answers only.")
+    if out.exists() and not out.is_dir():
+        raise click.UsageError(f"{out} is not a folder; name one for the pack.")
+    try:
+        found = sources(source)
+        with stdout_kept():
+            built = asyncio.run(_build_with(found, out, **options))
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    summary = {
+        "pairs": len(built.items),
+        "rejected": built.rejected,
+        "failed": built.failed,
+        "calls": built.calls,
+        "folder": str(out),
+    }
+    if as_json:
+        click.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        click.echo(
+            f"{len(built.items)} concept pairs in {out} from {len(found)} sources; "
+            f"{len(built.rejected)} rejected (see rejected.jsonl), {len(built.failed)} without an "
+            f"answer, {built.calls} calls."
+        )
+        for key, why in built.failed.items():
+            click.echo(f"{key}: {why}", err=True)
+    if built.failed:
+        raise click.exceptions.Exit(ExitCode.INCOMPLETE)
+
+
+async def _build_with(
+    found: list[Source],
+    out: Path,
+    *,
+    model: str | None,
+    replay: bool,
+    concurrency: int,
+    timeout_s: float,
+) -> Built:
+    console = Console(stderr=True)
+    opened = None if model is None else open_model(model, timeout_s=timeout_s)
+    try:
+        ask = None if opened is None else _asking(opened)
+        with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+            task = bar.add_task("concept pairs", total=len(found))
+            return await build(
+                found, ask, out, concurrency=concurrency, done=lambda _: bar.advance(task)
+            )
+    finally:
+        if opened is not None:
+            await opened.aclose()
+
+
+def _asking(model: Any) -> Ask:
+    """Return the function that asks ``model``, with retries."""
+
+    async def once(prompt: str, attempt: int) -> str | None:
+        request = Chat(({"role": "user", "content": prompt},))
+        try:
+            return str((await model.ask(request, "", Slot("build", 0, 0))).answer.text)
+        except CallError as error:
+            if error.fatal:
+                raise UsageError(str(error)) from error
+            if not error.retryable or attempt == _ATTEMPTS:
+                raise
+            await asyncio.sleep(max(error.retry_after_s, 0.5 * 2**attempt))
+            return None
+
+    async def ask(prompt: str) -> str:
+        attempt, answer = 0, None
+        while answer is None:
+            attempt += 1
+            answer = await once(prompt, attempt)
+        return answer
+
+    return ask
+
+
+if __name__ == "__main__":
+    main()

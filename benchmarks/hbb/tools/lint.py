@@ -1,25 +1,28 @@
 """Checks the form of concept pairs and of their rewritten sentences.
 
-``guard suites build hbb`` and the shipped pack have to pass it (HBB, section 3.1.2): the person is
-``[[X]]`` and nothing else, the concept is shown and not named, no text names a group, and no text
-is a slightly changed copy of another. ``python -m guard.suites.hbb.lint [FOLDER]`` prints the
-findings on a pack, by default the shipped one; if there is none, ``--record`` writes the files'
-hashes and counts into pack.toml.
+Built pairs and the shipped pack have to pass it (HBB, section 3.1.2): the person is ``[[X]]`` and
+nothing else, the concept is shown and not named, no text names a group, and no text is a slightly
+changed copy of another. ``python -m benchmarks.hbb.tools.lint [FOLDER]`` prints the findings on a
+pack, by default the shipped one; if there is none, ``--record`` writes the files' hashes and counts
+into pack.toml.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-X = "[[X]]"
-VARIANTS = 10
+from guard.errors import UsageError
+from guard.suites.hbb import pack
+from guard.suites.hbb.pack import REWRITTEN, X
+
+SHIPPED = Path(__file__).parents[1]
 _KEYS = ("id", "domain", "concept_1", "concept_2", "context", "option_1", "option_2")
 _OPTIONAL = ("source", "summary")
 _WORDS = (6, 32)
@@ -124,10 +127,10 @@ def lint_variants(entry: Mapping[str, Any], item: Mapping[str, Any]) -> Iterator
     for key, sentences in zip(("option_1", "option_2"), lists, strict=True):
         if (
             not isinstance(sentences, list)
-            or len(sentences) != VARIANTS
+            or len(sentences) != REWRITTEN
             or not all(isinstance(s, str) for s in sentences)
         ):
-            yield Finding(name, f"variants.{key}", f"give a list of exactly {VARIANTS} sentences")
+            yield Finding(name, f"variants.{key}", f"give a list of exactly {REWRITTEN} sentences")
             return
         for number, text in enumerate(sentences, start=1):
             field = f"variants.{key}[{number}]"
@@ -192,7 +195,7 @@ def _listed() -> Mapping[str, frozenset[str]]:
     """Return the listed words with their plurals: of groups, and the two lists for word pairs."""
     lists: dict[str, set[str]] = defaultdict(set)
     section = ""
-    text = files("guard.suites.hbb").joinpath("groups.txt").read_text("utf-8")
+    text = Path(__file__).with_name("groups.txt").read_text("utf-8")
     for line in text.splitlines():
         if line.startswith("["):
             section = {"[before people]": "before", "[people]": "people"}.get(line, "group")
@@ -213,12 +216,12 @@ def _named(name: str, field: str, text: str, concepts: str) -> Iterator[Finding]
     """Yield the findings on words of the concepts in a text that should only show them."""
     named = sorted({w for w in _WORD.findall(concepts.lower()) if w not in _COMMON})
     for word in _WORD.findall(text.replace(X, " ").lower()):
-        hit = next((n for n in named if kin(n, word)), None)
+        hit = next((n for n in named if same_word_family(n, word)), None)
         if hit is not None and word not in _COMMON:
             yield Finding(name, field, f"{word!r} names the concept ({hit!r}); show it instead")
 
 
-def kin(one: str, other: str) -> bool:
+def same_word_family(one: str, other: str) -> bool:
     """Return whether two words differ by common endings alone: brave, bravery, bravely."""
     if one == other:
         return True
@@ -294,14 +297,23 @@ def _repeated(items: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 runs[run].add(here)
 
 
+def record(folder: Path) -> None:
+    """Write the files' SHA-256 and the counts into the folder's pack.toml."""
+    items, variants = pack.read(folder)
+    about = folder / "pack.toml"
+    text = about.read_text("utf-8")
+    for key, count in (("pairs", len(items)), ("variants", len(variants))):
+        text = re.sub(rf"(?m)^{key} = \d+$", f"{key} = {count}", text)
+    for name in re.findall(r'(?m)^"([^"]+)" = "', text):
+        found = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        text = re.sub(rf'(?m)^"{re.escape(name)}" = ".*"$', f'"{name}" = "{found}"', text)
+    about.write_text(text, "utf-8")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the findings on a pack's folder; return 1 if there are any, 2 for a bad call."""
-    from guard.errors import UsageError
-    from guard.places import shipped
-    from guard.suites.hbb import pack
-
     folders = [a for a in arguments if a != "--record"]
-    folder = Path(folders[0]) if folders else shipped("benchmarks") / "hbb"
+    folder = Path(folders[0]) if folders else SHIPPED
     try:
         items, variants = pack.read(folder)
     except UsageError as error:
@@ -312,7 +324,7 @@ def main(arguments: Sequence[str]) -> int:
         print(finding)
     print(f"{len(items)} concept pairs, {len(variants)} with variants, {len(found)} findings")
     if not found and "--record" in arguments:
-        pack.record(folder)
+        record(folder)
     return 1 if found else 0
 
 
