@@ -227,7 +227,7 @@ class Suite(ABC):
     unread: ClassVar[tuple[str, ...]] = ()
     """Names of further outcomes that are counted separately and not scored."""
     reading: ClassVar[frozenset[str]] = frozenset()
-    """Options that affect only how answers are read; a journal may be continued with new values."""
+    """Options that affect only how answers are read; a run may be continued with new values."""
     headline: ClassVar[frozenset[str]] = frozenset()
     """The measures that a printed table shows on every axis; others are shown on the broadest axes
     only. Empty: all. JSON has everything."""

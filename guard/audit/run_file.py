@@ -1,0 +1,574 @@
+"""The file of a run: one SQLite database with the requests and the answers of all its suites.
+
+One process writes a file, and any number of others read it meanwhile; none of them waits.
+:meth:`RunWriter.commit` is where an answer becomes durable: the runner makes no further call before
+it returns, and a process that is killed loses nothing that was committed. :data:`SYNC_S` says what
+a power failure may cost.
+
+Calls and readings are read on access, so memory does not grow with their number. Each row has a
+checksum: one that was edited, or comes from another run, is refused. docs/run-file.md has the
+format, and docs/decisions/run-is-a-database.md why it is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import sqlite3
+import time
+import weakref
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from filelock import FileLock, Timeout
+
+from guard.audit.calls import Call, Guarded, Line, Piece, Reply, Slot, Usage, line_of
+from guard.audit.files import JOURNAL, refuse_journal, unwritable
+from guard.audit.header import Header
+from guard.errors import UsageError
+from guard.suites import TextScore
+
+SYNC_S = 5.0
+"""Seconds after which a commit waits for the disk (fsync): a power failure costs at most their
+answers."""
+SCHEMA_VERSION = 1
+_APPLICATION = 0x67756172  # SQLite's application_id: "guar"
+_WAIT_S = 60.0
+_CHECKPOINT_EVERY = 500
+"""Commits after which the write-ahead log is copied into the file."""
+_CLOSED, _NEEDS_LOG, _OPEN = 0, 1, 2
+"""States of a suite. The file says that it needs the log, and only the log that it has been opened:
+so a file that was copied without its log is noticed."""
+
+_SCHEMA = Path(__file__).with_name("run_file.sql")
+
+_REQUEST = "key, item, sample, turn, role"
+_REPLY = (
+    "pieces, finish, first_tokens, scores, prompt_tokens, completion_tokens, cost, seconds, "
+    "attempts, error, kind, status"
+)
+_READING = "key, reading, text, types, score, own, kept, stopped, seconds"
+_CALL = f"{_REQUEST}, {_REPLY}"
+_TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
+"""Where the records of a table are read from."""
+
+Row = tuple[Any, ...]
+_Record = TypeVar("_Record", Call, Guarded)
+
+
+def _insert(table: str, columns: str, unique: str = "", replaced: str = "") -> str:
+    """Return the statement that adds a row; an existing one is changed only if ``replaced``."""
+    names = columns.split(", ")
+    # Texts are bytes: half a surrogate pair, which a model may answer, has no UTF-8.
+    marks = ("CAST(? AS TEXT)" if name == "text" else "?" for name in names)
+    statement = f"INTO {table} ({columns}) VALUES ({', '.join(marks)})"
+    if not unique:
+        return f"INSERT OR IGNORE {statement}"
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+    return f"INSERT {statement} ON CONFLICT ({unique}) DO UPDATE SET {changes} WHERE {replaced}"
+
+
+# What follows a failed call replaces it; nothing replaces an answer.
+_ADD_REQUEST = _insert(
+    *("request", f"suite, {_REQUEST}", "suite, key"),
+    "NOT EXISTS (SELECT 1 FROM reply WHERE reply.id = request.id AND error IS NULL)",
+)
+_ADD_REPLY = _insert("reply", f"id, {_REPLY}, sum", "id", "reply.error IS NOT NULL").replace(
+    "(?", "((SELECT id FROM request WHERE suite = ? AND key = ?)", 1
+)
+_ADD_READING = _insert("reading", f"suite, {_READING}, sum")
+_PUT_HEADER = "INSERT OR REPLACE INTO header (suite, model, key, state, sum) VALUES (?, ?, ?, ?, ?)"
+_REMOVE_SUITE = (
+    "DELETE FROM reply WHERE id IN (SELECT id FROM request WHERE suite = ?)",
+    "DELETE FROM request WHERE suite = ?",
+    "DELETE FROM reading WHERE suite = ?",
+)
+
+
+def _header_row(header: Header, state: int) -> Row:
+    key = encoded(header.line()).decode()
+    return header.suite, header.model, key, state, checksum("", (header.suite, key))
+
+
+def _call_row(call: Call) -> Row:
+    row = (call.key, *call.slot, call.by)
+    reply, seconds = call.reply, round(call.latency_s, 4)
+    if reply is None:
+        failed = (seconds, call.attempts, call.error, call.kind or None, call.status)
+        return (*row, None, None, None, None, None, None, None, *failed)
+    pieces = [{"r": piece.text} if piece.reasoning else piece.text for piece in reply.pieces]
+    scores = [(score.logprob, score.tokens) for score in reply.scores]
+    usage = reply.usage
+    return (
+        *row,
+        _json(pieces),
+        reply.finish_reason,
+        _json(dict(reply.first_tokens)) if reply.first_tokens else None,
+        _json(scores) if scores else None,
+        int(usage.prompt_tokens),
+        int(usage.completion_tokens),
+        _number(usage.cost),
+        *(seconds, call.attempts, None, None, None),
+    )
+
+
+def _call_of(row: Row) -> Call:
+    key, item, sample, turn, role, pieces, finish, first_tokens, scores, *rest = row
+    prompt_tokens, completion_tokens, cost, seconds, attempts, error, kind, status = rest
+    reply = None
+    if error is None:
+        reply = Reply(
+            tuple(
+                Piece(piece["r"], True) if isinstance(piece, dict) else Piece(piece)
+                for piece in json.loads(pieces)
+            ),
+            finish,
+            json.loads(first_tokens or "{}"),
+            tuple(TextScore(*score) for score in json.loads(scores or "[]")),
+            Usage(prompt_tokens, completion_tokens, math.nan if cost is None else cost),
+        )
+    slot = Slot(item, sample, turn)
+    return Call(key, slot, reply, error or "", attempts, seconds, role, kind or "", status)
+
+
+def _reading_row(reading: Guarded) -> Row:
+    score = _number(round(reading.score, 4))
+    own, kept, stopped = int(reading.own), float(reading.kept), int(reading.stopped)
+    about = (reading.text, _json(reading.types), score, own, kept, stopped)
+    return (reading.key, reading.reading, *about, _number(reading.seconds))
+
+
+def _reading_of(row: Row) -> Guarded:
+    key, reading, text, types, score, own, kept, stopped, seconds = row
+    score, seconds = (math.nan if value is None else value for value in (score, seconds))
+    types = tuple(json.loads(types))
+    return Guarded(key, reading, text, types, score, own, kept, bool(stopped), seconds)
+
+
+def _number(value: float) -> float | None:
+    """Return a number that may be nan, for which SQL has NULL."""
+    return None if math.isnan(value) else float(value)
+
+
+def _json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # Half a surrogate pair has no UTF-8, so it is escaped.
+    return text if _is_utf8(text) else json.dumps(value, separators=(",", ":"))
+
+
+def _is_utf8(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def checksum(seed: str, values: Sequence[object]) -> str:
+    """Return the checksum of a row; ``seed`` is that of its suite's header."""
+    return hashlib.sha256(f"{seed}{json.dumps(values)}".encode()).hexdigest()[:12]
+
+
+def encoded(line: Line) -> bytes:
+    """Return the text of a header or record, in UTF-8."""
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+class RunFile:
+    """The file of a run, to read. One that is being written is seen as it was when it was opened.
+
+    ``headers`` has the header of each suite. Raises UsageError where ``path`` is not the file of a
+    run, is damaged, or lacks its log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise UsageError(f"There is no run at {path}.")
+        refuse_journal(path)
+        self._open(path, "ro")
+
+    def _open(self, path: Path, mode: str) -> None:
+        self.path = path
+        log = Path(f"{path}-wal")
+        has_log = log.exists()
+        with self._reading():
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=_WAIT_S,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        self.disconnect = weakref.finalize(self, self._connection.close)
+        # Half a surrogate pair, which a model may answer, has no UTF-8.
+        self._connection.text_factory = lambda text: text.decode("utf-8", "surrogatepass")
+        if mode == "ro" and self._value("PRAGMA journal_mode") == "wal":
+            self._connection.execute("BEGIN")  # one state of the file for all queries
+        self.headers: dict[str, Header] = {}
+        self._states: dict[str, int] = {}
+        if self._is_run():
+            self._read_headers()
+        if _NEEDS_LOG in self._states.values() and not has_log and not _size(log):
+            raise UsageError(
+                f"{path} was copied without {log.name}, which has its last answers: copy that "
+                f"file, too. If it is lost, go on without them: sqlite3 {path.name} "
+                f'"UPDATE header SET state = {_OPEN}".'
+            )
+
+    def _is_run(self) -> bool:
+        """Return whether the file has any tables; raises UsageError where they are not a run's."""
+        application = self._value("PRAGMA application_id")
+        version = self._value("PRAGMA user_version")
+        if not application and not self._value("SELECT count(*) FROM sqlite_master"):
+            return False  # its writer was killed before its first commit
+        if application != _APPLICATION:
+            raise UsageError(f"{self.path} is not the file of a run.")
+        if version != SCHEMA_VERSION:
+            raise UsageError(
+                f"{self.path} has schema version {version}, and this version of guard reads "
+                f"{SCHEMA_VERSION}; use the version that wrote it."
+            )
+        return True
+
+    def _read_headers(self) -> None:
+        for suite, key, state, stored in self.rows(
+            "SELECT suite, key, state, sum FROM header ORDER BY suite"
+        ):
+            if checksum("", (suite, key)) != stored:
+                raise UsageError(
+                    f"The header of {suite} in {self.path} was edited, so none of its answers can "
+                    "be relied on; restore the file from a copy, or run the audit again."
+                )
+            self.headers[suite] = Header.of(json.loads(key), self.path)
+            self._states[suite] = state
+
+    def suite(self, name: str) -> RecordedSuite:
+        """Return what is recorded of a suite; raises UsageError where nothing is."""
+        if name not in self.headers:
+            has = f"has {', '.join(self.headers)}" if self.headers else "has no answer at all"
+            raise UsageError(f"{self.path} has no answers of {name}: it {has}.")
+        return RecordedSuite(self, self.headers[name], self._states[name] != _CLOSED)
+
+    def rows(self, statement: str, *parameters: object) -> Iterator[Row]:
+        """Yield the rows of a query; raises UsageError where they cannot be read."""
+        with self._reading():
+            yield from self._connection.execute(statement, parameters)
+
+    def _value(self, statement: str) -> Any:
+        ((value,),) = self.rows(statement)
+        return value
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if "not a database" in str(error):
+                raise UsageError(f"{self.path} is not the file of a run.") from None
+            raise UsageError(
+                f"{self.path} cannot be read: {error}; restore it from a copy."
+            ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.disconnect()
+
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+
+
+class RunWriter(RunFile):
+    """The file of a run for its one writer; creates it where there is none.
+
+    Raises UsageError where the file is not that of a run, is locked by another process, or cannot
+    be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = FileLock(f"{path}.lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise UsageError(
+                f"{path} is being written by another audit; wait for it, or give another --out."
+            ) from None
+        except OSError as error:
+            raise unwritable(path, error) from None
+        try:
+            if path.exists() and not path.is_file():
+                raise UsageError(f"{path} is not a file; give another --out.")
+            self._open(path, "rwc")
+            self._prepare()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _prepare(self) -> None:
+        self._synced = time.monotonic()
+        self._commits = 0
+        with self._changing():
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        if not self._is_run():
+            tables = [(statement, ()) for statement in _SCHEMA.read_text("utf-8").split(";")]
+            names = ("application_id", _APPLICATION), ("user_version", SCHEMA_VERSION)
+            self.commit([*tables, *((f"PRAGMA {name} = {value}", ()) for name, value in names)])
+
+    def begin(self, header: Header) -> RecordedSuite:
+        """Return the suite of ``header`` to add to; that of a smaller sample grows.
+
+        Raises UsageError where the recorded audit is not comparable with ``header``.
+        """
+        if header.suite in self.headers:
+            self.headers[header.suite].check_compatible(header, self.path)
+        self.headers[header.suite] = header
+        self.commit([(_PUT_HEADER, _header_row(header, _OPEN))])
+        self._checkpoint()
+        return RecordedSuite(self, header, unfinished=True)
+
+    def replace_suite(self, header: Header, records: Iterable[Call | Guarded]) -> None:
+        """Write all of a suite in one transaction, in place of what the file has of it."""
+        suite = RecordedSuite(self, header, unfinished=False)
+
+        def statements() -> Iterator[tuple[str, Row]]:
+            yield from ((statement, (header.suite,)) for statement in _REMOVE_SUITE)
+            yield _PUT_HEADER, _header_row(header, _CLOSED)
+            for record in records:
+                yield from suite.statements(record)
+
+        self.commit(statements())
+
+    def commit(self, statements: Iterable[tuple[str, Row]]) -> None:
+        """Write ``statements`` in one transaction; when this returns, a killed process keeps them.
+
+        Raises UsageError where they cannot be written, and then writes none of them.
+        """
+        sync = time.monotonic() - self._synced > SYNC_S
+        with self._changing():
+            if sync:
+                self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement, parameters in statements:
+                    self._connection.execute(statement, parameters)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+            if sync:
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+                self._synced = time.monotonic()
+        self._commits += 1
+        if self._commits % _CHECKPOINT_EVERY == 0:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the file, as far as no reader needs the file as it is."""
+        with self._changing():
+            self._connection.execute("UPDATE header SET state = ? WHERE state", (_NEEDS_LOG,))
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._connection.execute("UPDATE header SET state = ? WHERE state", (_OPEN,))
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise unwritable(self.path, error) from None
+
+    def close(self) -> None:
+        """Leave one file without a log; raises UsageError where it cannot be written."""
+        if not self.disconnect.alive:
+            return
+        try:
+            with self._changing():
+                self._connection.execute("UPDATE header SET state = ?", (_CLOSED,))
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                with contextlib.suppress(sqlite3.OperationalError):  # others still read it
+                    self._connection.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            self.disconnect()
+            self._lock.release()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except UsageError:
+            if kind is None:  # the error that ended the audit says more
+                raise
+
+
+class RecordedSuite:
+    """What a run's file has of one suite: calls and readings by key.
+
+    ``unfinished`` says that its writer is still running, or was killed.
+    """
+
+    def __init__(self, run_file: RunFile, header: Header, unfinished: bool) -> None:
+        self.run_file = run_file
+        self.header = header
+        self.unfinished = unfinished
+        # A sample may grow and another analyst may be asked, so they are no part of the checksums.
+        own = {k: v for k, v in header.line().items() if k not in ("sampling", "others")}
+        self._seed = checksum("", (json.dumps(own, sort_keys=True),))
+        place = (run_file, header.suite, self._seed)
+        self.calls: Mapping[str, Call] = RecordedRows(*place, "reply", _CALL, _call_of)
+        self.readings: Mapping[str, Guarded] = RecordedRows(
+            *place, "reading", _READING, _reading_of
+        )
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self.run_file.path
+
+    def count_answers(self) -> int:
+        """Return how many requests have an answer."""
+        query = f"SELECT count(*) FROM {_TABLES['reply']} WHERE suite = ? AND error IS NULL"
+        ((count,),) = self.run_file.rows(query, self.header.suite)
+        return int(count)
+
+    def add(self, record: Call | Guarded) -> None:
+        """Commit ``record`` (:meth:`RunWriter.commit`).
+
+        Raises UsageError where it cannot be written; ``calls`` has it even then.
+        """
+        try:
+            cast(RunWriter, self.run_file).commit(self.statements(record))
+        except UsageError:
+            if isinstance(record, Call):
+                # It was paid for, so it is reported.
+                unwritten: dict[str, Call] = {record.key: record}
+                self.calls = ChainMap(unwritten, cast(dict[str, Call], self.calls))
+            raise
+
+    def statements(self, record: Call | Guarded) -> Iterator[tuple[str, Row]]:
+        """Yield the statements that write ``record``, with their parameters."""
+        suite = self.header.suite
+        if isinstance(record, Guarded):
+            row = _reading_row(record)
+            text = record.text.encode("utf-8", "surrogatepass")
+            yield _ADD_READING, (suite, *row[:2], text, *row[3:], checksum(self._seed, row))
+            return
+        row = _call_row(record)
+        request = row[: _REQUEST.count(",") + 1]
+        yield _ADD_REQUEST, (suite, *request)
+        reply = row[len(request) :]
+        yield _ADD_REPLY, (suite, record.key, *reply, checksum(self._seed, row))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the header, calls and readings, independent of their order."""
+        digest = hashlib.sha256(encoded(self.header.line()))
+        for records in (self.calls, self.readings):
+            for key in sorted(records):
+                digest.update(b"\n" + encoded(line_of(records[key])))
+        return digest.hexdigest()
+
+
+class RecordedRows(Mapping[str, _Record], Generic[_Record]):
+    """Records of one kind by key, each read and checked on access, in the order of recording."""
+
+    def __init__(
+        self,
+        run_file: RunFile,
+        suite: str,
+        seed: str,
+        table: str,
+        columns: str,
+        record: Callable[[Row], _Record],
+    ) -> None:
+        self._run_file = run_file
+        self._suite = suite
+        self._seed = seed
+        self._table = table
+        self._where = f"FROM {_TABLES[table]} WHERE suite = ?"
+        self._select = f"SELECT {columns}, sum {self._where}"
+        self._record = record
+
+    def __getitem__(self, key: str) -> _Record:
+        for row in self._rows(f"{self._select} AND key = ?", key):
+            return self._checked(row)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        for (key,) in self._rows(f"SELECT key {self._where} ORDER BY id"):
+            yield key
+
+    def __len__(self) -> int:
+        ((count,),) = self._rows(f"SELECT count(*) {self._where}")
+        return int(count)
+
+    def values(self) -> ValuesView[_Record]:
+        """Return the records, which are read in one pass."""
+        return _RecordsInOnePass(self)
+
+    def records(self) -> Iterator[_Record]:
+        """Yield the records, in one pass over the file."""
+        yield from map(self._checked, self._rows(f"{self._select} ORDER BY id"))
+
+    def _rows(self, statement: str, *parameters: object) -> Iterator[Row]:
+        return self._run_file.rows(statement, self._suite, *parameters)
+
+    def _checked(self, row: Row) -> _Record:
+        *values, stored = row
+        if checksum(self._seed, values) != stored:
+            raise UsageError(
+                f"{self._run_file.path} was edited: the {self._table} {row[0]} of {self._suite} "
+                "does not match its checksum. Restore the file from a copy, or have it asked "
+                f"again, after: sqlite3 {self._run_file.path.name} "
+                f"\"DELETE FROM {self._table} WHERE sum = '{stored}'\"."
+            )
+        return self._record(tuple(values))
+
+
+class _RecordsInOnePass(ValuesView[_Record]):
+    def __init__(self, rows: RecordedRows[_Record]) -> None:
+        super().__init__(rows)
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[_Record]:
+        return self._rows.records()
+
+
+def header_at(path: Path, suite: str) -> Header | None:
+    """Return the header of a suite in the run's file at ``path``; None where there is none yet.
+
+    Raises UsageError where the file cannot be used, or a journal stands in its place.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a file; give another --out.")
+    header = RunFile(path).headers.get(suite) if path.exists() else None
+    if header is None:
+        refuse_journal(path.parent / f"{suite}{JOURNAL}")
+    return header
+
+
+def resumed_header(there: Header | None, wanted: Header) -> Header:
+    """Return the header to resume with: the audit that is ``there`` may have a larger sample."""
+    if there is not None and there.contains_sample(wanted):
+        return replace(wanted, sampling=there.sampling)
+    return wanted
+
+
+def record_cassette(path: Path, suite: str, cassette: Path) -> None:
+    """Write the answers of a suite in the file at ``path`` to ``cassette``, all or none."""
+    with RunFile(path) as run, RunWriter(cassette) as copy:
+        recorded = run.suite(suite)
+        answered = (call for call in recorded.calls.values() if call.reply is not None)
+        copy.replace_suite(replace(recorded.header, guard={}), answered)
