@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings
 from guard.cli import main
 from guard.core import Guard
@@ -48,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded_tiny(folder: Path) -> Path:
     audit = Audit.of(Tiny(TinyOptions()))
     model = Tellings()
-    asyncio.run(audit.run(model, folder / FILE.format(suite="tiny"), None, Settings()))
+    asyncio.run(audit.run(model, folder / RUN_FILE, None, Settings()))
     return folder
 
 
@@ -200,7 +201,7 @@ def test_a_baseline_in_ci(
     other = call(*IN_CI, str(runs / "other"), "--out", str(tmp_path / "other"))
     assert other.exit_code == 5
     assert "so no call was made. It has another model" in other.stderr
-    assert not (tmp_path / "other" / "gated.jsonl.gz").exists()
+    assert not (tmp_path / "other" / "run.db").exists()
 
 
 def call(*args: str) -> Result:

@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def aged(run: Path, days: float) -> None:
     when = time.time() - days * DAY
-    os.utime(run / "gated.jsonl.gz", (when, when))
+    os.utime(run / "run.db", (when, when))
 
 
 def call(*args: str) -> Result:
@@ -97,7 +97,7 @@ def test_a_run_is_kept_once_whatever_it_is_named(url: str, runs: Path, tmp_path:
     made = tmp_path / "base.json"
     args = ["audit", "baseline", str(runs / "day0"), "--out", str(made), *OWN]
     assert CliRunner().invoke(main, args).exit_code == 0
-    for name in (made, runs / "day0" / "gated.jsonl.gz"):
+    for name in (made, runs / "day0" / "run.db"):
         again = kept(url, name, args=("--json",))
         (told,) = json.loads(again.stdout)["audits"]
         assert not told["new"]
@@ -159,7 +159,7 @@ def test_processes_that_add_at_once_lose_and_double_nothing(url: str, runs: Path
 
 
 def test_figures_are_those_of_the_audit(url: str, runs: Path) -> None:
-    path = runs / "day7" / "gated.jsonl.gz"
+    path = runs / "day7" / "run.db"
     kept(url, path)
     result = Audit.of(Gated(GatedOptions())).result(path)
     of = {(line.measure.name, *line.measure.axis.values()): line.plain for line in result.lines}
@@ -279,9 +279,9 @@ def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kept("h.db", runs / "day0")
     for name in ("good", "cut", "truncated"):
         (tmp_path / name).mkdir()
-        data = (runs / "day1" / "gated.jsonl.gz").read_bytes()
+        data = (runs / "day1" / "run.db").read_bytes()
         size = {"good": len(data), "cut": 9, "truncated": len(data) // 2}[name]
-        (tmp_path / name / "gated.jsonl.gz").write_bytes(data[:size])
+        (tmp_path / name / "run.db").write_bytes(data[:size])
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("Some notes. " * 100)
     (tmp_path / "newer.db").write_bytes((tmp_path / "h.db").read_bytes())
@@ -303,7 +303,7 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
         (("add", "nowhere", *STORED), "There is no run and no baseline at nowhere"),
         (("add", "empty", *STORED), "empty has no journal of an audit"),
         (("add", "notes.txt", *STORED), "notes.txt is not a baseline"),
-        (("add", "cut", *STORED), "gated.jsonl.gz is not a journal of an audit"),
+        (("add", "cut", *STORED), "run.db is not a journal of an audit"),
         (("add", "good", *STORED, "--at", "yesterday"), "--at takes a time such as 2026-11-24"),
         (("add", "good", *STORED, "--at", "2999-01-01"), "is not between 1970 and now"),
         (("add", "good", "good", *STORED, "--at", "2024-01-01"), "--at is the time of one RUN"),

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from guard.audit.journal import Journal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.audit import journal
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, Usage, line_of, record_of
 from guard.audit.header import Header
-from guard.audit.journal import Journal
 from guard.errors import UsageError
 from guard.suites import TextScore
 from tests.audit.written import read

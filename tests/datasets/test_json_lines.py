@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from guard.audit.journal import Journal, load
 
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.header import Header
-from guard.audit.journal import Journal, load
 from guard.cli.bench import texts_of
 from guard.datasets.rows import json_lines, rows
 from guard.evaluate import behaviours

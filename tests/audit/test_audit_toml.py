@@ -77,8 +77,8 @@ def test_a_file_says_what_the_options_say(place: Path, provider: Answering) -> N
         *("--set", 'stop=["END"]', "--set", f"{TINY}.count=30"),
     )
     assert by_options.exit_code == 0, by_options.output
-    journal = place.parent / "out" / "tiny.jsonl.gz"
-    assert key(journal) == key(Path("other/tiny.jsonl.gz"))
+    journal = place.parent / "out" / "run.db"
+    assert key(journal) == key(Path("other/run.db"))
     assert key(journal)["request"]["set"] == {"temperature": 0.5, "stop": ["END"]}
     assert provider.bodies[0]["messages"][0] == {"role": "system", "content": "You are terse."}
     asked = len(provider.asked)
@@ -95,7 +95,7 @@ def test_the_command_overrides_the_file(place: Path, provider: Answering) -> Non
     (suite,) = json.loads(call("run", place, *args).stdout)["suites"]
     assert suite["model"] == "openai/y"
     assert not (place.parent / "out").exists()
-    found = key(Path("mine/tiny.jsonl.gz"))
+    found = key(Path("mine/run.db"))
     assert found["request"]["set"] == {"temperature": 0, "stop": ["END"]}  # merged by key
     quick = call("plan", place, "--quick", "--json")
     assert json.loads(quick.stdout)["suites"][0]["sampling"]["preset"] == "quick"
@@ -121,7 +121,7 @@ def test_a_plan_counts_what_a_run_of_the_file_asks(place: Path, provider: Answer
 
 def test_score_and_report_take_the_file(place: Path, provider: Answering) -> None:
     assert call("run", place).exit_code == 0
-    journal = place.parent / "out" / "tiny.jsonl.gz"
+    journal = place.parent / "out" / "run.db"
     scored = call("score", place, "--answers", journal, "--json")
     assert scored.exit_code == 0, scored.output
     assert json.loads(scored.stdout)["fail_on"]["outcome"] == "pass"
