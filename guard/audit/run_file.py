@@ -92,7 +92,7 @@ _REMOVE_SUITE = (
 
 def _header_row(header: Header, state: int) -> Row:
     key = encoded(header.line()).decode()
-    return header.suite, header.model, key, state, checksum("", (header.suite, key))
+    return header.suite, header.model, key, state, checksum("", (header.suite, header.model, key))
 
 
 def _call_row(call: Call) -> Row:
@@ -128,8 +128,8 @@ def _call_of(row: Row) -> Call:
                 for piece in json.loads(pieces)
             ),
             finish,
-            json.loads(first_tokens or "{}"),
-            tuple(TextScore(*score) for score in json.loads(scores or "[]")),
+            json.loads(first_tokens) if first_tokens else {},
+            tuple(TextScore(*score) for score in json.loads(scores)) if scores else (),
             Usage(prompt_tokens, completion_tokens, math.nan if cost is None else cost),
         )
     slot = Slot(item, sample, turn)
@@ -197,7 +197,7 @@ class RunFile:
         self.path = path
         log = Path(f"{path}-wal")
         has_log = log.exists()
-        with self._reading():
+        try:
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",
                 uri=True,
@@ -205,27 +205,33 @@ class RunFile:
                 isolation_level=None,
                 check_same_thread=False,
             )
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
         self.disconnect = weakref.finalize(self, self._connection.close)
         # Half a surrogate pair, which a model may answer, has no UTF-8.
         self._connection.text_factory = lambda text: text.decode("utf-8", "surrogatepass")
-        if mode == "ro" and self._value("PRAGMA journal_mode") == "wal":
-            self._connection.execute("BEGIN")  # one state of the file for all queries
         self.headers: dict[str, Header] = {}
         self._states: dict[str, int] = {}
-        if self._is_run():
-            self._read_headers()
-        if _NEEDS_LOG in self._states.values() and not has_log and not _size(log):
-            raise UsageError(
-                f"{path} was copied without {log.name}, which has its last answers: copy that "
-                f"file, too. If it is lost, go on without them: sqlite3 {path.name} "
-                f'"UPDATE header SET state = {_OPEN}".'
-            )
+        try:
+            if mode == "ro" and self.value("PRAGMA journal_mode") == "wal":
+                self._connection.execute("BEGIN")  # one state of the file for all queries
+            if self._is_run():
+                self._read_headers()
+            if _NEEDS_LOG in self._states.values() and not has_log and not _size(log):
+                raise UsageError(
+                    f"{path} was copied without {log.name}, which has its last answers: copy that "
+                    f"file, too. If it is lost, go on without them: sqlite3 {path.name} "
+                    f'"UPDATE header SET state = {_OPEN}".'
+                )
+        except UsageError:
+            self.disconnect()
+            raise
 
     def _is_run(self) -> bool:
         """Return whether the file has any tables; raises UsageError where they are not a run's."""
-        application = self._value("PRAGMA application_id")
-        version = self._value("PRAGMA user_version")
-        if not application and not self._value("SELECT count(*) FROM sqlite_master"):
+        application = self.value("PRAGMA application_id")
+        version = self.value("PRAGMA user_version")
+        if not application and not self.value("SELECT count(*) FROM sqlite_master"):
             return False  # its writer was killed before its first commit
         if application != _APPLICATION:
             raise UsageError(f"{self.path} is not the file of a run.")
@@ -237,13 +243,13 @@ class RunFile:
         return True
 
     def _read_headers(self) -> None:
-        for suite, key, state, stored in self.rows(
-            "SELECT suite, key, state, sum FROM header ORDER BY suite"
+        for suite, model, key, state, stored in self.rows(
+            "SELECT suite, model, key, state, sum FROM header ORDER BY suite"
         ):
-            if checksum("", (suite, key)) != stored:
+            if checksum("", (suite, model, key)) != stored:
                 raise UsageError(
                     f"The header of {suite} in {self.path} was edited, so none of its answers can "
-                    "be relied on; restore the file from a copy, or run the audit again."
+                    "be relied on; restore the file from a copy, or give another --out."
                 )
             self.headers[suite] = Header.of(json.loads(key), self.path)
             self._states[suite] = state
@@ -257,23 +263,28 @@ class RunFile:
 
     def rows(self, statement: str, *parameters: object) -> Iterator[Row]:
         """Yield the rows of a query; raises UsageError where they cannot be read."""
-        with self._reading():
-            yield from self._connection.execute(statement, parameters)
-
-    def _value(self, statement: str) -> Any:
-        ((value,),) = self.rows(statement)
-        return value
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
         try:
-            yield
+            yield from self._connection.execute(statement, parameters)
         except sqlite3.Error as error:
-            if "not a database" in str(error):
-                raise UsageError(f"{self.path} is not the file of a run.") from None
-            raise UsageError(
-                f"{self.path} cannot be read: {error}; restore it from a copy."
-            ) from None
+            raise self._unreadable(error) from None
+
+    def row(self, statement: str, *parameters: object) -> Row | None:
+        """Return the first row of a query, or None; raises UsageError where it cannot be read."""
+        try:
+            row: Row | None = self._connection.execute(statement, parameters).fetchone()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from None
+        return row
+
+    def value(self, statement: str, *parameters: object) -> Any:
+        """Return the one value of a query; raises UsageError where it cannot be read."""
+        row = self.row(statement, *parameters)
+        return row and row[0]
+
+    def _unreadable(self, error: sqlite3.Error) -> UsageError:
+        if "not a database" in str(error):
+            return UsageError(f"{self.path} is not the file of a run.")
+        return UsageError(f"{self.path} cannot be read: {error}; restore it from a copy.")
 
     def close(self) -> None:
         """Close the file."""
@@ -381,6 +392,10 @@ class RunWriter(RunFile):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._connection.execute("UPDATE header SET state = ? WHERE state", (_OPEN,))
 
+    def _unreadable(self, error: sqlite3.Error) -> UsageError:
+        failed = isinstance(error, sqlite3.OperationalError) and "no such" not in str(error)
+        return unwritable(self.path, error) if failed else super()._unreadable(error)
+
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         try:
@@ -441,8 +456,7 @@ class RecordedSuite:
     def count_answers(self) -> int:
         """Return how many requests have an answer."""
         query = f"SELECT count(*) FROM {_TABLES['reply']} WHERE suite = ? AND error IS NULL"
-        ((count,),) = self.run_file.rows(query, self.header.suite)
-        return int(count)
+        return int(self.run_file.value(query, self.header.suite))
 
     def add(self, record: Call | Guarded) -> None:
         """Commit ``record`` (:meth:`RunWriter.commit`).
@@ -499,20 +513,21 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
         self._table = table
         self._where = f"FROM {_TABLES[table]} WHERE suite = ?"
         self._select = f"SELECT {columns}, sum {self._where}"
+        self._select_one = f"{self._select} AND key = ?"
         self._record = record
 
     def __getitem__(self, key: str) -> _Record:
-        for row in self._rows(f"{self._select} AND key = ?", key):
-            return self._checked(row)
-        raise KeyError(key)
+        row = self._run_file.row(self._select_one, self._suite, key)
+        if row is None:
+            raise KeyError(key)
+        return self._checked(row)
 
     def __iter__(self) -> Iterator[str]:
-        for (key,) in self._rows(f"SELECT key {self._where} ORDER BY id"):
-            yield key
+        rows = self._run_file.rows(f"SELECT key {self._where} ORDER BY id", self._suite)
+        yield from (key for (key,) in rows)
 
     def __len__(self) -> int:
-        ((count,),) = self._rows(f"SELECT count(*) {self._where}")
-        return int(count)
+        return int(self._run_file.value(f"SELECT count(*) {self._where}", self._suite))
 
     def values(self) -> ValuesView[_Record]:
         """Return the records, which are read in one pass."""
@@ -520,10 +535,8 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
 
     def records(self) -> Iterator[_Record]:
         """Yield the records, in one pass over the file."""
-        yield from map(self._checked, self._rows(f"{self._select} ORDER BY id"))
-
-    def _rows(self, statement: str, *parameters: object) -> Iterator[Row]:
-        return self._run_file.rows(statement, self._suite, *parameters)
+        rows = self._run_file.rows(f"{self._select} ORDER BY id", self._suite)
+        yield from map(self._checked, rows)
 
     def _checked(self, row: Row) -> _Record:
         *values, stored = row

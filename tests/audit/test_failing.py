@@ -226,7 +226,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_paid_for_is_printed(
 ) -> None:
     provider.answer = lambda messages: messages[0]["content"] + os.urandom(300).hex()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
     try:
         done = run("--model", "openai/x", "--out", "out", "--json")
     finally:
