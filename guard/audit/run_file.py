@@ -58,7 +58,7 @@ _TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
 """Where the records of a table are read from."""
 
 Row = tuple[Any, ...]
-_Record = TypeVar("_Record", Call, Guarded)
+_Record = TypeVar("_Record")
 
 
 def _insert(table: str, columns: str, unique: str = "", replaced: str = "") -> str:

@@ -65,7 +65,8 @@ def test_a_journal_becomes_a_run_with_the_same_hash(tmp_path: Path) -> None:
     run = tmp_path / "run" / "run.db"
     assert done.output == f"{run}: 3 calls of {path}\n"
     assert read(run) == (HEADER, list(RECORDS))
-    texts = [HEADER.line(), *map(line_of, (ANSWERED, SCORED, FAILED, READINGS[1], READINGS[0]))]
+    by_key: list[Call | Guarded] = [ANSWERED, SCORED, FAILED, READINGS[1], READINGS[0]]
+    texts = [HEADER.line(), *map(line_of, by_key)]
     whole = b"\n".join(json.dumps(t, separators=(",", ":")).encode() for t in texts)
     assert recorded_suite(run).digest() == hashlib.sha256(whole).hexdigest()
     assert run.stat().st_mtime == 1e9  # the run's time, in a history
