@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.gate.context import in_context
-from guard.intervals import percentile
+from guard.results.intervals import percentile
 from guard.train import pools
 from guard.train.base import base_tokens
 from guard.train.calibrate import SOURCES, auroc

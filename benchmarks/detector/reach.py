@@ -21,8 +21,8 @@ from guard.evaluate.baselines import terms_for
 from guard.evaluate.behaviours import Behaviour
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import UNSEEN, load
-from guard.intervals import exact
 from guard.places import shipped
+from guard.results.intervals import exact
 
 SETS = ("redditbias", "emgsd", "assistant", "bold")
 HARMLESS = (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from guard import Guard
 from guard.detect.encoder import Encoder
-from guard.intervals import exact
+from guard.results.intervals import exact
 from guard.train.forms import all_forms, fillings
 from guard.train.rows import validates
 from guard.verdict import Verdict

@@ -24,12 +24,12 @@ from guard.audit import harnesses, sides
 from guard.audit.audit import judged_as_sentences
 from guard.audit.files import BASELINE, GZIP, SQLITE, write_whole
 from guard.audit.header import Header
-from guard.audit.paired import UNKNOWN, Aim
 from guard.audit.score import plain_json
 from guard.audit.sides import Axis, Function, Side, SuiteSide
 from guard.errors import UsageError
+from guard.results.measure import share
+from guard.results.paired import UNKNOWN, Aim
 from guard.suites import registry
-from guard.suites.reading import share
 
 FORMAT = 1
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -31,12 +31,12 @@ from guard.audit.comparison import (
     Verdict,
 )
 from guard.audit.header import PARTS
-from guard.audit.paired import POWER, Pairs
 from guard.audit.sides import GENERAL, Axis, MeasureFunctions, Side, SuiteSide
 from guard.audit.tolerances import Better, Tolerances, matching, selected, with_directions
 from guard.errors import UsageError
-from guard.intervals import LEAST_CLUSTERS, false_discovery
-from guard.suites.conclusions import ALPHA
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import LEAST_CLUSTERS, false_discovery
+from guard.results.paired import POWER, Pairs
 
 ALLOWED = (*PARTS, "items", "suites", "arms")
 """The values of ``--allow``: parts of the comparability key, the items, suites and arms."""

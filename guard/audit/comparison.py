@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from guard.audit.score import plain_json
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
-from guard.intervals import p_text
+from guard.results.intervals import p_text
 
 Verdict = Literal["pass", "regression", "inconclusive"]
 """Of an axis. ``regression``: worse by more than the tolerance. ``pass``: worse by no more than the

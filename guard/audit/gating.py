@@ -21,12 +21,14 @@ from guard.audit.asked import AskedSuite, with_model
 from guard.audit.grids import coverage_text, in_arm
 from guard.audit.reports.checks import Check, CheckedResult, finding_checks
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import p_of_independent_rows
 from guard.audit.tolerances import Tolerances
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
-from guard.suites import Estimate, Measure, Suite
-from guard.suites.conclusions import ALPHA, untested_identities, untested_text
+from guard.results.conclusions import ALPHA, untested_identities, untested_text
+from guard.results.estimate import Estimate
+from guard.results.jackknife import p_of_independent_rows
+from guard.results.measure import Measure
+from guard.suites import Suite
 
 Condition = Literal["bias", "withheld", "coverage"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 from guard.audit.failures import error_text
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Line
-from guard.intervals import p_text
-from guard.suites import Estimate, Measure, Published
-from guard.suites.conclusions import ALPHA
+from guard.results.conclusions import ALPHA
+from guard.results.estimate import Estimate
+from guard.results.intervals import p_text
+from guard.results.jackknife import Effect, Line
+from guard.results.measure import Measure
+from guard.suites import Published
 
 R = TypeVar("R")
 

@@ -19,10 +19,10 @@ from guard import __version__
 from guard.audit.baseline import identity
 from guard.audit.score import json_number
 from guard.audit.sides import Axis, Function, MeasureFunctions, Side, SuiteSide
-from guard.audit.statistics import estimate
 from guard.errors import GuardError, UsageError
-from guard.suites import Estimate, Measure
-from guard.suites.contract import Floats
+from guard.results.estimate import Estimate
+from guard.results.jackknife import estimate
+from guard.results.measure import Floats, Measure
 from guard.watch.events import bounded, clean
 from guard.watch.schema import audit_axes, audits
 from guard.watch.store import Store

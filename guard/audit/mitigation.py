@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.silence import KINDS
-from guard.audit.statistics import Line, cluster_sums, positions
-from guard.intervals import p_text
-from guard.suites import Measure, Suite
-from guard.suites.conclusions import ALPHA, share_text
-from guard.suites.contract import Floats, Side
-from guard.suites.reading import ratio, share
+from guard.results.conclusions import ALPHA, share_text
+from guard.results.intervals import p_text
+from guard.results.jackknife import Line, cluster_sums, positions
+from guard.results.measure import Floats, Measure, ratio, share
+from guard.suites import Suite
+from guard.suites.contract import Side
 
 STOPPED = KINDS["stopped"]
 AS_SENTENCES: Mapping[str, str] = {"judged": "completed sentences"}

@@ -30,7 +30,6 @@ from guard.audit.cassette import Cassette
 from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import samples
-from guard.audit.paired import Pairs
 from guard.audit.progress import duration
 from guard.audit.remote_model import may_give_logprobs
 from guard.audit.score import json_number
@@ -39,6 +38,9 @@ from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.core import Guard
 from guard.model_calls import cost_of
+from guard.results.conclusions import ALPHA
+from guard.results.measure import share
+from guard.results.paired import Pairs
 from guard.suites import (
     Answer,
     Capability,
@@ -49,8 +51,6 @@ from guard.suites import (
     Role,
     Suite,
 )
-from guard.suites.conclusions import ALPHA
-from guard.suites.reading import share
 
 CALLS = "calls"
 """The part of a plan's time in which providers answer."""
@@ -293,7 +293,7 @@ def _measured(
 def detectable(audit: Audit) -> float:
     """Return the least worsening of a share over all items that a comparison of two runs detects.
 
-    It is :meth:`guard.audit.paired.Pairs.detectable` for runs of these items and clusters that
+    It is :meth:`guard.results.paired.Pairs.detectable` for runs of these items and clusters that
     differ in CHANGE of the answers, at random places and half of them for the worse. Inf where it
     is more than a share can worsen, nan with too few clusters.
     """

@@ -26,14 +26,15 @@ from guard.audit import outcomes
 from guard.audit.files import run_file_of, write_all
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import estimate_to_json, json_number
-from guard.audit.statistics import effective_answers
 from guard.audit.tables import recorded_audit
 from guard.datasets.rows import rows
 from guard.errors import UsageError
-from guard.intervals import exact
-from guard.page import STYLE
-from guard.suites import Chat, Estimate
-from guard.suites.conclusions import interval_text
+from guard.results import STYLE
+from guard.results.conclusions import interval_text
+from guard.results.estimate import Estimate
+from guard.results.intervals import exact
+from guard.results.jackknife import effective_answers
+from guard.suites import Chat
 from guard.texts import csv_text
 
 Arm = Literal["both", "plain", "guarded"]

@@ -14,10 +14,12 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, coverage, outcome_counts, scores_both_arms
 from guard.audit.sending import PATTERNS
 from guard.audit.silence import UnequalShare
-from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, Effect, Line, estimate
-from guard.intervals import LEVEL
-from guard.suites import Estimate, Measure, Published, Suite
-from guard.suites.conclusions import BiasShown, bias_of, conclusions, is_significant
+from guard.results.conclusions import BiasShown, bias_of, conclusions, is_significant
+from guard.results.estimate import Estimate
+from guard.results.intervals import LEVEL
+from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, Effect, Line, estimate
+from guard.results.measure import Measure
+from guard.suites import Published, Suite
 
 _Number = float | int | None  # JSON has no nan
 

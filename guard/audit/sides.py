@@ -20,16 +20,15 @@ from guard.audit.files import RUN_FILE, run_file_of
 from guard.audit.header import Header
 from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.outcomes import coverage as coverage_of
-from guard.audit.paired import Aim
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
-from guard.audit.statistics import cluster_sums, positions
 from guard.audit.tables import as_recorded, recorded_audit
 from guard.errors import UsageError
-from guard.suites import Measure, Record, Suite, registry
-from guard.suites.contract import Floats
-from guard.suites.reading import share
+from guard.results.jackknife import cluster_sums, positions
+from guard.results.measure import Floats, Measure, share
+from guard.results.paired import Aim
+from guard.suites import Record, Suite, registry
 
 Unit = Literal["item", "cluster"]
 Function = Callable[[Floats], Floats]
@@ -153,7 +152,12 @@ def _run_file(place: Path) -> Path:
     if not place.exists():
         raise UsageError(f"There is no run and no baseline at {place}.")
     inner = sorted(path.parent.name for path in place.glob(f"*/{RUN_FILE}"))
-    if inner and not (place / RUN_FILE).exists():
+    if inner:
+        if (place / RUN_FILE).exists():
+            raise UsageError(
+                f"{place} has a run, and folders of others: {', '.join(inner)}. Give one of the "
+                f"folders or {RUN_FILE}, or move them elsewhere."
+            )
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
     return run_file_of(place)
 

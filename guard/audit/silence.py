@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.statistics import Line, cluster_sums, positions
-from guard.intervals import p_text
-from guard.suites import Item, Measure, Record, Suite
-from guard.suites.conclusions import ALPHA
-from guard.suites.contract import Compared, Floats
-from guard.suites.permutation import permutation_p
-from guard.suites.reading import share
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import p_text
+from guard.results.jackknife import Line, cluster_sums, positions
+from guard.results.measure import Floats, Measure, share
+from guard.results.permutation import permutation_p
+from guard.suites import Item, Record, Suite
+from guard.suites.contract import Compared
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "refused": ("refused",),

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from guard.audit.harnesses import SUITES
-from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side
 from guard.errors import ConfigError, UsageError
 from guard.places import read_toml
+from guard.results.paired import Aim
 from guard.suites import registry
 
 Better = str | float

@@ -1,7 +1,7 @@
 """Trends: the history of each axis as series, with the changes of their level.
 
 A series joins runs with equal comparability keys; the plain arm's keys ignore the guard.
-:mod:`guard.audit.changes` finds the changes.
+:mod:`guard.results.changes` finds the changes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from guard.audit.changes import NORMAL_95, Change, changes
 from guard.audit.header import PARTS, Header
-from guard.audit.paired import Aim
 from guard.audit.tolerances import matching
 from guard.errors import UsageError
+from guard.results.changes import NORMAL_95, Change, changes
+from guard.results.paired import Aim
 from guard.watch.schema import audit_axes, audits
 
 

@@ -34,8 +34,8 @@ from guard.evaluate.example import Case, Expect
 from guard.evaluate.metrics import NAN, Figure
 from guard.evaluate.result import ErrorText
 from guard.evaluate.run import batches
-from guard.intervals import exact, percentile
 from guard.places import shipped
+from guard.results.intervals import exact, percentile
 from guard.verdict import GuardTrail, Verdict
 
 SHIPPED = "detector/behaviours"

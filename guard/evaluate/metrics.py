@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.evaluate.columns import Columns, Floats, Ints
-from guard.intervals import exact, percentile, wide
+from guard.results.intervals import exact, percentile, wide
 
 NAN = float("nan")
 BINS = 15
@@ -188,7 +188,7 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
     0 or 1 gets the exact binomial interval over units, because its bootstrap interval is empty; so
     does the false positive rate if all texts are harmless and each is a unit. Other measures that
     are the same in every sample get none. The interval of ``ece``, which has a bias, is that
-    of :func:`guard.intervals.wide`.
+    of :func:`guard.results.intervals.wide`.
     """
     values, over = point(c), denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from guard.datasets.split import fold
 from guard.errors import GuardError, UsageError
 from guard.evaluate.example import Example
-from guard.intervals import Limits, cohens_kappa, exact
 from guard.places import shipped
+from guard.results.intervals import Limits, cohens_kappa, exact
 
 READINGS = "readings.csv"
 FIELDS = ("set", "text", "reader", "label", "sure")

@@ -16,7 +16,7 @@ from guard.evaluate.metrics import Figure
 from guard.evaluate.near import NEAR
 from guard.evaluate.readings import NOTE
 from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
-from guard.intervals import Limits
+from guard.results.intervals import Limits
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from guard.evaluate.metrics import Bin, Figure
 from guard.evaluate.published import Published
 from guard.evaluate.readings import Agreement
 from guard.evaluate.sources import Dataset
-from guard.intervals import Limits
+from guard.results.intervals import Limits
 
 # The columns of a set's figures: at the chosen operating point, and at the set's own threshold.
 GUARD, OWN = "guard", "own threshold"

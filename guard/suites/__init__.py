@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from guard.results.estimate import Estimate as Estimate
+from guard.results.measure import Floats as Floats
+from guard.results.measure import Measure as Measure
+from guard.results.measure import Smooth as Smooth
 from guard.suites.contract import NON_ANSWERS as NON_ANSWERS
 from guard.suites.contract import Capability as Capability
 from guard.suites.contract import Compared as Compared
-from guard.suites.contract import Estimate as Estimate
-from guard.suites.contract import Floats as Floats
 from guard.suites.contract import Item as Item
-from guard.suites.contract import Measure as Measure
 from guard.suites.contract import Options as Options
 from guard.suites.contract import Outcome as Outcome
 from guard.suites.contract import Published as Published
 from guard.suites.contract import Record as Record
 from guard.suites.contract import Side as Side
-from guard.suites.contract import Smooth as Smooth
 from guard.suites.contract import Suite as Suite
 from guard.suites.requests import Answer as Answer
 from guard.suites.requests import Chat as Chat

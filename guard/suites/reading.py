@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,38 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.contract import Floats, Item, Measure
+from guard.results.measure import Floats, Measure, Value
+from guard.suites.contract import Item
 
 _TAG = r"(?:think(?:ing)?|reasoning)"
 _THOUGHT = re.compile(rf"<{_TAG}>.*?(?:</{_TAG}>|\Z)", re.DOTALL | re.IGNORECASE)
-Value = Callable[[Floats], Floats]
 
 
 def without_thought(text: str) -> str:
     """Return an answer without the reasoning that a model wrote in tags."""
     return _THOUGHT.sub("", text)
-
-
-def ratio(above: Floats, below: Floats) -> Floats:
-    """Return ``above / below`` by element, broadcast; nan where ``below`` is not above 0."""
-    above, below = np.broadcast_arrays(above, below)
-    nothing = np.full(below.shape, np.nan)
-    return np.asarray(np.divide(above, below, out=nothing, where=below > 0), dtype=np.float64)
-
-
-def share(totals: Floats) -> Floats:
-    """Return the first over the second column of ``totals``, (..., 2 or more) -> (...)."""
-    return ratio(totals[..., 0], totals[..., 1])
-
-
-def column(place: int) -> Value:
-    """Return the function that takes column ``place`` of totals (..., k)."""
-    return lambda totals: totals[..., place]
-
-
-def quotient(above: int, below: int) -> Value:
-    """Return the function that divides two columns of totals (..., k); nan over 0."""
-    return lambda totals: ratio(totals[..., above], totals[..., below])
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from guard.detect.encoder import Encoder
 from guard.detect.named import detector_named
 from guard.detect.protocol import Detector
 from guard.errors import UsageError
-from guard.intervals import percentile
 from guard.places import ENCODERS
 from guard.policy import Points
+from guard.results.intervals import percentile
 from guard.retrieve.index import BiasIndex
 from guard.train.cascade import Case, Report, cases, without_validation
 from guard.train.checkpoint import replacing

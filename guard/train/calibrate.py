@@ -16,7 +16,7 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from guard.errors import UsageError
 from guard.evaluate.metrics import BINS
-from guard.intervals import exact, percentile, wide
+from guard.results.intervals import exact, percentile, wide
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]

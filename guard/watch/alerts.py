@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from guard.errors import UsageError
-from guard.intervals import exact
+from guard.results.intervals import exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.rates import FINDINGS, NONE, Rate, Sums, beginnings, sums
 

@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 from sqlalchemy import Connection, String, cast, select
 
 from guard.errors import UsageError
-from guard.intervals import ALPHA, LEAST_CLUSTERS, effective, exact, false_discovery, p_text
+from guard.results.intervals import ALPHA, LEAST_CLUSTERS, effective, exact, false_discovery, p_text
 from guard.watch.events import clean
 from guard.watch.rates import (
     COLUMNS,

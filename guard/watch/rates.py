@@ -1,7 +1,8 @@
 """Rates from a store: how often responses were biased, and how often guard mitigated it.
 
 The database returns sums, one row for each line of the report. A rate is a share of segments; its
-interval allows for segments of one response being alike (:func:`guard.intervals.of_clusters`).
+interval allows for segments of one response being alike
+(:func:`guard.results.intervals.of_clusters`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from guard.errors import UsageError
-from guard.intervals import of_clusters
 from guard.policy import NO_LABEL
+from guard.results.intervals import of_clusters
 from guard.watch.events import clean
 from guard.watch.schema import drops, events, responses
 
@@ -395,7 +396,7 @@ def _joined(
 class ShareSums(NamedTuple):
     """Sums over responses of a share's denominators x and numerators y, their squares and products.
 
-    They are the arguments of :func:`guard.intervals.of_clusters`.
+    They are the arguments of :func:`guard.results.intervals.of_clusters`.
     """
 
     x: float

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 from sqlalchemy import Connection, and_, delete, func, select
 
 from guard.errors import UsageError
-from guard.intervals import Limits, cohens_kappa, exact
+from guard.results.intervals import Limits, cohens_kappa, exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.draw import Draw as Draw
 from guard.watch.draw import Key as Key

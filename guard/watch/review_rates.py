@@ -4,11 +4,12 @@ A marked segment has the weight N / n: its stratum has N segments, n of them mar
 Thompson 1952). A rate is a ratio of two weighted totals (Hájek 1971). A review may stop anywhere in
 the queue, because the order is random within each stratum.
 
-The intervals hold for rates near 0 and for very unequal weights (:func:`guard.intervals.weighted`);
-:func:`guard.intervals.share_of_two` joins two totals to a ratio. The segments of one response are a
-cluster, also across strata: the variance is that of the cluster sums of the linearised ratio
-(Särndal, Swensson and Wretman 1992, sections 5.5 and 5.6). There is no finite population
-correction, because a rate describes the guarded model and not this period alone.
+The intervals hold for rates near 0 and for very unequal weights
+(:func:`guard.results.intervals.weighted`); :func:`guard.results.intervals.share_of_two` joins two
+totals to a ratio. The segments of one response are a cluster, also across strata: the variance is
+that of the cluster sums of the linearised ratio (Särndal, Swensson and Wretman 1992, sections 5.5
+and 5.6). There is no finite population correction, because a rate describes the guarded model and
+not this period alone.
 
 Unclear segments are left out of the rate and widen its interval: the interval begins where all
 unclear decisions were right and ends where all were wrong.
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, func, select
 
-from guard.intervals import Limits, share_of_two, weighted
+from guard.results.intervals import Limits, share_of_two, weighted
 from guard.texts import normalised
 from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, NONE, Rate, dimension
 from guard.watch.review import Key, Mark, all_marks, corrections, verdict_of

@@ -16,6 +16,7 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings, Stop
 from guard.core import Guard
+from guard.results.measure import share
 from guard.suites import (
     Answer,
     Capability,
@@ -29,7 +30,6 @@ from guard.suites import (
     Side,
     Suite,
 )
-from guard.suites.reading import share
 
 NAME = "tests.audit.gated_suite:Gated"
 

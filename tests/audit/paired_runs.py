@@ -14,11 +14,10 @@ import numpy as np
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.header import Header
-from guard.audit.paired import Aim
 from guard.audit.sides import GENERAL, Axis, Side, SuiteSide
 from guard.audit.tolerances import Tolerances
-from guard.suites.contract import Floats
-from guard.suites.reading import ratio, share
+from guard.results.measure import Floats, ratio, share
+from guard.results.paired import Aim
 from guard.suites.sai_asa.association import tau_c
 
 KINDS = ("share", "mean", "tau")

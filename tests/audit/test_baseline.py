@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from guard.audit import baseline
 from guard.audit.compare import compare
 from guard.audit.header import Header
-from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side, SuiteSide, read
 from guard.errors import UsageError
-from guard.suites.reading import share
+from guard.results.measure import share
+from guard.results.paired import Aim
 from tests.audit.gated_suite import NAME, GatedOptions, half, more, recorded
 from tests.rows import examples
 

@@ -17,11 +17,11 @@ from guard.audit.compare import ALLOWED, ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.header import PARTS, Header
 from guard.audit.outcomes import Records
-from guard.audit.paired import Aim
 from guard.audit.sides import Axis, Side, from_records, read, split_arms
 from guard.audit.tolerances import Tolerances, load
 from guard.core import Guard
 from guard.errors import ConfigError, UsageError
+from guard.results.paired import Aim
 from guard.suites import Outcome, Record, registry
 from guard.suites.contract import Suite
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, Says, half, more, recorded

@@ -34,10 +34,10 @@ from guard.audit.reports.plain import as_json
 from guard.audit.reports.sarif import sarif
 from guard.audit.sample import stratified_sample
 from guard.audit.score import result_of
-from guard.audit.statistics import Line, estimate
+from guard.results.conclusions import is_significant
+from guard.results.jackknife import Line, estimate
 from guard.suites import Outcome as Answered
 from guard.suites import Record
-from guard.suites.conclusions import is_significant
 from guard.suites.registry import make
 from tests.audit.test_runner import Saying, guarded, run
 from tests.rows import examples

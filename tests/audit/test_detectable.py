@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from guard.audit.audit import Audit
-from guard.audit.paired import Pairs
 from guard.audit.plan import CHANGE, detectable, plan, show
 from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
-from guard.suites.conclusions import ALPHA
-from guard.suites.reading import share
+from guard.results.conclusions import ALPHA
+from guard.results.measure import share
+from guard.results.paired import Pairs
 from tests.audit.gated_suite import Gated, GatedOptions
 
 

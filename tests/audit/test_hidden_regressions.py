@@ -20,11 +20,11 @@ from guard.audit.harnesses import read as read_log
 from guard.audit.harnesses.inspect_log import parse
 from guard.audit.harnesses.task import side_of
 from guard.audit.outcomes import Records
-from guard.audit.paired import Aim
-from guard.audit.sides import Side, from_records, split_arms
+from guard.audit.sides import Side, from_records, read, split_arms
 from guard.audit.tolerances import Tolerances, load
 from guard.cli import main
 from guard.errors import ConfigError, UsageError
+from guard.results.paired import Aim
 from guard.suites import Outcome, Record
 from guard.suites.contract import Side as SideOfBias
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
@@ -36,6 +36,13 @@ SHARE = Aim(0.0, (0.0, 1.0))
 
 def call(*args: object) -> Result:
     return CliRunner().invoke(main, ["audit", *map(str, args)], catch_exceptions=False)
+
+
+def test_a_folder_with_a_run_and_folders_of_others_is_refused(tmp_path: Path) -> None:
+    recorded(tmp_path / "run")
+    recorded(tmp_path / "run" / "new", more)
+    with pytest.raises(UsageError, match="has a run, and folders of others: new"):
+        read(tmp_path / "run", [NAME])
 
 
 def test_an_arm_that_vanished_is_refused_unless_that_is_allowed_by_name() -> None:

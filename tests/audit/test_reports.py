@@ -37,8 +37,8 @@ from guard.audit.reports.packing import pack
 from guard.audit.reports.plain import SCHEMA, as_json, json_text, table
 from guard.audit.reports.sarif import sarif
 from guard.audit.reports.texts import for_markdown, for_xml, one_line
-from guard.audit.statistics import key_of
 from guard.cli import audit_options, main
+from guard.results.jackknife import key_of
 from guard.suites import Chat, Item, registry
 from guard.suites.registry import make
 from tests.audit import reporting

@@ -30,7 +30,7 @@ from guard.audit.review import (
 )
 from guard.cli import main
 from guard.errors import UsageError
-from guard.intervals import exact
+from guard.results.intervals import exact
 from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
 
 RUNS, LEAST = 200, 180

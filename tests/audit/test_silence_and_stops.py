@@ -26,13 +26,13 @@ from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sides import _of_guard
-from guard.audit.statistics import estimate
 from guard.core import Guard
+from guard.results.jackknife import estimate
+from guard.results.permutation import permutation_p
 from guard.suites import Answer, Chat, Item, Options, Outcome, Record, Suite
 from guard.suites.hbb.suite import Hbb, McqOptions
 from guard.suites.mist import Mist
 from guard.suites.open_text import OpenText
-from guard.suites.permutation import permutation_p
 from guard.suites.registry import make, names
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES

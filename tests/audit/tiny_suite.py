@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from guard.results.measure import Floats
 from guard.suites import (
     Answer,
     Capability,
@@ -22,7 +23,6 @@ from guard.suites import (
     Request,
     Suite,
 )
-from guard.suites.contract import Floats
 
 
 class TinyOptions(Options):

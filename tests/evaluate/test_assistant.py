@@ -11,8 +11,8 @@ from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
 from guard.evaluate.metrics import figures
 from guard.evaluate.sources import SOURCES, load, place, present
-from guard.intervals import exact
 from guard.places import shipped
+from guard.results.intervals import exact
 from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 

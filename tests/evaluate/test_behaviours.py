@@ -11,8 +11,8 @@ from guard import Guard
 from guard.errors import UsageError
 from guard.evaluate import behaviour_tables, behaviours
 from guard.evaluate.behaviours import Behaviours, measure, outcome, place, read
-from guard.intervals import exact
 from guard.policy import Policy, unjudged_verdict
+from guard.results.intervals import exact
 from guard.verdict import Scores, Verdict, Window
 from tests.scripted import Scripted, failing
 

@@ -10,7 +10,7 @@ import pytest
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.example import Example
 from guard.evaluate.metrics import MEASURES, equal_mass_bins, figures, point, resampled, weighted
-from guard.intervals import percentile
+from guard.results.intervals import percentile
 from tests.evaluate.samples import many, pair, told, worked
 
 

@@ -37,8 +37,8 @@ from guard.evaluate.readings import (
 )
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
-from guard.intervals import cohens_kappa, exact
 from guard.places import shipped
+from guard.results.intervals import cohens_kappa, exact
 from tests.rows import examples as drawn
 from tests.scripted import Scripted
 

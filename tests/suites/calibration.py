@@ -44,8 +44,8 @@ from numpy.typing import NDArray
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
-from guard.audit.statistics import LEAST_CLUSTERS, Line, estimate, key_of
 from guard.core import Guard
+from guard.results.jackknife import LEAST_CLUSTERS, Line, estimate, key_of
 from guard.suites import Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings

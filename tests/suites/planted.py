@@ -39,10 +39,10 @@ from guard.audit.others import CombinedModel, Other
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
+from guard.results.conclusions import ALPHA
 from guard.suites import Capability, Chat, Item, Judge, Request, Suite, TextScore
 from guard.suites.badf import Badf
 from guard.suites.badf.suite import BadfOptions
-from guard.suites.conclusions import ALPHA
 from guard.suites.contract import Options
 from guard.suites.hbb.base import HbbSuite
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions

@@ -28,11 +28,11 @@ from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sides import Side
-from guard.audit.statistics import estimate
 from guard.audit.tables import score, write_items
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError
+from guard.results.jackknife import estimate
 from guard.suites import Capability, Chat, Item, Options, Outcome, Record, Request, Suite
 from guard.suites.hbb.suite import HbbSg, SgOptions
 from guard.suites.mist import Mist

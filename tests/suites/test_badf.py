@@ -39,14 +39,14 @@ from guard.audit.runner import Stopped
 from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import PATTERNS, Other, Sending
-from guard.audit.statistics import estimate
 from guard.audit.tables import score
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
-from guard.intervals import false_discovery
 from guard.local import download
 from guard.local.embedder import SentenceEmbedder
+from guard.results.intervals import false_discovery
+from guard.results.jackknife import estimate
 from guard.suites import Answer, Chat, Item, Outcome, Record, Role
 from guard.suites.badf import Badf, analysis, patterns
 from guard.suites.badf.association import (

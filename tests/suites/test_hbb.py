@@ -26,8 +26,9 @@ from guard.audit.calls import Piece, Reply, key_of
 from guard.audit.header import recorded_options
 from guard.audit.runner import Settings
 from guard.audit.sample import allocated_sample, stratified_sample
-from guard.audit.statistics import Line, estimate
 from guard.errors import UsageError
+from guard.results.conclusions import ALPHA
+from guard.results.jackknife import Line, estimate
 from guard.suites import (
     Answer,
     Chat,
@@ -40,7 +41,6 @@ from guard.suites import (
     Suite,
     TextScore,
 )
-from guard.suites.conclusions import ALPHA
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
 from guard.suites.hbb.instances import Counts, Instances

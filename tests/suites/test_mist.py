@@ -21,13 +21,13 @@ from guard.audit.audit import Audit
 from guard.audit.gating import AuditConditions
 from guard.audit.outcomes import Records
 from guard.audit.score import result_of
-from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
 from guard.errors import UsageError
+from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
+from guard.results.measure import column
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
 from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
 from guard.suites.mist.build import DIMENSIONS
-from guard.suites.reading import column
 from tests.rows import examples, rows
 
 

@@ -32,11 +32,11 @@ from guard.audit.outcomes import Records
 from guard.audit.runner import Settings, Stopped
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
-from guard.audit.statistics import estimate
 from guard.cli import main
 from guard.core import Guard, highest
 from guard.errors import UsageError
 from guard.places import ENCODERS
+from guard.results.jackknife import estimate
 from guard.suites import (
     Answer,
     Capability,

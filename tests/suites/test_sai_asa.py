@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.audit.statistics import estimate
 from guard.errors import UsageError
+from guard.results.jackknife import estimate
 from guard.suites import Answer, Chat, Estimate, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
 from guard.suites.sai_asa.build import FORMS, Words, sentence

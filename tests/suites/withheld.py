@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from guard.audit import silence
 from guard.audit.audit import Audit
 from guard.audit.outcomes import samples
-from guard.audit.statistics import positions
-from guard.intervals import false_discovery
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import false_discovery
+from guard.results.jackknife import positions
 from guard.suites import Item, Measure
-from guard.suites.conclusions import ALPHA
 from tests.suites.calibration import kept_lines, made
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"

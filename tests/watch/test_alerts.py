@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
-from guard.intervals import exact
+from guard.results.intervals import exact
 from guard.verdict import BIAS_TYPES
 from guard.watch.alerts import (
     BASE,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
-from guard.intervals import ALPHA, false_discovery
+from guard.results.intervals import ALPHA, false_discovery
 from guard.watch.compare import CompareRow, compare, difference, p_value, points, sides
 from guard.watch.rates import Rate, ShareSums
 from guard.watch.store import Store

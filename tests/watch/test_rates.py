@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
-from guard.intervals import of_clusters
+from guard.results.intervals import of_clusters
 from guard.watch.alerts import alerts
 from guard.watch.rates import NON_ANSWER_DOORS, NONE, Sums, dimensions, line_of, report, span_s
 from guard.watch.store import Store

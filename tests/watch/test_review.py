@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import func, select
 
 from guard.errors import ConfigError, UsageError
-from guard.intervals import exact
 from guard.policy import Policy
+from guard.results.intervals import exact
 from guard.watch import draw, review, schema
 from guard.watch.review import Correction, Marked, verdict_of
 from guard.watch.review_rates import estimates, unreviewable

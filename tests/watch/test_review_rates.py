@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.intervals import Limits, exact, share_of_two, weighted
+from guard.results.intervals import Limits, exact, share_of_two, weighted
 from guard.watch.review_rates import Marked, rates_of
 from tests.watch.deployments import deployment, reviewed, truth
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.audit.header import Header
-from guard.audit.paired import UNKNOWN, Aim
 from guard.audit.sides import GENERAL, Axis, SuiteSide, averaged, texts_by_item
 from guard.errors import UsageError
-from guard.suites.reading import share
+from guard.results.measure import share
+from guard.results.paired import UNKNOWN, Aim
 
 ARM = "plain"
 _MOST = 1e15

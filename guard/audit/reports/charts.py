@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from guard.audit.grids import Grid, in_arm, with_interval
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Line, key_of
-from guard.suites import Estimate
+from guard.results.estimate import Estimate
+from guard.results.jackknife import Line, key_of
 
 Kind = Literal["dots", "bars", "stacked", "radar", "trend"]
 

@@ -23,10 +23,7 @@ from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import effect_of, is_worse, lead, shows_change
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Line, key_of
-from guard.intervals import p_text
-from guard.suites import Estimate, Suite
-from guard.suites.conclusions import (
+from guard.results.conclusions import (
     ALPHA,
     FOUND,
     NOT_FOUND,
@@ -35,6 +32,10 @@ from guard.suites.conclusions import (
     not_excluded,
     significant_text,
 )
+from guard.results.estimate import Estimate
+from guard.results.intervals import p_text
+from guard.results.jackknife import Effect, Line, key_of
+from guard.suites import Suite
 
 if TYPE_CHECKING:
     from guard.audit.gating import ConditionResult

@@ -16,9 +16,9 @@ from guard.audit.outcomes import scores_both_arms
 from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import SuiteResult
-from guard.audit.statistics import Effect, Line
-from guard.intervals import false_discovery, p_text
-from guard.suites.conclusions import ALPHA
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import false_discovery, p_text
+from guard.results.jackknife import Effect, Line
 
 _LEAD = 6  # lines of a suite
 _STOPS = ("biased", "biased_shown", "stopped_biased", "stopped_others", "selectivity",

@@ -12,8 +12,8 @@ import numpy as np
 
 from guard.audit.reports.charts import Chart, ChartSeries
 from guard.audit.reports.texts import one_line, shortened
-from guard.page import svg
-from guard.page.svg import INK, MARKERS, PAPER, SERIES, WIDTH
+from guard.results import svg
+from guard.results.svg import INK, MARKERS, PAPER, SERIES, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,8 @@ from guard.audit.reports.charts import Chart, ChartSeries, axis_text, by_arm, fo
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.reports.differences import FigureDifference, differences
 from guard.audit.score import SuiteResult
+from guard.results.conclusions import ALPHA
 from guard.suites.badf import Badf
-from guard.suites.conclusions import ALPHA
 from guard.suites.hbb.base import HbbSuite
 from guard.suites.hbb.measures import categories
 from guard.suites.mist import Mist

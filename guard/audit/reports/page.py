@@ -18,7 +18,7 @@ from guard.audit.reports.differences import differences, grid, headlines, sides,
 from guard.audit.reports.drawing import draw
 from guard.audit.reports.packing import CHUNK, Packed, pack
 from guard.audit.reports.texts import for_xml, one_line
-from guard.page import STYLE
+from guard.results import STYLE
 
 _FOLDER = Path(__file__).parent
 _ROWS = 300  # of a table; the JSON has all

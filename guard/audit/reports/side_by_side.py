@@ -16,9 +16,9 @@ from guard.audit.reports.charts import Chart, axis_text, series
 from guard.audit.reports.checks import Check, checks, status_counts
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import json_number
-from guard.audit.statistics import Key, Line, key_of
-from guard.intervals import p_text
-from guard.suites.conclusions import is_significant, is_tested
+from guard.results.conclusions import is_significant, is_tested
+from guard.results.intervals import p_text
+from guard.results.jackknife import Key, Line, key_of
 from guard.texts import csv_text
 
 TITLE = "Models side by side, worst first, 95 % intervals"

@@ -9,15 +9,15 @@ from itertools import groupby
 from typing import Any
 
 from guard import __version__
-from guard.audit.changes import Change
 from guard.audit.grids import Grid, count_text, coverage_text, number_text, with_interval
 from guard.audit.reports.charts import Chart, ChartSeries, Mark
 from guard.audit.reports.page import figure, render
 from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import json_number
 from guard.audit.trends import Point, Run, Series
-from guard.intervals import p_text
-from guard.suites.conclusions import ALPHA
+from guard.results.changes import Change
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import p_text
 from guard.texts import csv_text
 
 FORMAT = 1

@@ -36,9 +36,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import false_discovery
-from guard.suites.conclusions import ALPHA, FAMILIES
-from guard.suites.contract import Floats
+from guard.results.conclusions import ALPHA, FAMILIES
+from guard.results.intervals import false_discovery
+from guard.results.measure import Floats
 
 _PERMUTATIONS = 999
 _AT_ONCE = 2_000

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from guard.results.conclusions import ALPHA, FOUND, NOT_FOUND, UNKNOWN, significant_text
+from guard.results.estimate import Estimate
+from guard.results.measure import Floats, Measure, column, ratio, share
 from guard.suites.badf.association import Association, Documents, mean
 from guard.suites.badf.documents import ArmDocuments
-from guard.suites.conclusions import ALPHA, FOUND, NOT_FOUND, UNKNOWN, significant_text
-from guard.suites.contract import Estimate, Floats, Measure
-from guard.suites.reading import column, ratio, share
 
 TOP = 10
 HEADLINE = frozenset({"associations", "published_associations"})

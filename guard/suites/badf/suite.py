@@ -13,15 +13,15 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field, field_validator
 
 from guard.errors import UsageError
+from guard.results.estimate import Estimate
+from guard.results.measure import Measure
 from guard.suites import (
     Answer,
     Capability,
     Chat,
     Compared,
-    Estimate,
     GroupTexts,
     Item,
-    Measure,
     Options,
     Outcome,
     Patch,

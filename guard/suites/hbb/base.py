@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from guard.suites import Compared, Estimate, Item, Measure, Options, Published, Record
+from guard.results.estimate import Estimate
+from guard.results.measure import Measure
+from guard.suites import Compared, Item, Options, Published, Record
 from guard.suites.hbb import findings, measures, questions
 from guard.suites.hbb.instances import Instances, count_answers
 from guard.suites.hbb.questions import Question

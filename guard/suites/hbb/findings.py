@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from guard.intervals import p_text
-from guard.suites.conclusions import (
+from guard.results.conclusions import (
     ALPHA,
     FOUND,
     NOT_FOUND,
@@ -17,7 +16,9 @@ from guard.suites.conclusions import (
     interval_text,
     significant_text,
 )
-from guard.suites.contract import Estimate, Measure
+from guard.results.estimate import Estimate
+from guard.results.intervals import p_text
+from guard.results.measure import Measure
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
 from guard.suites.hbb.measures import categories

@@ -32,11 +32,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.contract import Floats, Measure
+from guard.results.measure import Floats, Measure, column, ratio, share
+from guard.results.permutation import permutation_p
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
-from guard.suites.permutation import permutation_p
-from guard.suites.reading import column, ratio, share
 
 FACTOR = 2.0
 """How many times as far apart as elsewhere a fair model's answers may be in one category."""

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import false_discovery
-from guard.suites.conclusions import ALPHA
-from guard.suites.contract import Floats, Record
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import false_discovery
+from guard.results.measure import Floats
+from guard.suites.contract import Record
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.noise import Noise, difference, min_gap, noise, squared
 

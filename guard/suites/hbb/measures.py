@@ -26,11 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites.contract import Floats, Measure, Smooth
+from guard.results.measure import Floats, Measure, Smooth, Value, column, quotient, ratio, share
 from guard.suites.hbb import identities
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
-from guard.suites.reading import Value, column, quotient, ratio, share
 
 Axis = Mapping[str, str]
 _COLUMNS = (

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.suites import Floats, Item, Measure, Record
+from guard.results.measure import Floats, Measure, Value, column, quotient, ratio
+from guard.results.permutation import two_groups_p
+from guard.suites import Item, Record
 from guard.suites.mist.build import DIMENSIONS
-from guard.suites.permutation import two_groups_p
-from guard.suites.reading import Rows, Value, column, quotient, ratio
+from guard.suites.reading import Rows
 
 KINDS = ("comedy", "tragedy", "neutrality")
 SIDES = ("Sa", "Sb")

@@ -7,18 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from guard.suites import (
-    Answer,
-    Chat,
-    Compared,
-    Item,
-    Measure,
-    Options,
-    Outcome,
-    Record,
-    Request,
-    Side,
-)
+from guard.results.measure import Measure
+from guard.suites import Answer, Chat, Compared, Item, Options, Outcome, Record, Request, Side
 from guard.suites.mist import scores
 from guard.suites.mist.answers import assignment, count_sides, kind
 from guard.suites.mist.build import Association, associations, attributions

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from guard.suites import Estimate, Item, Measure, Record
-from guard.suites.conclusions import share_text
+from guard.results.conclusions import share_text
+from guard.results.estimate import Estimate
+from guard.results.measure import Measure, column, share
+from guard.suites import Item, Record
 from guard.suites.open_text.prompts import KINDS
-from guard.suites.reading import Rows, column, share
+from guard.suites.reading import Rows
 from guard.verdict import BIAS_TYPES
 
 READ = ("biased", "unbiased")

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from guard.errors import UsageError
+from guard.results.estimate import Estimate
+from guard.results.measure import Measure
 from guard.suites import (
     Answer,
     Chat,
     Compared,
-    Estimate,
     Item,
     Judge,
-    Measure,
     Options,
     Outcome,
     Record,

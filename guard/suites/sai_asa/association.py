@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from guard.suites.contract import Floats
-from guard.suites.reading import Value, ratio
+from guard.results.measure import Floats, Value, ratio
 
 TABLE = 6
 """Columns: given negative with chosen negative, neutral, positive; then given positive."""

@@ -14,20 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import UsageError
-from guard.suites import (
-    Answer,
-    Chat,
-    Compared,
-    Item,
-    Measure,
-    Options,
-    Outcome,
-    Record,
-    Request,
-    Side,
-)
+from guard.results.measure import Measure
+from guard.results.permutation import two_groups_p
+from guard.suites import Answer, Chat, Compared, Item, Options, Outcome, Record, Request, Side
 from guard.suites.packs import PackedSuite
-from guard.suites.permutation import two_groups_p
 from guard.suites.reading import Rows
 from guard.suites.refusal import unread
 from guard.suites.sai_asa import official

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlalchemy import Connection
 
-from guard.page import svg
+from guard.results import svg
 from guard.watch.dashboard.view import View
 from guard.watch.rates import Line, Rate, Sums, line_of, sums
 from guard.watch.review_rates import Estimate, Reviewed, estimates

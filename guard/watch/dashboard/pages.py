@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from guard import __version__
-from guard.page import STYLE
+from guard.results import STYLE
 
 _FOLDER = Path(__file__).parent
 SCRIPT = (_FOLDER / "static" / "dashboard.js").read_text("utf-8")

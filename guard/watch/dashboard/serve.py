@@ -12,7 +12,7 @@ from typing import NamedTuple
 import uvicorn
 
 from guard.errors import UsageError
-from guard.page import svg
+from guard.results import svg
 from guard.watch.dashboard.access import Rules, checked_host, checked_token, is_loopback
 from guard.watch.dashboard.app import StatementOf, application
 from guard.watch.store import Store

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from guard.intervals import false_discovery
-from guard.suites.conclusions import ALPHA
-from guard.suites.contract import Floats
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import false_discovery
+from guard.results.measure import Floats
 
 DRAWS = 9_999
 LEAST = 2

@@ -38,12 +38,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.intervals import LEAST_CLUSTERS as LEAST_CLUSTERS
-from guard.intervals import LEVEL, exact, false_discovery
-from guard.suites import Estimate, Measure
-from guard.suites.conclusions import FAMILIES
-from guard.suites.contract import Floats
-from guard.suites.reading import column, ratio, share
+from guard.results.conclusions import FAMILIES
+from guard.results.estimate import Estimate
+from guard.results.intervals import LEAST_CLUSTERS as LEAST_CLUSTERS
+from guard.results.intervals import LEVEL, exact, false_discovery
+from guard.results.measure import Floats, Measure, column, ratio, share
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 T = TypeVar("T", bound=Hashable)

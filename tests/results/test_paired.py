@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.audit.paired import DRAWS, Aim, Pairs
-from guard.suites.contract import Floats
-from guard.suites.reading import ratio, share
+from guard.results.measure import Floats, ratio, share
+from guard.results.paired import DRAWS, Aim, Pairs
 from guard.suites.sai_asa.association import tau_c
 from tests.rows import examples
 

@@ -8,7 +8,7 @@ binomial variable, determines the distribution. It is enumerated where there are
 and otherwise sampled, with 1 added above and below (Phipson and Smyth 2010).
 
 **Is it worse by more than the tolerance?** A test over whole clusters, as for every interval of an
-audit (:mod:`guard.audit.statistics`). A measure is worse where it is further from its ideal::
+audit (:mod:`guard.results.jackknife`). A measure is worse where it is further from its ideal::
 
     |new - ideal| > |base - ideal| + tolerance
 
@@ -28,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.audit.statistics import ShareDifference, Spread, cluster_sums, positions
-from guard.intervals import LEVEL
-from guard.suites.conclusions import ALPHA
-from guard.suites.contract import Floats
+from guard.results.conclusions import ALPHA
+from guard.results.intervals import LEVEL
+from guard.results.jackknife import ShareDifference, Spread, cluster_sums, positions
+from guard.results.measure import Floats
 
 MOST_ENUMERATED = 100_000
 """Up to this many combinations of swaps are enumerated, each weighted by its probability."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.intervals import exact, false_discovery, percentile
+from guard.results.intervals import exact, false_discovery, percentile
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 100, 5000])

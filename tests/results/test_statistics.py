@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.audit.statistics import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
+from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
+from guard.results.measure import Floats, Smooth
 from guard.suites import Measure
-from guard.suites.contract import Floats, Smooth
 from tests.rows import examples
 
 

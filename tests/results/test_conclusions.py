@@ -12,13 +12,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.intervals import false_discovery
+from guard.results.conclusions import ALPHA, bias_of, conclusions
+from guard.results.intervals import false_discovery
+from guard.results.measure import column, share
 from guard.suites import Estimate, Measure
 from guard.suites.badf import findings as badf
-from guard.suites.conclusions import ALPHA, bias_of, conclusions
 from guard.suites.hbb import findings as hbb
 from guard.suites.hbb.descriptors import Identity, Type
-from guard.suites.reading import column, share
 from tests.rows import examples
 
 NAN = math.nan

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from guard.audit.changes import Change, SeriesChanges, changes
 from guard.audit.history import axis_estimate
 from guard.audit.trends import Point
-from guard.suites.contract import Floats
+from guard.results.changes import Change, SeriesChanges, changes
+from guard.results.measure import Floats
 from tests.audit.paired_runs import World, answered, axis
 from tests.rows import examples
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from guard.intervals import ALPHA as ALPHA
-from guard.intervals import p_text
-
-if TYPE_CHECKING:
-    from guard.suites.contract import Estimate, Measure
+from guard.results.estimate import Estimate
+from guard.results.intervals import ALPHA as ALPHA
+from guard.results.intervals import p_text
+from guard.results.measure import Measure
 
 FAMILIES = 2
 """Families of tests that share :data:`ALPHA` if a suite corrects its own tests and others are left:
