@@ -15,23 +15,39 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import sqlite3
 import time
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from filelock import FileLock, Timeout
 
-from guard.audit.calls import Call, Guarded, Line, Piece, Reply, Slot, Usage, line_of
+from guard.audit.calls import Call, Guarded, line_of
 from guard.audit.files import JOURNAL, refuse_journal, unwritable
 from guard.audit.header import Header
+from guard.audit.run_rows import (
+    ADD_READING,
+    ADD_REPLY,
+    ADD_REQUEST,
+    CALL,
+    PUT_HEADER,
+    READING,
+    REMOVE_SUITE,
+    REQUEST,
+    Row,
+    call_of_row,
+    call_row,
+    checksum,
+    encoded,
+    header_row,
+    reading_of_row,
+    reading_row,
+)
 from guard.errors import UsageError
-from guard.suites import TextScore
 
 SYNC_S = 5.0
 """Seconds after which a commit waits for the disk (fsync): a power failure costs at most their
@@ -47,137 +63,15 @@ so a file that was copied without its log is noticed."""
 
 _SCHEMA = Path(__file__).with_name("run_file.sql")
 
-_REQUEST = "key, item, sample, turn, role"
-_REPLY = (
-    "pieces, finish, first_tokens, scores, prompt_tokens, completion_tokens, cost, seconds, "
-    "attempts, error, kind, status"
-)
-_READING = "key, reading, text, types, score, own, kept, stopped, seconds"
-_CALL = f"{_REQUEST}, {_REPLY}"
-_TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
+TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
 """Where the records of a table are read from."""
 
-Row = tuple[Any, ...]
+
 _Record = TypeVar("_Record")
-
-
-def _insert(table: str, columns: str, unique: str = "", replaced: str = "") -> str:
-    """Return the statement that adds a row; an existing one is changed only if ``replaced``."""
-    names = columns.split(", ")
-    # Texts are bytes: half a surrogate pair, which a model may answer, has no UTF-8.
-    marks = ("CAST(? AS TEXT)" if name == "text" else "?" for name in names)
-    statement = f"INTO {table} ({columns}) VALUES ({', '.join(marks)})"
-    if not unique:
-        return f"INSERT OR IGNORE {statement}"
-    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
-    return f"INSERT {statement} ON CONFLICT ({unique}) DO UPDATE SET {changes} WHERE {replaced}"
-
-
-# What follows a failed call replaces it; nothing replaces an answer.
-_ADD_REQUEST = _insert(
-    *("request", f"suite, {_REQUEST}", "suite, key"),
-    "NOT EXISTS (SELECT 1 FROM reply WHERE reply.id = request.id AND error IS NULL)",
-)
-_ADD_REPLY = _insert("reply", f"id, {_REPLY}, sum", "id", "reply.error IS NOT NULL").replace(
-    "(?", "((SELECT id FROM request WHERE suite = ? AND key = ?)", 1
-)
-_ADD_READING = _insert("reading", f"suite, {_READING}, sum")
-_PUT_HEADER = "INSERT OR REPLACE INTO header (suite, model, key, state, sum) VALUES (?, ?, ?, ?, ?)"
-_REMOVE_SUITE = (
-    "DELETE FROM reply WHERE id IN (SELECT id FROM request WHERE suite = ?)",
-    "DELETE FROM request WHERE suite = ?",
-    "DELETE FROM reading WHERE suite = ?",
-)
-
-
-def _header_row(header: Header, state: int) -> Row:
-    key = encoded(header.line()).decode()
-    return header.suite, header.model, key, state, checksum("", (header.suite, header.model, key))
-
-
-def _call_row(call: Call) -> Row:
-    row = (call.key, *call.slot, call.by)
-    reply, seconds = call.reply, round(call.latency_s, 4)
-    if reply is None:
-        failed = (seconds, call.attempts, call.error, call.kind or None, call.status)
-        return (*row, None, None, None, None, None, None, None, *failed)
-    pieces = [{"r": piece.text} if piece.reasoning else piece.text for piece in reply.pieces]
-    scores = [(score.logprob, score.tokens) for score in reply.scores]
-    usage = reply.usage
-    return (
-        *row,
-        _json(pieces),
-        reply.finish_reason,
-        _json(dict(reply.first_tokens)) if reply.first_tokens else None,
-        _json(scores) if scores else None,
-        int(usage.prompt_tokens),
-        int(usage.completion_tokens),
-        _number(usage.cost),
-        *(seconds, call.attempts, None, None, None),
-    )
-
-
-def _call_of(row: Row) -> Call:
-    key, item, sample, turn, role, pieces, finish, first_tokens, scores, *rest = row
-    prompt_tokens, completion_tokens, cost, seconds, attempts, error, kind, status = rest
-    reply = None
-    if error is None:
-        reply = Reply(
-            tuple(
-                Piece(piece["r"], True) if isinstance(piece, dict) else Piece(piece)
-                for piece in json.loads(pieces)
-            ),
-            finish,
-            json.loads(first_tokens) if first_tokens else {},
-            tuple(TextScore(*score) for score in json.loads(scores)) if scores else (),
-            Usage(prompt_tokens, completion_tokens, math.nan if cost is None else cost),
-        )
-    slot = Slot(item, sample, turn)
-    return Call(key, slot, reply, error or "", attempts, seconds, role, kind or "", status)
-
-
-def _reading_row(reading: Guarded) -> Row:
-    score = _number(round(reading.score, 4))
-    own, kept, stopped = int(reading.own), float(reading.kept), int(reading.stopped)
-    about = (reading.text, _json(reading.types), score, own, kept, stopped)
-    return (reading.key, reading.reading, *about, _number(reading.seconds))
-
-
-def _reading_of(row: Row) -> Guarded:
-    key, reading, text, types, score, own, kept, stopped, seconds = row
-    score, seconds = (math.nan if value is None else value for value in (score, seconds))
-    types = tuple(json.loads(types))
-    return Guarded(key, reading, text, types, score, own, kept, bool(stopped), seconds)
-
-
-def _number(value: float) -> float | None:
-    """Return a number that may be nan, for which SQL has NULL."""
-    return None if math.isnan(value) else float(value)
-
-
-def _json(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # Half a surrogate pair has no UTF-8, so it is escaped.
-    return text if _is_utf8(text) else json.dumps(value, separators=(",", ":"))
-
-
-def _is_utf8(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def checksum(seed: str, values: Sequence[object]) -> str:
-    """Return the checksum of a row; ``seed`` is that of its suite's header."""
-    return hashlib.sha256(f"{seed}{json.dumps(values)}".encode()).hexdigest()[:12]
-
-
-def encoded(line: Line) -> bytes:
-    """Return the text of a header or record, in UTF-8."""
-    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass")
 
 
 class RunFile:
@@ -344,7 +238,7 @@ class RunWriter(RunFile):
         if header.suite in self.headers:
             self.headers[header.suite].check_compatible(header, self.path)
         self.headers[header.suite] = header
-        self.commit([(_PUT_HEADER, _header_row(header, _OPEN))])
+        self.commit([(PUT_HEADER, header_row(header, _OPEN))])
         self._checkpoint()
         return RecordedSuite(self, header, unfinished=True)
 
@@ -353,8 +247,8 @@ class RunWriter(RunFile):
         suite = RecordedSuite(self, header, unfinished=False)
 
         def statements() -> Iterator[tuple[str, Row]]:
-            yield from ((statement, (header.suite,)) for statement in _REMOVE_SUITE)
-            yield _PUT_HEADER, _header_row(header, _CLOSED)
+            yield from ((statement, (header.suite,)) for statement in REMOVE_SUITE)
+            yield PUT_HEADER, header_row(header, _CLOSED)
             for record in records:
                 yield from suite.statements(record)
 
@@ -443,9 +337,9 @@ class RecordedSuite:
         own = {k: v for k, v in header.line().items() if k not in ("sampling", "others")}
         self._seed = checksum("", (json.dumps(own, sort_keys=True),))
         place = (run_file, header.suite, self._seed)
-        self.calls: Mapping[str, Call] = RecordedRows(*place, "reply", _CALL, _call_of)
+        self.calls: Mapping[str, Call] = RecordedRows(*place, "reply", CALL, call_of_row)
         self.readings: Mapping[str, Guarded] = RecordedRows(
-            *place, "reading", _READING, _reading_of
+            *place, "reading", READING, reading_of_row
         )
 
     @property
@@ -455,7 +349,7 @@ class RecordedSuite:
 
     def count_answers(self) -> int:
         """Return how many requests have an answer."""
-        query = f"SELECT count(*) FROM {_TABLES['reply']} WHERE suite = ? AND error IS NULL"
+        query = f"SELECT count(*) FROM {TABLES['reply']} WHERE suite = ? AND error IS NULL"
         return int(self.run_file.value(query, self.header.suite))
 
     def add(self, record: Call | Guarded) -> None:
@@ -476,15 +370,15 @@ class RecordedSuite:
         """Yield the statements that write ``record``, with their parameters."""
         suite = self.header.suite
         if isinstance(record, Guarded):
-            row = _reading_row(record)
+            row = reading_row(record)
             text = record.text.encode("utf-8", "surrogatepass")
-            yield _ADD_READING, (suite, *row[:2], text, *row[3:], checksum(self._seed, row))
+            yield ADD_READING, (suite, *row[:2], text, *row[3:], checksum(self._seed, row))
             return
-        row = _call_row(record)
-        request = row[: _REQUEST.count(",") + 1]
-        yield _ADD_REQUEST, (suite, *request)
+        row = call_row(record)
+        request = row[: REQUEST.count(",") + 1]
+        yield ADD_REQUEST, (suite, *request)
         reply = row[len(request) :]
-        yield _ADD_REPLY, (suite, record.key, *reply, checksum(self._seed, row))
+        yield ADD_REPLY, (suite, record.key, *reply, checksum(self._seed, row))
 
     def digest(self) -> str:
         """Return the SHA-256 of the header, calls and readings, independent of their order."""
@@ -511,7 +405,7 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
         self._suite = suite
         self._seed = seed
         self._table = table
-        self._where = f"FROM {_TABLES[table]} WHERE suite = ?"
+        self._where = f"FROM {TABLES[table]} WHERE suite = ?"
         self._select = f"SELECT {columns}, sum {self._where}"
         self._select_one = f"{self._select} AND key = ?"
         self._record = record
