@@ -63,9 +63,8 @@ so a file that was copied without its log is noticed."""
 
 _SCHEMA = Path(__file__).with_name("run_file.sql")
 
-TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
+_TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
 """Where the records of a table are read from."""
-
 
 _Record = TypeVar("_Record")
 
@@ -349,7 +348,7 @@ class RecordedSuite:
 
     def count_answers(self) -> int:
         """Return how many requests have an answer."""
-        query = f"SELECT count(*) FROM {TABLES['reply']} WHERE suite = ? AND error IS NULL"
+        query = f"SELECT count(*) FROM {_TABLES['reply']} WHERE suite = ? AND error IS NULL"
         return int(self.run_file.value(query, self.header.suite))
 
     def add(self, record: Call | Guarded) -> None:
@@ -405,7 +404,7 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
         self._suite = suite
         self._seed = seed
         self._table = table
-        self._where = f"FROM {TABLES[table]} WHERE suite = ?"
+        self._where = f"FROM {_TABLES[table]} WHERE suite = ?"
         self._select = f"SELECT {columns}, sum {self._where}"
         self._select_one = f"{self._select} AND key = ?"
         self._record = record

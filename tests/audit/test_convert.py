@@ -157,7 +157,7 @@ def test_commands_that_meet_journals_say_how_to_convert_them(tmp_path: Path) -> 
         ("review", tmp_path, "--out", tmp_path / "r"),
         ("run", "--suite", "sai_asa", "--replay", tmp_path, "--out", tmp_path / "new"),
         ("run", "--suite", "sai_asa", "--model", "openai/x", "--plain-only", "--out", tmp_path),
-        ("history", "add", tmp_path, "--history", f"sqlite:///{tmp_path}/h.db"),
+        ("history", "add", tmp_path, "--store", f"sqlite:///{tmp_path}/h.db"),
     ):
         done = call(*args)
         assert done.exit_code == 2, args
