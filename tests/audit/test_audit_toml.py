@@ -185,7 +185,7 @@ def test_a_report_needs_the_folder(place: Path) -> None:
             'csv = "prompt.txt/t.csv"',
             "prompt.txt is a file where a folder is needed",
         ),
-        ('out = "out"', 'csv = "t.jsonl.gz"', "has the name of a journal"),
+        ('out = "out"', 'csv = "t.jsonl.gz"', "or of a journal"),
     ],
 )
 def test_a_mistake_is_refused_by_name_before_any_call(

@@ -1300,7 +1300,7 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     table = CliRunner().invoke(main, args)
     assert table.exit_code == 2
     assert "This is a table of answers, such as --csv writes." in table.stderr
-    assert "give the journal of the run (run.db in its --out folder)" in table.stderr
+    assert "give the file of the run (run.db in its --out folder)" in table.stderr
     path.write_text("[1]")
     assert "is a JSON list" in CliRunner().invoke(main, args).stderr
 
