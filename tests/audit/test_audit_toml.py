@@ -214,7 +214,7 @@ def test_a_plan_takes_what_its_own_options_override(place: Path) -> None:
         assert "open_text has no test of bias" in result.stderr
     place.write_text(FILE.replace("sample = 20", "max_calls = 5"))
     planned = call("plan", place, "--replay", "nowhere")
-    assert "There is no journal at nowhere" in planned.stderr  # not that a replay costs nothing
+    assert "There is no run at nowhere" in planned.stderr  # not that a replay costs nothing
 
 
 def test_a_plan_of_what_cannot_be_compared_says_so(place: Path, provider: Answering) -> None:

@@ -355,7 +355,7 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in found if not p.name.endswith(("-shm", "-wal"))}
 
 
-def test_a_journal_that_is_cut_off_is_not_finished(place: Path) -> None:
+def test_a_run_without_its_end_is_not_finished(place: Path) -> None:
     result = call("add", "unfinished", *STORED, *OWN)
     assert result.exit_code == 4
     assert "unfinished is not finished" in result.stderr
