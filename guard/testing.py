@@ -45,7 +45,7 @@ class AuditGate:
     def __init__(self, folder: Path, out: Path) -> None:
         """Run commands in ``folder``, to which paths are relative.
 
-        Each run has its own folder of journals in ``out``: a test may run several.
+        Each run has its own folder in ``out``: a test may run several.
         """
         self._folder = folder
         self._out = out

@@ -148,7 +148,9 @@ def test_what_a_page_shows_can_be_used(
         elif block.language == "yaml":
             check_guardrail(block.code)
         else:
-            assert block.language in ("python", "csv"), f"{page}: a block of unknown language"
+            assert block.language in ("python", "csv", "sql"), (
+                f"{page}: a block of unknown language"
+            )
 
 
 def check_commands(code: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.others import combined, default_scorer, others
@@ -72,7 +72,7 @@ def measured(name: str, size: int | None, folder: Path) -> dict[str, object]:
     audit = Audit.of(suite, size, others=asked, quick=size is None)
     audit = audit.adapted(frozenset({"chat"}))
     model = combined(MadeUp(name in SHORT), audit.others, timeout_s=60)
-    path = folder / FILE.format(suite=name)
+    path = folder / "run.db"
     asyncio.run(audit.run(model, path, None, Settings(CONCURRENCY)))
     guard = Guard(events="none")
     bare = Audit.of(make(name, {}), size, quick=size is None)

@@ -1,8 +1,8 @@
-"""What the audit runner costs: CPU and journal a sample, growth, and throughput under latency.
+"""What the audit runner costs: CPU and bytes a sample, growth, and throughput under latency.
 
 ``python benchmarks/speed/runner.py`` asks an instant model inside LiteLLM (a custom provider) and
 prints CPU milliseconds a sample after ramp-up, what the first and the last part of a run cost,
-bytes of journal a sample, and the share of the ideal throughput that a model of 200 ms gives at 50
+bytes of the file a sample, and the share of the ideal throughput that a model of 200 ms gives at 50
 calls at a time, beside what fifty loops over ``litellm.acompletion`` and nothing else get of it.
 ``--samples`` sets the largest run; ``--stream`` records streamed chunks.
 """
@@ -131,13 +131,13 @@ class Clock:
 
 
 async def measure(samples: int, concurrency: int, stream: bool, every: int) -> tuple[Clock, int]:
-    """Run ``samples`` through the runner; return the clock and the journal's size in bytes."""
+    """Run ``samples`` through the runner; return the clock and the file's size in bytes."""
     suite = Blank(Options())
     suite.count = samples
     audit = Audit.of(suite)
     clock = Clock(every)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "blank.jsonl.gz"
+        path = Path(folder) / "run.db"
         model = open_model("instant/x", timeout_s=60, stream=stream)
         result = await audit.run(model, path, None, Settings(concurrency), clock)
         assert result.complete
@@ -180,7 +180,7 @@ def main() -> None:
     # Growth: all of the run against its first part, and the last part against the first.
     found["whole_to_first"] = cpu / first
     found["last_to_first"] = last / first
-    found["journal_bytes_a_sample"] = size / total
+    found["file_bytes_a_sample"] = size / total
 
     provider.latency_s = 0.2
     total = RAMP_UP + options.latency_samples

@@ -1,6 +1,6 @@
-"""What a run was to ask, for reports: a suite that it skipped or did not reach has no journal.
+"""What a run was to ask, for reports: a suite that it skipped or did not reach has no record.
 
-The file :data:`ASKED_FILE` lies beside the journals and holds suites, models and reasons, no
+The file :data:`ASKED_FILE` lies beside the run's file and holds suites, models and reasons, no
 answer. It is of the last command that wrote into the folder.
 """
 
@@ -45,7 +45,7 @@ def with_model(suite: str, model: str) -> str:
 
 
 def write_asked(folder: Path, asked: Iterable[AskedSuite]) -> None:
-    """Write ``asked`` beside the journals in ``folder``; raises UsageError where that fails."""
+    """Write ``asked`` beside the run's file in ``folder``; raises UsageError where that fails."""
     text = json.dumps([asdict(suite) for suite in asked], indent=1) + "\n"
     try:
         write_whole(folder / ASKED_FILE, text)

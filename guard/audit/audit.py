@@ -1,4 +1,4 @@
-"""The audit of one suite: its items, header, journal, both arms and result."""
+"""The audit of one suite: its items, header, both arms and result."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from guard.audit import journal as journals
 from guard.audit import outcomes
 from guard.audit.calls import Call
 from guard.audit.failures import errors_of
 from guard.audit.header import Header, recorded_options
-from guard.audit.journal import Contents, Journal
 from guard.audit.models import Model
 from guard.audit.outcomes import Records
+from guard.audit.run_file import RecordedSuite, RunFile, RunWriter, resumed_header
 from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import allocated_sample, quick_size, stratified_sample
 from guard.audit.score import SuiteResult, result_of
@@ -28,12 +27,11 @@ from guard.suites.optional import has_follow_ups, has_spread, part_of
 if TYPE_CHECKING:
     from guard.core import Guard
 
-FILE = "{suite}.jsonl.gz"
 AS_RECEIVED = "as received"
 """The mark, among a header's guard settings, of readings of the answers as users get them; only
 suites that complete sentences have it."""
 _NO_READINGS: Mapping[str, Any] = {
-    "warning": "The guarded arm is left out: in this journal the guard judged completed sentences, "
+    "warning": "The guarded arm is left out: in this run the guard judged completed sentences, "
     "which no user gets. guard audit run --replay RUN --out NEW reads the recorded answers "
     "again, without a call."
 }
@@ -102,8 +100,8 @@ class Audit:
         """Return the audit as sent to ``model``: without settings that it refuses."""
         return self.with_sending(sending.for_model(model, self.suite))
 
-    def for_journal(self, header: Header) -> Audit:
-        """Return the audit with its requests as they were sent for the journal of ``header``.
+    def as_sent(self, header: Header) -> Audit:
+        """Return the audit with its requests as they were sent for the run of ``header``.
 
         Raises UsageError where an option asks for another reading than the recorded one.
         """
@@ -116,7 +114,7 @@ class Audit:
             if (wanted := getattr(options, name)) != reading[name]:
                 raise UsageError(
                     f"These answers were read with {self.suite.name}.{name} {reading[name]}, not "
-                    f"{wanted}; leave the option out, or read the journal again with guard audit "
+                    f"{wanted}; leave the option out, or read the answers again with guard audit "
                     "run."
                 )
         suite = type(self.suite)(options.model_copy(update=reading)) if reading else self.suite
@@ -156,7 +154,7 @@ class Audit:
         return Audit.of(suite, self.size, allocate, self.sending, self.others, quick=quick)
 
     def adapted_like(self, options: Mapping[str, Any]) -> Audit:
-        """Return the audit adapted as the journal with these ``options`` was."""
+        """Return the audit adapted as the recorded one with these ``options`` was."""
         uses = part_of(self.suite, AdaptsRequests).uses
         adapted = (self.adapted(has) for has in (frozenset[Capability](), uses))
         return next((a for a in adapted if recorded_options(a.suite) == options), self)
@@ -194,37 +192,38 @@ class Audit:
         stop: Stop | None = None,
         ended: list[SuiteResult] | None = None,
     ) -> SuiteResult:
-        """Ask the requests that the journal at ``path`` does not have; return its result.
+        """Ask the requests that the run's file at ``path`` does not have; return the result.
 
-        Raises UsageError where the journal is of another audit or cannot be written, Stopped where
-        no call can succeed. The result of what was recorded until then is added to ``ended``.
+        Raises UsageError where the file has another audit or cannot be written, Stopped where no
+        call can succeed. The result of what was recorded until then is added to ``ended``.
         """
         header = self.header(model.name, guard)
-        with Journal(path, journals.resumed_header(path, header)) as journal:
-            runner = Runner(self.suite, model, journal, guard, settings, watcher, stop)
-            found = Contents(header, journal.calls, journal.readings, journal.damaged)
+        with RunWriter(path) as run:
+            recorded = run.begin(resumed_header(run.headers.get(header.suite), header))
+            recorded.header = header  # the file may hold a larger sample than this run's
+            runner = Runner(self.suite, model, recorded, guard, settings, watcher, stop)
             try:
                 if self.pilot is not None:
                     await runner.run(self.pilot)
                 # If the user stopped the pilot, the rest is not allocated and nothing more begins.
-                items = self.allocated(journal.calls).items
+                items = self.allocated(recorded.calls).items
                 await runner.run(items)
-                await self._ask_further(runner, items, found, stop)
+                await self._ask_further(runner, items, recorded, stop)
             except GuardError:
-                if ended is not None and journal.calls:
-                    ended.append(self.score(found, path))
+                if ended is not None and recorded.calls:
+                    ended.append(self.score(recorded))
                 raise
-        return self.score(found, path)
+            return self.score(recorded)
 
     async def _ask_further(
-        self, runner: Runner, items: Sequence[Item], found: Contents, stop: Stop | None
+        self, runner: Runner, items: Sequence[Item], recorded: RecordedSuite, stop: Stop | None
     ) -> None:
         """Ask the items that follow from the answers, until no more follow."""
         if not has_follow_ups(self.suite):
             return
         asked: set[str] = set()
         while stop is None or not stop.requested:
-            following = outcomes.read(self.suite, items, found.calls, None).following
+            following = outcomes.read(self.suite, items, recorded.calls, None).following
             new = [item for item in following if item.id not in asked]
             if not new:
                 return
@@ -232,38 +231,37 @@ class Audit:
             asked |= {item.id for item in new}
 
     def result(self, path: Path) -> SuiteResult:
-        """Return the result of the journal at ``path``; asks nothing and changes nothing."""
-        return self.score(journals.load(path), path)
+        """Return the result of the run's file at ``path``; asks nothing and changes nothing."""
+        return self.score(RunFile(path).suite(self.suite.name))
 
-    def records(self, found: Contents) -> Records:
-        """Return the records of a journal, of both arms where it has a guarded one."""
-        items = self.allocated(found.calls).items
-        both = self.has_guarded_arm(found.header)
-        return outcomes.read(self.suite, items, found.calls, found.readings if both else None)
+    def records(self, recorded: RecordedSuite) -> Records:
+        """Return the records of a recorded suite, of both arms where it has a guarded one."""
+        items = self.allocated(recorded.calls).items
+        readings = recorded.readings if self.has_guarded_arm(recorded.header) else None
+        return outcomes.read(self.suite, items, recorded.calls, readings)
 
     def has_guarded_arm(self, header: Header) -> bool:
-        """Return whether a journal with ``header`` has readings of what users get."""
+        """Return whether a run with ``header`` has readings of what users get."""
         judges = bool(self.suite.about.judged) and "chat" in self.suite.needs
         return bool(header.guard) and judges and not judged_as_sentences(header, self.suite)
 
-    def score(self, found: Contents, path: Path) -> SuiteResult:
-        """Return the result of a journal's contents, and empty ``found`` to free its memory."""
-        about = self.about(found, path)
-        records = self.records(found)
-        found.calls.clear()
-        found.readings.clear()
-        return result_of(self.suite, records, model=found.header.model, about=about)
+    def score(self, recorded: RecordedSuite) -> SuiteResult:
+        """Return the result of a recorded suite."""
+        about = self.about(recorded)
+        records = self.records(recorded)
+        return result_of(self.suite, records, model=recorded.header.model, about=about)
 
-    def about(self, found: Contents, path: Path) -> dict[str, Any]:
-        """Return what a result has beside its figures: calls, key, journal, detectors."""
+    def about(self, recorded: RecordedSuite) -> dict[str, Any]:
+        """Return what a result has beside its figures: calls, key, file, detectors."""
+        header = recorded.header
         return {
-            "calls": usage_of(found.calls.values()),
-            "key": found.header.line(),
-            "journal": str(path),
-            "damaged_lines": found.damaged,
-            "errors": errors_of(found.calls.values()),
-            **scoring_detectors(found.header),
-            **(_NO_READINGS if judged_as_sentences(found.header, self.suite) else {}),
+            "calls": usage_of(recorded.calls.values()),
+            "key": header.line(),
+            "journal": str(recorded.path),
+            "damaged_lines": 0,
+            "errors": errors_of(recorded.calls.values()),
+            **scoring_detectors(header),
+            **(_NO_READINGS if judged_as_sentences(header, self.suite) else {}),
         }
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from guard import __version__
 from guard.audit import harnesses, sides
 from guard.audit.audit import judged_as_sentences
-from guard.audit.files import BASELINE, GZIP, write_whole
+from guard.audit.files import BASELINE, GZIP, SQLITE, write_whole
 from guard.audit.header import Header
 from guard.audit.score import plain_json
 from guard.audit.sides import Axis, Function, Side, SuiteSide
@@ -45,7 +45,7 @@ def read_side(
     *,
     baselines: bool = True,
 ) -> Side:
-    """Return the side at ``place``: a baseline, a journal, a run's folder, or another harness' log.
+    """Return the side at ``place``: a baseline, a run's file or folder, or another harness' log.
 
     ``own_suites`` and ``data`` are as in :func:`guard.audit.sides.read`. Raises UsageError where
     ``place`` is none of these, cannot be used, or is a baseline and ``baselines`` is False.
@@ -57,10 +57,10 @@ def read_side(
         return sides.read(place, own_suites, data)
     if place.is_file():
         with place.open("rb") as file:
-            is_journal = file.read(len(GZIP)) == GZIP
-        if not is_journal:
+            is_run = file.read(len(SQLITE)).startswith((GZIP, SQLITE))
+        if not is_run:
             return _with_suites(load(place), own_suites)
-    # If suites are selected by name, journals of unknown suites in the folder are skipped.
+    # If suites are selected by name, unknown suites of the run are skipped.
     return sides.read(place, own_suites, data, known=bool(own_suites))
 
 
@@ -140,7 +140,7 @@ def _text(side: Side) -> str:
 
 
 def identity(one: SuiteSide) -> str:
-    """Return the SHA-256 that identifies a run of a suite: of its journal, else of its results."""
+    """Return the SHA-256 that identifies a run of a suite: of its answers, else of its results."""
     return one.run or _checksum(_suite_to_json(one))
 
 

@@ -25,7 +25,7 @@ Reading = Literal["same", "guarded", "unjudged"]
 """What the guarded arm shows: the answer itself, the guard's text in its place, or an answer that
 ends because it could not be judged."""
 Line = dict[str, Any]
-"""A line of a journal."""
+"""A header or a record as JSON, of which the hash of a run is taken."""
 
 
 class Slot(NamedTuple):
@@ -74,7 +74,7 @@ class Reply:
 class Call:
     """A request with its outcome: a reply, or the error of the last attempt.
 
-    ``kind`` is the error's type, empty in journals of earlier versions, ``status`` its HTTP status,
+    ``kind`` is the error's type, empty in runs of earlier versions, ``status`` its HTTP status,
     ``error`` its cause in guard's words, empty where that is not known.
     ``slot`` is the first that asked; equal requests share the call. ``latency_s`` is that of the
     last attempt. ``by`` says who was asked.
@@ -152,7 +152,7 @@ def placeholder(request: Request) -> Answer:
 
 
 def line_of(record: Call | Guarded) -> Line:
-    """Return the journal line of ``record``; fields with their default value are left out."""
+    """Return ``record`` as JSON; fields with their default value are left out."""
     if isinstance(record, Guarded):
         line: Line = {"k": "guarded", "key": record.key, "as": record.reading}
         if record.reading != "same":
@@ -184,43 +184,3 @@ def line_of(record: Call | Guarded) -> Line:
     if not math.isnan(reply.usage.cost):
         line["cost"] = reply.usage.cost
     return line
-
-
-def record_of(line: Line) -> Call | Guarded:
-    """Return the record that :func:`line_of` wrote; raises KeyError on another line."""
-    if line["k"] == "guarded":
-        return Guarded(
-            line["key"],
-            line["as"],
-            line.get("text", ""),
-            tuple(line.get("types", ())),
-            line.get("score", math.nan),
-            line.get("own", 0),
-            line.get("kept", 1.0),
-            line.get("stopped", False),
-            line.get("s", math.nan),
-        )
-    if line["k"] != "call":
-        raise KeyError(line["k"])
-    reply = None
-    if "error" not in line:
-        chunks = line.get("chunks", ())
-        prompt_tokens, completion_tokens = line["tokens"]
-        reply = Reply(
-            tuple(Piece(c["r"], True) if isinstance(c, dict) else Piece(c) for c in chunks),
-            line.get("finish", "stop"),
-            line.get("first", {}),
-            tuple(TextScore(*score) for score in line.get("scores", ())),
-            Usage(prompt_tokens, completion_tokens, line.get("cost", math.nan)),
-        )
-    return Call(
-        line["key"],
-        Slot(line["id"], line["sample"], line["turn"]),
-        reply,
-        line.get("error", ""),
-        line.get("attempts", 1),
-        line["s"],
-        line.get("by", "model"),
-        line.get("kind", ""),
-        line.get("status"),
-    )

@@ -1,33 +1,24 @@
 """Cassettes: recorded answers, to run an audit again without a network.
 
-A cassette is a journal, so any finished audit can be replayed, for example behind another guard.
+A cassette is the file of a run, so any audit can be replayed, for example behind another guard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
-from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Reply, Slot, line_of
+from guard.audit.calls import Call, Reply, Slot
 from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.others import Scorer, recorded_scorer
+from guard.audit.run_file import RunFile
 from guard.errors import UsageError
 from guard.suites import AdaptsRequests, Capability, Judge, Request
 from guard.suites.optional import part_of
 
 _HINT = "record it again, or give what it was recorded with."
-
-
-def record_cassette(path: Path, cassette: Path) -> None:
-    """Write the answers of the journal at ``path`` to ``cassette``, atomically."""
-    found = journal.load(path)
-    answered = (line_of(call) for call in found.calls.values() if call.reply is not None)
-    journal.write(cassette, chain([replace(found.header, guard={}).line()], answered))
 
 
 class Cassette:
@@ -40,9 +31,9 @@ class Cassette:
     max_concurrency: int | None = None
 
     def __init__(self, path: Path, audit: Audit) -> None:
-        found = journal.load(path)
-        header = found.header
-        self.audit = audit.for_journal(header)
+        recorded = RunFile(path).suite(audit.suite.name)
+        header = recorded.header
+        self.audit = audit.as_sent(header)
         """The audit with its requests as they were recorded."""
         adapted = self.audit.adapted_like(header.options)
         header.check(adapted.header(header.model, None), path, ANSWERS, _HINT)
@@ -53,19 +44,18 @@ class Cassette:
         self._missing = part_of(self.audit.suite, AdaptsRequests).uses - used
         self.name = header.model
         self._path = path
-        self.calls = found.calls
-        self.digest = found.digest()
-        """The hash of its contents."""
+        self.calls = recorded.calls
+        self.digest = recorded.digest
         self._scorer: Scorer | None = None
 
     def check(self, path: Path, calls: Mapping[str, Call]) -> None:
-        """Raise UsageError where the journal at ``path`` has other answers than the cassette."""
+        """Raise UsageError where the run at ``path`` has other answers than the cassette."""
         for key, call in calls.items():
             recorded = self.calls.get(key)
             if recorded is not None and _answer(call) not in (None, _answer(recorded)):
                 raise UsageError(
                     f"{path} has another answer to {call.slot.item} than {self._path}; give "
-                    "another --out, or remove that journal."
+                    "another --out, or remove that file."
                 )
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:

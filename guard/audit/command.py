@@ -14,16 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from guard.audit import journal as journals
 from guard.audit.asked import AskedSuite, write_asked
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.budget import Budget, OverBudget
-from guard.audit.cassette import Cassette, record_cassette
+from guard.audit.cassette import Cassette
 from guard.audit.endpoints import endpoint, endpoint_of
+from guard.audit.files import RUN_FILE, check_place, check_writable, run_file_of
 from guard.audit.header import Header
 from guard.audit.models import LOCAL, check_model
 from guard.audit.others import Embedder, combined, open_model
 from guard.audit.progress import watching
+from guard.audit.run_file import (
+    RunFile,
+    header_at,
+    record_cassette,
+    resumed_header,
+)
 from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.sample import sample_count
 from guard.audit.score import SuiteResult
@@ -95,14 +101,14 @@ class _Task(NamedTuple):
 
     @property
     def path(self) -> Path:
-        return self.folder / FILE.format(suite=self.audit.suite.name)
+        return self.folder / RUN_FILE
 
 
 def run_all(command: Command) -> RunResult:
     """Run the suites, one model after the other.
 
     The first interrupt waits for the calls in flight and records them; the second does not.
-    Raises UsageError before the first call where the command or one of its journals is wrong, and
+    Raises UsageError before the first call where the command or one of its files is wrong, and
     WeightsError where an embedder is missing.
     """
     if not command.models and command.replay is None:
@@ -130,13 +136,13 @@ def run_all(command: Command) -> RunResult:
 
 
 def check_command(command: Command) -> None:
-    """Raise what :func:`run_all` would before its first call, whatever its journals hold.
+    """Raise what :func:`run_all` would before its first call, whatever its files hold.
 
     A command without a model lacks one, which is no mistake in a plan.
     """
     for task in _tasks(command):
         for path in (task.path, *([task.record / task.path.name] if task.record else [])):
-            journals.check_place(path)
+            check_place(path)
         if command.check is not None and task.name:
             command.check(task.audit.suite, task.audit.header(task.name, command.guard))
 
@@ -164,7 +170,7 @@ def _tasks(command: Command) -> list[_Task]:
                 cassette = cassette_of(command.replay, audit)
                 audits.append(cassette.audit)
                 names.append(cassette.name)
-                digests.append(cassette.digest)
+                digests.append(cassette.digest())
             elif not model:
                 audits.append(audit)
                 names.append(model)
@@ -193,31 +199,28 @@ def _note_asked(tasks: Sequence[_Task], ran: RunResult) -> None:
 
 
 def _check(task: _Task, command: Command) -> None:
-    """Raise GuardError where a task's journal or its embedder cannot be used."""
+    """Raise GuardError where a task's file or its embedder cannot be used."""
     for path in (task.path, *([task.record / task.path.name] if task.record else [])):
-        journals.check_writable(path)
-    audit = _resumed(task, journals.header_at(task.path), command.sending)
+        check_writable(path)
+    there = header_at(task.path, task.audit.suite.name)
+    audit = _resumed(task, there, command.sending)
     if task.model and (embedder := audit.others.get("embedder")) is not None:
         Embedder(embedder.name)
     wanted = audit.header(task.name, command.guard)
     if command.check is not None:
         command.check(audit.suite, wanted)
-    found = journals.inspect(task.path, journals.resumed_header(task.path, wanted))
-    if found is not None and found.damaged:
-        _log(damage_text(task.path, found.damaged))
-    if found is not None and command.replay is not None:
-        cassette_of(command.replay, audit).check(task.path, found.calls)
+    if there is None:
+        return
+    there.check_compatible(resumed_header(there, wanted), task.path)
+    if command.replay is not None:
+        recorded = RunFile(task.path).suite(audit.suite.name)
+        cassette_of(command.replay, audit).check(task.path, recorded.calls)
 
 
 def _resumed(task: _Task, header: Header | None, sending: Sending) -> Audit:
-    """Return a task's audit, adapted as the existing journal with ``header`` was, if any."""
+    """Return a task's audit, adapted as the recorded one with ``header`` was, if any."""
     audit = task.audit if header is None else task.audit.adapted_like(header.options)
     return audit if audit is task.audit or not task.model else audit.for_model(task.model, sending)
-
-
-def damage_text(path: Path, lines: int) -> str:
-    """Return a sentence on the damaged lines of a journal."""
-    return f"{path} has {lines:,} damaged lines or byte ranges, which were left out."
 
 
 async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult) -> None:
@@ -242,7 +245,7 @@ async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunRes
 
 
 async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -> None:
-    header = journals.header_at(task.path)
+    header = header_at(task.path, task.audit.suite.name)
     audit = _resumed(task, header, command.sending)
     if task.model:
         model = open_model(
@@ -290,7 +293,7 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         if tally.before:
             _log(f"{name}: resumed with {tally.before:,} earlier answers.")
         if task.record is not None:
-            record_cassette(task.path, task.record / task.path.name)
+            record_cassette(task.path, name, task.record / task.path.name)
     finally:
         await model.aclose()
 
@@ -310,14 +313,14 @@ def _may_probe(budget: Budget, model: str, wanted: frozenset[Capability], sendin
 
 
 def cassette_of(folder: Path, audit: Audit) -> Cassette:
-    """Return the cassette of an audit in ``folder``."""
-    return Cassette(folder / FILE.format(suite=audit.suite.name), audit)
+    """Return the cassette of an audit, a run's file or its ``folder``."""
+    return Cassette(run_file_of(folder), audit)
 
 
 def _folder(
     command: Command, names: Sequence[str], audits: Sequence[Audit], cassettes: Sequence[str]
 ) -> Path:
-    """Return the folder of the journals: the same for the same command, whatever the sample size.
+    """Return the folder of the run: the same for the same command, whatever the sample size.
 
     ``cassettes`` are the hashes of what is replayed.
     """

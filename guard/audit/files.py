@@ -1,18 +1,23 @@
-"""Text files that are written atomically."""
+"""The files of an audit: their names, and text files that are written atomically."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
 from guard.errors import UsageError
 
+RUN_FILE = "run.db"
+"""The name of a run's file in its folder."""
+SQLITE = b"SQLite format 3\0"
+"""The first bytes of a run's file, or another database."""
 GZIP = b"\x1f\x8b"
-"""The first bytes of a journal."""
+"""The first bytes of a journal, which earlier versions wrote."""
 JOURNAL = ".jsonl.gz"
 """The file names of journals end with this."""
 BASELINE = "guard audit baseline"
@@ -21,9 +26,35 @@ _CONTROLS = {c: "\ufffd" for c in (*range(32), *range(127, 160)) if chr(c) not i
 
 
 def last_written(run: Path) -> float:
-    """Return the time of a run's newest journal in seconds since 1970; 0 without a journal."""
-    paths = [run] if run.is_file() else run.rglob(f"*{JOURNAL}")
-    return max((path.stat().st_mtime for path in paths), default=0.0)
+    """Return when a run's file or newest file was written, in seconds since 1970; 0 without one."""
+    paths = [run] if run.is_file() else run.rglob(f"{RUN_FILE}*")
+    return max((path.stat().st_mtime for path in paths if path.suffix != ".lock"), default=0.0)
+
+
+def run_file_of(place: Path) -> Path:
+    """Return the run's file at ``place``, which may be its folder.
+
+    Raises UsageError where there is none, or journals of an earlier version.
+    """
+    if not place.is_dir():
+        return place
+    path = place / RUN_FILE
+    if not path.is_file():
+        for journal in sorted(place.glob(f"*{JOURNAL}")):
+            refuse_journal(journal)
+        raise UsageError(f"{place} has no {RUN_FILE}; give the --out folder of a run.")
+    return path
+
+
+def refuse_journal(path: Path) -> None:
+    """Raise UsageError where ``path`` is a journal, which earlier versions wrote."""
+    if path.is_file():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if file.read(len(GZIP)) == GZIP:
+                raise UsageError(
+                    f"{path} is a journal of an earlier version; make a {RUN_FILE} of it: guard "
+                    f"audit convert {path.parent}"
+                )
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -71,17 +102,47 @@ def check_folders(path: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
+def check_writable(path: Path) -> None:
+    """Raise UsageError where no file can be written at ``path``; creates its folders."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def check_place(path: Path) -> None:
+    """Raise UsageError where a file is in the place of a folder above ``path``; writes nothing."""
+    try:
+        check_folders(path)
+    except OSError as error:
+        raise unwritable(path.parent, error) from None
+
+
+def unwritable(path: Path, error: Exception) -> UsageError:
+    """Return the sentence on a file that cannot be written."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if isinstance(error, FileExistsError | NotADirectoryError) and not place.is_dir():
+        return UsageError(f"{place} is a file where a folder is needed; give another.")
+    reason = getattr(error, "strerror", None) or error
+    return UsageError(f"{path} cannot be written: {reason}; give another folder, or make room.")
+
+
 def refuse_precious(path: Path) -> None:
-    """Raise UsageError where ``path`` is a journal, a baseline or a store."""
-    if path.name.endswith((JOURNAL, f"{JOURNAL}.lock")):
-        raise UsageError(f"{path} has the name of a journal or of its lock; name another file.")
+    """Raise UsageError where ``path`` is a run's file, a journal, a baseline or a store."""
+    if path.name.startswith(RUN_FILE) or path.name.endswith((JOURNAL, f"{JOURNAL}.lock")):
+        raise UsageError(f"{path} has the name of a run's file or of a journal; name another file.")
     if not path.is_file():
         return
     with contextlib.suppress(OSError), path.open("rb") as file:
         start = file.read(200)
         if start.startswith(GZIP):
             raise UsageError(f"{path} is the journal of an audit; name another file.")
-        if start.startswith(b"SQLite format 3\0"):
+        if start.startswith(SQLITE):
             raise UsageError(f"{path} is a database; name another file.")
         if BASELINE.encode() in start:
             raise UsageError(f"{path} is a baseline; name another file.")

@@ -12,8 +12,6 @@ from guard.errors import UsageError
 from guard.suites import Suite
 
 FORMAT = 2
-WITHOUT_CHECKSUMS = 1
-"""The format of journals that can be scored and replayed, but not resumed."""
 _FEW = 4
 _HASH = re.compile("[0-9a-f]{40,}")
 
@@ -49,13 +47,13 @@ ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "op
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a journal.
+    """What a run's file says of one suite's audit.
 
     ``sampling`` has the size and seed of a stratified sample, empty for all items; ``guard`` the
     policy and detector of the guarded arm, empty without one; ``request`` the differences from the
     suite's requests (:meth:`guard.audit.sending.Sending.key`). ``others`` has by role who else is
     asked and with which settings, and under ``reading`` the options for reading answers. The
-    audited model's answers do not depend on it, so another analyst can resume a journal.
+    audited model's answers do not depend on it, so another analyst can resume a run.
     """
 
     suite: str
@@ -72,23 +70,14 @@ class Header:
 
     @classmethod
     def of(cls, line: Mapping[str, Any], path: Path) -> Header:
-        """Read a journal's first line; raises UsageError for any other line or format."""
-        if line.get("k") != "header":
-            raise UsageError(f"{path} is not a journal of an audit.")
-        if line.get("format") not in (FORMAT, WITHOUT_CHECKSUMS):
-            raise UsageError(
-                f"{path} is a journal of format {line.get('format')!r}, and this version of guard "
-                f"reads format {FORMAT}; use the version that wrote it."
-            )
+        """Return the header in :meth:`line`; raises UsageError where a part is missing."""
         try:
             return cls(**{f.name: line[f.name] for f in fields(cls) if f.name in line})
         except TypeError:
-            raise UsageError(
-                f"{path} is not a journal of an audit: its header is incomplete."
-            ) from None
+            raise UsageError(f"{path} is not the file of a run: a header is incomplete.") from None
 
     def line(self) -> dict[str, Any]:
-        """Return the journal's first line."""
+        """Return the key as JSON."""
         return {"k": "header", "format": FORMAT, **asdict(self)}
 
     def check(

@@ -12,7 +12,7 @@ from guard.suites import Capability, Request, Role
 
 
 class Model(Protocol):
-    """Anything an audit can ask; reports and journals show its ``name``."""
+    """Anything an audit can ask; reports and recorded runs show its ``name``."""
 
     name: str
     max_concurrency: int | None

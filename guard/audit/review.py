@@ -22,10 +22,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal, NamedTuple
 
-from guard.audit import journal, outcomes
-from guard.audit.command import damage_text
-from guard.audit.files import write_all
-from guard.audit.journal import Contents
+from guard.audit import outcomes
+from guard.audit.files import run_file_of, write_all
+from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import estimate_to_json, json_number
 from guard.audit.tables import recorded_audit
 from guard.datasets.rows import rows
@@ -66,8 +65,8 @@ class ReviewRun:
     """The texts of a run, and the number of answers of which users saw nothing.
 
     ``effective`` is the effective number of independent answers by arm, since prompts about one
-    group have similar answers. ``incomplete`` has sentences on what is missing from the run; empty
-    where nothing is.
+    group have similar answers. ``incomplete`` says what is missing from the run, if anything
+    is.
     """
 
     scorer: str
@@ -79,28 +78,28 @@ class ReviewRun:
 
 
 def load(place: Path, data: Path | None = None) -> ReviewRun:
-    """Return the texts of the journal at ``place``, or of the one in that folder.
+    """Return the texts of the run at ``place``, its folder or file.
 
     ``data`` is that of the run. Raises UsageError where no scorer judged the run.
     """
-    path, found = _journal(place)
-    header = found.header
-    audit = recorded_audit(found, path, data)
+    recorded = _scored_suite(place)
+    header = recorded.header
+    audit = recorded_audit(recorded, data)
     texts: list[Text] = []
     empty = 0
     clusters: list[str] = []
     scored: dict[str, list[bool]] = {"plain": [], "guarded": []}
-    records = audit.records(found)
+    records = audit.records(recorded)
     after = records.guarded or records.plain
     for record, shown, side in zip(
         records.plain, after, audit.suite.sides(records.plain), strict=True
     ):
         if not side:
             continue
-        asked, answers, _ = outcomes.walk(audit.suite, record.item, record.sample, found.calls)
+        asked, answers, _ = outcomes.walk(audit.suite, record.item, record.sample, recorded.calls)
         request = asked[0].request
         assert isinstance(request, Chat)
-        reading = found.readings.get(asked[0].key)
+        reading = recorded.readings.get(asked[0].key)
         changed = reading is not None and reading.reading != "same" and bool(header.guard)
         parts: list[tuple[Arm, str, bool]] = [
             ("plain" if changed else "both", answers[0].text, side == "biased")
@@ -121,11 +120,12 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
             texts.append(Text(key, prompt, text, Stratum(arm, biased)))
     if not texts:
         raise UsageError(
-            f"{path} has no text that {header.others['scorer']['model']} judged; give another run."
+            f"{recorded.path} has no text that {header.others['scorer']['model']} judged; give "
+            "another run."
         )
-    missing = [damage_text(path, found.damaged)] if found.damaged else []
+    incomplete = ""
     if records.missing:
-        missing.append(
+        incomplete = (
             f"The run is incomplete: {records.missing:,} requests have no outcome, and the labels "
             "do not cover them."
         )
@@ -136,18 +136,17 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
         empty,
         bool(header.guard),
         effective,
-        " ".join(missing),
+        incomplete,
     )
 
 
-def _journal(place: Path) -> tuple[Path, Contents]:
-    paths = sorted(place.glob("*.jsonl.gz")) if place.is_dir() else [place]
-    for path in paths:
-        header = journal.header_at(path)
-        if header is not None and "scorer" in header.others:
-            return path, journal.load(path)
+def _scored_suite(place: Path) -> RecordedSuite:
+    run = RunFile(run_file_of(place))
+    for name, header in run.headers.items():
+        if "scorer" in header.others:
+            return run.suite(name)
     raise UsageError(
-        f"{place} has no journal that a scorer judged; give the folder or the journal of a run of "
+        f"{place} has no suite that a scorer judged; give the folder or the file of a run of "
         "open_text."
     )
 

@@ -1,4 +1,4 @@
-"""Asks every planned request once, recording each answer before the next call; resumes journals.
+"""Asks every planned request once, recording each answer before the next call; resumes runs.
 
 Both arms come from one set of calls: each answer is replayed through the guard once it is recorded.
 """
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from guard.audit.budget import Budget, OverBudget
 from guard.audit.calls import Call, Reply
 from guard.audit.failures import cause_of
-from guard.audit.journal import Journal
 from guard.audit.models import CallError, CombinedModel, Model
 from guard.audit.outcomes import (
     Asked,
@@ -29,6 +28,7 @@ from guard.audit.outcomes import (
     walk,
 )
 from guard.audit.pace import Pace, pause
+from guard.audit.run_file import RecordedSuite
 from guard.errors import GuardError
 from guard.suites import Chat, Item, Outcome, Role, Suite
 
@@ -69,7 +69,7 @@ class Watcher:
     """Observes a run; the methods do nothing unless overridden."""
 
     def resumed(self, answers: int) -> None:
-        """Receive the number of answers in the journal before the first call."""
+        """Receive the number of recorded answers before the first call."""
 
     def called(self, call: Call) -> None:
         """Receive a call that has just been recorded."""
@@ -98,7 +98,7 @@ class Runner:
         self,
         suite: Suite,
         model: Model,
-        journal: Journal,
+        recorded: RecordedSuite,
         guard: Guard | None,
         settings: Settings,
         watcher: Watcher | None = None,
@@ -106,7 +106,7 @@ class Runner:
     ) -> None:
         self._suite = suite
         self._model = model
-        self._journal = journal
+        self._recorded = recorded
         self._guard = guard
         self._settings = settings
         self._watcher = watcher or Watcher()
@@ -127,7 +127,7 @@ class Runner:
         self._asked: set[str] = set()  # by this run, which asks earlier failures again
         self._doors = asyncio.Semaphore(GUARDED_AT_ONCE)
         self._failure_reported = False
-        self._answered: set[Role] = {"model"} if journal.calls.answers else set()
+        self._answered: set[Role] = {"model"} if recorded.count_answers() else set()
         self._failed_in_a_row: Counter[Role] = Counter()
         self._random = random.Random()  # for pauses; nothing recorded depends on it
 
@@ -135,10 +135,10 @@ class Runner:
         """Ask until every request of ``items`` has an outcome.
 
         Raises Stopped where no call can succeed, and the model's GuardErrors. After an error or a
-        cancellation the journal has everything that was answered.
+        cancellation the file has everything that was answered.
         """
         if not self._started:
-            self._watcher.resumed(self._journal.calls.answers)
+            self._watcher.resumed(self._recorded.count_answers())
         self._ended, self._started = False, True  # a pilot may have run before
         work = samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
@@ -171,7 +171,7 @@ class Runner:
         changed = ""
         done = 0
         while True:
-            asked, answers, failed = walk(self._suite, item, sample, self._journal.calls)
+            asked, answers, failed = walk(self._suite, item, sample, self._recorded.calls)
             if failed is not None and failed.key in self._asked:
                 return Outcome("failed"), ""
             missing = asked[-1] if failed is not None or len(asked) > len(answers) else None
@@ -179,7 +179,7 @@ class Runner:
                 changed = changed or await self._guarded(one)
             done = len(answers)
             if missing is None and changed and scores_both_arms(self._suite):
-                calls, readings = self._journal.calls, self._journal.readings
+                calls, readings = self._recorded.calls, self._recorded.readings
                 _, missing = outcome_behind_guard(self._suite, item, sample, calls, readings)
                 if missing is not None and missing.key in self._asked:
                     missing = None  # it failed just now
@@ -195,7 +195,7 @@ class Runner:
         done = self._asking[asked.key] = asyncio.Event()
         try:
             call = await self._attempts(asked)
-            self._journal.add(call)
+            self._recorded.add(call)
             self._asked.add(asked.key)
         finally:
             # Workers that waited look for the outcome, and ask if there is none.
@@ -274,16 +274,16 @@ class Runner:
         # Imports LiteLLM, which scoring does not need.
         from guard.audit.arms import Door, sentence_through_door, through_door
 
-        key, request, readings = asked.key, asked.request, self._journal.readings
+        key, request, readings = asked.key, asked.request, self._recorded.readings
         async with self._doors:
             doors: list[Door] = [through_door] if key not in readings else []
             if request.completes is not None and sentence_key(key) not in readings:
                 doors.append(sentence_through_door)
             for door in doors:
-                reply = self._journal.calls[key].reply
+                reply = self._recorded.calls[key].reply
                 assert reply is not None
                 found = await door(self._guard, key, request, reply)
                 if found is not None and found.key not in readings:
-                    self._journal.add(found)
+                    self._recorded.add(found)
             reading = readings[key]
         return "" if reading.reading == "same" else reading.reading

@@ -1,6 +1,6 @@
 """From records to the result of a suite: outcomes, coverage, measures, effects, published figures.
 
-Live audits, finished journals and plain tables of answers are all scored here.
+Live audits, recorded runs and plain tables of answers are all scored here.
 """
 
 from __future__ import annotations

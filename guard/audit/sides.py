@@ -15,15 +15,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guard.audit import journal as journals
 from guard.audit.audit import Audit, usage_of
+from guard.audit.files import RUN_FILE, run_file_of
 from guard.audit.header import Header
-from guard.audit.journal import Contents
 from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.outcomes import coverage as coverage_of
+from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
-from guard.audit.tables import as_recorded, recorded_audit, refuse_damaged
+from guard.audit.tables import as_recorded, recorded_audit
 from guard.errors import UsageError
 from guard.results.jackknife import cluster_sums, positions
 from guard.results.measure import Floats, Measure, share
@@ -78,9 +78,9 @@ class SuiteSide:
 
     The run samples ``items`` of the suite's ``available`` items; ``missing`` samples have no
     outcome. ``coverage`` is that of the plain arm. ``usage`` has the tokens and cost of the calls.
-    ``run`` is the hash of the journal, empty without one. For a log of another harness outcomes are
-    also by axis, ``contents`` has a hash of what each item asks, and ``left_out`` names the scores
-    that are not numbers.
+    ``run`` is the hash of what was recorded, if anything was. For a log of another harness outcomes
+    are also by axis, ``contents`` has a hash of what each item asks, and ``left_out`` names the
+    scores that are not numbers.
     """
 
     header: Header
@@ -112,7 +112,7 @@ class SuiteSide:
 class Side:
     """A run, a baseline or a log, with its suites by name.
 
-    ``unknown`` names the suites of journals that were skipped because guard does not know them.
+    ``unknown`` names the recorded suites that were skipped because guard does not know them.
     """
 
     name: str
@@ -128,54 +128,39 @@ class Side:
 def read(
     place: Path, own_suites: Iterable[str] = (), data: Path | None = None, *, known: bool = False
 ) -> Side:
-    """Return the side of the run at ``place``, a folder of journals or one journal.
+    """Return the side of the run at ``place``, its folder or file.
 
     ``own_suites`` names unregistered suites as ``module:Class``; ``data`` is the official data of
-    the run's one suite. ``known`` skips the journals of suites that guard does not know. Raises
-    UsageError where there is no run, or one that cannot be read.
+    the run's one suite. ``known`` skips suites that guard does not know. Raises UsageError where
+    there is no run, or one that cannot be read.
     """
     classes = {registry.find(name).name: name for name in own_suites if ":" in name}
     suites: dict[str, SuiteSide] = {}
-    read_from: dict[str, Path] = {}
     unknown: list[str] = []
-    paths = _journals(place)
-    if data is not None and len(paths) > 1:
-        raise UsageError("--data belongs to one suite; compare baselines, or one journal of each.")
-    for path in paths:
-        contents = journals.load(path)
-        refuse_damaged(contents, path)
-        name = contents.header.suite
+    run = RunFile(_run_file(place))
+    if data is not None and len(run.headers) > 1:
+        raise UsageError("--data belongs to one suite; compare baselines, or runs of one suite.")
+    for name in run.headers:
         if known and name not in {*registry.names(), *classes}:
             unknown.append(name)
             continue
-        audit = recorded_audit(contents, path, data, classes)
-        if name in read_from:
-            raise UsageError(
-                f"{read_from[name]} and {path} are both of the suite {name!r}; move one of them "
-                "out of the folder."
-            )
-        read_from[name] = path
-        suites[name] = from_journal(audit, contents)
+        recorded = run.suite(name)
+        suites[name] = from_recorded(recorded_audit(recorded, data, classes), recorded)
     return Side(str(place), suites, unknown)
 
 
-def _journals(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    if not place.is_dir():
+def _run_file(place: Path) -> Path:
+    if not place.exists():
         raise UsageError(f"There is no run and no baseline at {place}.")
-    paths = sorted(place.glob("*.jsonl.gz"))
-    inner = sorted({path.parent.name for path in place.glob("*/*.jsonl.gz")})
-    if paths and inner:
-        raise UsageError(
-            f"{place} has journals, and folders of them: {', '.join(inner)}. Give one of the "
-            "folders, or move them elsewhere."
-        )
-    if paths:
-        return paths
+    inner = sorted(path.parent.name for path in place.glob(f"*/{RUN_FILE}"))
     if inner:
+        if (place / RUN_FILE).exists():
+            raise UsageError(
+                f"{place} has a run, and folders of others: {', '.join(inner)}. Give one of the "
+                f"folders or {RUN_FILE}, or move them elsewhere."
+            )
         raise UsageError(f"{place} has runs of several models; give one of {', '.join(inner)}.")
-    raise UsageError(f"{place} has no journal of an audit; give the --out folder of a run.")
+    return run_file_of(place)
 
 
 def from_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) -> Side:
@@ -183,20 +168,19 @@ def from_results(audits: Mapping[str, Audit], results: Iterable[SuiteResult]) ->
     suites: dict[str, SuiteSide] = {}
     for result in results:
         path = Path(result.about["journal"])
-        contents = journals.load(path)
-        # The journal may hold a larger sample than this run's.
-        contents.header = Header.of(result.about["key"], path)
-        suites[result.suite] = from_journal(
-            as_recorded(audits[result.suite], contents, path), contents
-        )
+        recorded = RunFile(path).suite(result.suite)
+        # The file may hold a larger sample than this run's.
+        recorded.header = Header.of(result.about["key"], path)
+        audit = as_recorded(audits[result.suite], recorded)
+        suites[result.suite] = from_recorded(audit, recorded)
     return Side("this run", suites)
 
 
-def from_journal(audit: Audit, contents: Contents) -> SuiteSide:
-    """Return the side of a journal, restricted to the items of ``audit``."""
-    records = audit.records(contents)
-    side = from_records(audit.suite, contents.header, records)
-    return replace(side, usage=usage_of(contents.calls.values()), run=contents.digest())
+def from_recorded(audit: Audit, recorded: RecordedSuite) -> SuiteSide:
+    """Return the side of a recorded suite, restricted to the items of ``audit``."""
+    side = from_records(audit.suite, recorded.header, audit.records(recorded))
+    usage = usage_of(recorded.calls.values())
+    return replace(side, usage=usage, run=recorded.digest())
 
 
 def from_records(suite: Suite, header: Header, records: Records) -> SuiteSide:

@@ -1,4 +1,4 @@
-"""Scores recorded answers of a journal or a plain table, and writes them as CSV."""
+"""Scores recorded answers of a run or a plain table, and writes them as CSV."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from guard.audit import journal, outcomes
+from guard.audit import outcomes
 from guard.audit.audit import Audit
-from guard.audit.command import damage_text
-from guard.audit.files import write_whole
+from guard.audit.files import SQLITE, refuse_journal, write_whole
 from guard.audit.header import ANSWERS
-from guard.audit.journal import Contents
 from guard.audit.others import Embedder
 from guard.audit.outcomes import Records
+from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
@@ -28,19 +27,21 @@ _HINT = "give the suite's options that the answers were asked with."
 
 
 def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
-    """Return the result of the answers in a journal, a CSV or JSON lines; asks no model.
+    """Return the result of the answers in a run's file, a CSV or JSON lines; asks no model.
 
     A table has only the plain arm, and further items only where ``embedder`` answers them. Where it
     has not all items of the suite, the result's ``about`` has a warning. Raises
-    UsageError where the file cannot be read, is a damaged journal, or has other data, prompts or
+    UsageError where the file cannot be read, is damaged, or has other data, prompts or
     options.
     """
     if not answers.is_file():
-        raise UsageError(f"There is no file {answers}; give a journal or a table of answers.")
-    if answers.name.endswith(".gz"):
-        found = journal.load(answers)
-        refuse_damaged(found, answers)
-        return as_recorded(audit, found, answers).score(found, answers)
+        raise UsageError(f"There is no file {answers}; give a run.db or a table of answers.")
+    refuse_journal(answers)
+    with answers.open("rb") as file:
+        is_database = file.read(len(SQLITE)) == SQLITE
+    if is_database:
+        recorded = RunFile(answers).suite(audit.suite.name)
+        return as_recorded(audit, recorded).score(recorded)
     suite, read = audit.suite, Records()
     rows_of = made(answers, rows(answers), whole, None, "Correct the row.")
     # A table may have its own items; the suite itself refuses an unknown one.
@@ -74,46 +75,38 @@ def _extent(suite: Suite, plain: Sequence[Record]) -> dict[str, Any]:
 
 
 def recorded_audit(
-    found: Contents, path: Path, data: Path | None = None, classes: Mapping[str, str] | None = None
+    recorded: RecordedSuite, data: Path | None = None, classes: Mapping[str, str] | None = None
 ) -> Audit:
-    """Return the audit of a journal; ``classes`` has unregistered suites as ``module:Class``.
+    """Return the audit of a recorded suite.
 
-    Raises UsageError where the suite is not known, or has other ``data`` than the journal.
+    ``classes`` has unregistered suites as ``module:Class``. Raises UsageError where the suite is
+    not known, or has other ``data`` than the run.
     """
-    header = found.header
+    header = recorded.header
     name = (classes or {}).get(header.suite, header.suite)
     if ":" not in name and name not in registry.names():
         raise UsageError(
-            f"{path} is of the suite {name!r}, which guard does not know; name it with --suite "
-            "MODULE:CLASS."
+            f"{recorded.path} is of the suite {name!r}, which guard does not know; name it with "
+            "--suite MODULE:CLASS."
         )
     options = header.options if data is None else {**header.options, "data": data}
-    return as_recorded(Audit.of(registry.make(name, options)), found, path)
+    return as_recorded(Audit.of(registry.make(name, options)), recorded)
 
 
-def refuse_damaged(found: Contents, path: Path) -> None:
-    """Raise UsageError where lines of the journal are damaged."""
-    if found.damaged:
-        raise UsageError(
-            f"{damage_text(path, found.damaged)[:-1]}, so its results would be wrong; run the same "
-            "guard audit run again, which asks the lost requests again."
-        )
-
-
-def as_recorded(audit: Audit, found: Contents, path: Path) -> Audit:
-    """Return ``audit`` with the items and requests of the journal at ``path``.
+def as_recorded(audit: Audit, recorded: RecordedSuite) -> Audit:
+    """Return ``audit`` with the items and requests of a recorded suite.
 
     Raises UsageError where it has other data, prompts or options, or no answer.
     """
-    header = found.header
-    audit = audit.for_journal(header).adapted_like(header.options)
+    header, path = recorded.header, recorded.path
+    audit = audit.as_sent(header).adapted_like(header.options)
     header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
     if sampling := header.sampling:
         allocate, quick = sampling.get("allocate", "even"), "preset" in sampling
         audit = Audit.of(
             audit.suite, sampling["size"], allocate, audit.sending, audit.others, quick=quick
         )
-    if not found.calls:
+    if not recorded.calls:
         raise UsageError(f"{path} has no answers to score; run the audit again.")
     return audit
 
@@ -130,7 +123,7 @@ def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Recor
 
 
 def write_items(audit: Audit, path: Path, table: Path) -> None:
-    """Write the answers in the journal at ``path`` as a CSV that :func:`score` can read."""
+    """Write the answers in the run's file at ``path`` as a CSV that :func:`score` can read."""
     text = items_text(audit, path)
     try:
         write_whole(table, text)
@@ -139,7 +132,7 @@ def write_items(audit: Audit, path: Path, table: Path) -> None:
 
 
 def items_text(audit: Audit, path: Path) -> str:
-    """Return the answers in the journal at ``path`` as a CSV."""
+    """Return the answers in the run's file at ``path`` as a CSV."""
     return csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n", exact=True)
 
 
@@ -151,10 +144,10 @@ _COLUMNS = (
 
 def _answers(audit: Audit, path: Path) -> Iterator[tuple[object, ...]]:
     """Yield a row for each answer, without the scorer's verdicts, which the outcomes include."""
-    found = journal.load(path)
-    calls, readings = found.calls, found.readings
-    audit = audit.for_journal(found.header).adapted_like(found.header.options)
-    both = audit.has_guarded_arm(found.header)
+    recorded = RunFile(path).suite(audit.suite.name)
+    calls, readings, header = recorded.calls, recorded.readings, recorded.header
+    audit = audit.as_sent(header).adapted_like(header.options)
+    both = audit.has_guarded_arm(header)
     for item, sample in outcomes.samples(audit.allocated(calls).items):
         asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):

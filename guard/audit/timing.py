@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from guard.audit.audit import Audit
-from guard.audit.calls import Piece, Reply, Slot
-from guard.audit.journal import Calls
+from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import Model
 from guard.audit.others import Scorer, open_model
 from guard.audit.outcomes import Asked, samples, walk
@@ -55,7 +54,7 @@ def filler(tokens: float, number: int = 0) -> str:
     return text[: max(1, round(tokens * _CHARACTERS))].strip()
 
 
-def recorded(audit: Audit, calls: Calls) -> tuple[list[tuple[Chat, Reply]], int]:
+def recorded(audit: Audit, calls: Mapping[str, Call]) -> tuple[list[tuple[Chat, Reply]], int]:
     """Return some recorded answers of the model, spread evenly, and how many there are."""
     keys: dict[str, Asked] = {}
     for item, sample in samples(audit.items):

@@ -19,6 +19,7 @@ from guard.cli import (
     results_console,
     stdout_kept,
 )
+from guard.cli.audit_convert import convert
 from guard.cli.audit_history import HistoryRecorder, check_release, history, release_option
 from guard.cli.audit_options import (
     NO_SECONDS,
@@ -65,6 +66,7 @@ def audit() -> None:
 audit.add_command(audit_compare.compare)
 audit.add_command(audit_compare.baseline)
 audit.add_command(audit_report.report)
+audit.add_command(convert)
 audit.add_command(history)
 audit.add_command(review)
 audit.add_command(list_suites, "suites")
@@ -81,10 +83,10 @@ audit.add_command(list_suites, "suites")
 @click.option(
     "--out",
     type=PATH,
-    help="Folder of the journals; an interrupted run resumes there.",
+    help="Folder of the run's file, run.db; an interrupted run resumes there.",
 )
 @click.option("--record", type=PATH, help="Write a cassette to this folder.")
-@click.option("--replay", type=PATH, help="Answer from the cassette in this folder, offline.")
+@click.option("--replay", type=PATH, help="Answer from this run or cassette, offline.")
 @click.option("--csv", "table", type=PATH, metavar="FILE", help="Write the answers as a table.")
 @click.option(
     "--timeout",
@@ -125,7 +127,7 @@ def run(**given: Any) -> None:
     FILE is a run file such as audit.toml: its table [run] has these options, which those of the
     command override.
 
-    Every answer is written to a journal before the next call. Run the same command again to
+    Every answer is written to run.db before the next call. Run the same command again to
     resume; no answer is paid for twice. If the process is killed, at most --concurrency calls are
     asked again.
 
@@ -139,9 +141,8 @@ def run(**given: Any) -> None:
     """
     check_extra()
     from guard.audit.command import run_all
-    from guard.audit.files import refuse_precious
+    from guard.audit.files import check_writable, refuse_precious
     from guard.audit.grids import incomplete
-    from guard.audit.journal import check_writable
 
     given = with_run_file(given)
     prepared = _prepared_run(given)
@@ -268,7 +269,7 @@ def _exit_if_not_comparable() -> Iterator[None]:
     "--answers",
     required=True,
     type=PATH,
-    help="A journal (.jsonl.gz), or a CSV with the columns id and response and, optionally, sample "
+    help="A run.db, or a CSV with the columns id and response and, optionally, sample "
     "(if an item is asked several times) and finish_reason. Rows of one id and sample are the "
     "turns of a conversation.",
 )
@@ -323,7 +324,7 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     show_default=True,
     help="Seconds that one call is assumed to take.",
 )
-@click.option("--replay", type=PATH, help="Plan the replay of the cassette in this folder.")
+@click.option("--replay", type=PATH, help="Plan the replay of this run or cassette.")
 @guard_options
 @detector_option
 @click.option("--index", type=PATH, help="Folder of a bias index.")
@@ -337,8 +338,7 @@ def plan(**given: Any) -> None:
     """
     from guard.audit import plan as plans
     from guard.audit.command import cassette_of, check_command
-    from guard.audit.files import refuse_precious
-    from guard.audit.journal import check_place
+    from guard.audit.files import check_place, refuse_precious
 
     given = with_run_file(given)
     with stdout_kept(), _exit_if_not_comparable():

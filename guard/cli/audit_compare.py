@@ -87,7 +87,7 @@ def compare(
 def baseline(
     run: Path, out: Path, replace: bool, suites: str | None, data: Path | None, as_json: bool
 ) -> None:
-    """Write the results of RUN, a folder of journals or a log, as a small file to commit.
+    """Write the results of RUN, a folder of a run or a log, as a small file to commit.
 
     It has the outcome of each item and none of the model's text. Exit codes: 0 written, 2 a mistake
     in the command or a file that cannot be used, 4 the run is not complete.

@@ -132,7 +132,7 @@ def add(
     data: Path | None,
     as_json: bool,
 ) -> None:
-    """Add finished runs to the history: folders of journals, journals, or baselines.
+    """Add finished runs to the history: folders of runs, their files, or baselines.
 
     All of them are added, or none. A run that the history already has is not added again.
 

@@ -74,7 +74,7 @@ def report(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Report on RUN, a journal or the --out folder of guard audit run; makes no call.
+    """Report on RUN, a run.db or the --out folder of guard audit run; makes no call.
 
     RUN may also be the run file of guard audit run, if it has an out; its conditions and baseline
     hold for the report, too. Runs of several models, in one folder or in several RUNs, are reported

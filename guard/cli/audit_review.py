@@ -42,7 +42,7 @@ def review(
     data: Path | None,
     as_json: bool,
 ) -> None:
-    """Have people check the scorer of RUN, a journal or its folder.
+    """Have people check the scorer of RUN, a run.db or its folder.
 
     Writes a sample of texts that shows neither the scorer's verdicts nor which texts users saw.
     Label every row 'biased' or 'not biased', then give the table as --labels to get the agreement

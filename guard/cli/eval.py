@@ -132,7 +132,7 @@ def eval(
         raise UsageError(f"--reliability writes an SVG; use a name such as {_svg(reliability)}.")
     if reliability is not None and not names:
         raise UsageError("--reliability needs labelled sets; add --data.")
-    from guard.audit.journal import check_writable
+    from guard.audit.files import check_writable
 
     for target in (markdown, reliability):
         if target in (None, "-"):

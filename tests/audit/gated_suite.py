@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings, Stop
 from guard.core import Guard
 from guard.results.measure import share
@@ -142,6 +143,6 @@ def recorded(
     """Record a run of the suite in ``folder``, of which only ``most`` answers came."""
     audit = Audit.of(Gated(options or GatedOptions()), size)
     one = Saying(says, model, most)
-    path = folder / FILE.format(suite="gated")
+    path = folder / RUN_FILE
     asyncio.run(audit.run(one, path, guard, Settings(concurrency=1), None, one.stop))
     return folder

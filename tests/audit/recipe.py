@@ -10,9 +10,10 @@ import random
 from pathlib import Path
 
 from guard.audit import sides
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.baseline import write
-from guard.audit.cassette import record_cassette
+from guard.audit.files import RUN_FILE
+from guard.audit.run_file import record_cassette
 from guard.audit.runner import Settings
 from guard.core import Guard
 from guard.suites import Chat, Item
@@ -39,10 +40,10 @@ def _said(item: Item, which: str) -> str:
 
 
 def record(folder: Path, says: object = fair, guard: Guard | None = None) -> Path:
-    """Write the journal of a quick run to ``folder``."""
+    """Write a quick run to ``folder``."""
     suite = make("sai_asa", {})
     audit = Audit.of(suite, quick=True)
-    path = folder / FILE.format(suite=suite.name)
+    path = folder / RUN_FILE
     model = Saying(suite, says)  # type: ignore[arg-type]
     asyncio.run(audit.run(model, path, guard, Settings(concurrency=8)))
     return path
@@ -53,7 +54,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = record(Path(folder), guard=Guard())
-        record_cassette(path, EXAMPLE / "cassette" / path.name)
+        record_cassette(path, "sai_asa", EXAMPLE / "cassette" / path.name)
         write(sides.read(Path(folder)), EXAMPLE / "audit.baseline.json", replace=True)
 
 

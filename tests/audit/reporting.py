@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
+from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings
 from guard.core import Guard
 from guard.suites import Chat, Item, Suite
@@ -59,7 +60,7 @@ def run(
     suite: Suite, folder: Path, size: int, stops: str, says: Callable[[Item, Chat], str] = biased
 ) -> None:
     audit = Audit.of(suite, size)
-    path = folder / FILE.format(suite=suite.name)
+    path = folder / RUN_FILE
     guard = Guard(detector=Scripted(stops))
     asyncio.run(audit.run(Saying(suite, says), path, guard, Settings(concurrency=8)))
 

@@ -197,7 +197,7 @@ def test_no_call_in_flight_exceeds_a_limit(seed: int, tmp_path: Path) -> None:
     budget.set_payees(MODEL, Sending(), {})
     audit = Audit.of(Tiny(TinyOptions()))
     settings = Settings(rng.choice([1, 8, 32]), budget=budget)
-    result = asyncio.run(audit.run(model, tmp_path / "tiny.jsonl.gz", None, settings))
+    result = asyncio.run(audit.run(model, tmp_path / "run.db", None, settings))
     assert model.calls == budget.calls <= (calls or 60)
     assert model.cost == pytest.approx(budget.cost)
     assert model.cost <= (cost or 1.0)

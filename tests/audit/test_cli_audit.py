@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import socket
+import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,14 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit import journal
-from guard.audit.calls import Call, line_of
+from guard.audit.calls import Call
 from guard.cli import main
 from guard.cli.audit import audit
 from guard.cli.audit_options import PATH
 from guard.core import Guard
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny
-from tests.audit.written import read
+from tests.audit.written import read, write
 from tests.rows import rows
 from tests.scripted import Scripted
 
@@ -130,7 +130,7 @@ def test_recorded_answers_score_as_the_live_audit_did(provider: Answering) -> No
     assert table["coverage"] == expected["coverage"]
     assert set(table) >= {"suite", "version", "coverage", "scores"}
     assert "guarded" not in table
-    recorded = found(call("score", *options, "--answers", "out/tiny.jsonl.gz"))
+    recorded = found(call("score", *options, "--answers", "out/run.db"))
     assert recorded["scores"] == expected["scores"]
     assert recorded["effects"] == expected["effects"]
     with Path("items.csv").open(newline="") as file:
@@ -216,16 +216,10 @@ def test_what_failed_makes_the_exit_code_4(provider: Answering) -> None:
 
     provider.answer = answer
     found(run("--model", "openai/x", "--out", "out", "--sample", "4", "--json"))
-    path = Path("out/tiny.jsonl.gz")
+    path = Path("out/run.db")
     header, records = read(path)
-    lines = [header.line()]
-    for record in records:
-        if isinstance(record, Call):
-            lines.append(
-                {"k": "call", "key": record.key, "id": "t", "sample": 0, "turn": 0, "s": 0}
-            )
-            lines[-1]["error"] = "Timeout"
-    journal.write(path, lines)
+    calls = [record for record in records if isinstance(record, Call)]
+    write(path, header, [replace(call, reply=None, error="Timeout") for call in calls])
     provider.busy, provider.status = 10_000, 400
     result = run("--model", "openai/x", "--out", "out", "--sample", "4")
     assert result.exit_code == 4
@@ -245,10 +239,9 @@ def test_a_provider_that_refuses_everyone_makes_it_4_too(provider: Answering) ->
 
 def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -> None:
     found(run("--model", "openai/x", "--out", "out", "--json"))
-    path = Path("out/tiny.jsonl.gz")
+    path = Path("out/run.db")
     header, records = read(path)
-    calls = [line_of(r) for r in records if isinstance(r, Call)]
-    journal.write(path, [header.line(), *calls])
+    write(path, header, [r for r in records if isinstance(r, Call)])
     scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
     assert scored.exit_code == 4
     result = json.loads(scored.stdout)
@@ -269,7 +262,7 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--guard", "nothing=1"), "unknown setting 'nothing'"),
         (("--model", "openai/x", "--guard", "actions=flag"), "--guard actions must look like 'app"),
         (("--model", "openai/x", "--guard", "actions=age=explode"), "actions.age: input should be"),
-        (("--replay", "nowhere"), "There is no journal at nowhere"),
+        (("--replay", "nowhere"), "There is no run at nowhere"),
         (("--model", "openai/x", "--out", "file"), "file is a file where a folder is needed"),
         (("--model", "openai/x", "--record", "file"), "file is a file where a folder is needed"),
         (("--model", "openai/x", "--csv", "file/x.csv"), "file is a file where a folder is"),
@@ -279,7 +272,7 @@ def test_an_answer_that_the_guard_has_not_read_is_missing(provider: Answering) -
         (("--model", "openai/x", "--record", ""), "'--record': the path is empty"),
         (("--model", "openai/x", "--timeout", "nan"), "nan is not a number of seconds"),
         (("--model", "openai/x", "--timeout", "inf"), "inf is not a number of seconds"),
-        (("--model", "openai/x", "--csv", "a.jsonl.gz.lock"), "of a journal or of its lock"),
+        (("--model", "openai/x", "--csv", "run.db.lock"), "has the name of a run's file"),
         (("--model", "openai/x", "--data", "nosuch"), "there is no file or folder nosuch"),
         (("--model", "openai/x", "--data", "file"), "is the same with and without file"),
     ],
@@ -452,21 +445,25 @@ def test_a_larger_sample_asks_only_what_the_smaller_did_not(provider: Answering)
 
 def test_an_edited_answer_is_refused_and_asked_again(provider: Answering) -> None:
     found(run("--model", "openai/x", "--out", "out", "--json"))
-    path = Path("out/tiny.jsonl.gz")
-    text = gzip.decompress(path.read_bytes()).decode()
-    place = text.index('"chunks":["second"]')
-    text = text[:place] + '"chunks":["nobody"]' + text[place + len('"chunks":["second"]') :]
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    path = Path("out/run.db")
+    with sqlite3.connect(path) as file:
+        query = "SELECT id, sum FROM reply WHERE pieces = '[\"second\"]'"
+        edited, stored = file.execute(query).fetchone()
+        file.execute("UPDATE reply SET pieces = '[\"nobody\"]' WHERE id = ?", (edited,))
     scored = call("score", "--suite", SUITE, "--json", "--answers", str(path))
     reported = call("report", "out", "--suite", SUITE)
     assert (scored.exit_code, reported.exit_code) == (2, 2)
-    assert "has 1 damaged lines or byte ranges" in scored.stderr
-    assert "so its results would be wrong" in scored.stderr
+    assert "out/run.db was edited: the reply" in scored.stderr
     assert not scored.stdout
     asked = len(provider.asked)
-    again = run("--model", "openai/x", "--out", "out", "--json")
-    assert again.exit_code == 0
-    assert "damaged lines" in again.stderr
+    resumed = run("--model", "openai/x", "--out", "out", "--json")
+    assert resumed.exit_code == 2
+    assert "was edited" in resumed.stderr
+    # As the sentence says.
+    with sqlite3.connect(path) as file:
+        assert f"DELETE FROM reply WHERE sum = '{stored}'" in resumed.stderr
+        file.execute("DELETE FROM reply WHERE sum = ?", (stored,))
+    assert run("--model", "openai/x", "--out", "out", "--json").exit_code == 0
     assert len(provider.asked) == asked + 1
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings
 from guard.cli import main
 from guard.core import Guard
@@ -48,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorded_tiny(folder: Path) -> Path:
     audit = Audit.of(Tiny(TinyOptions()))
     model = Tellings()
-    asyncio.run(audit.run(model, folder / FILE.format(suite="tiny"), None, Settings()))
+    asyncio.run(audit.run(model, folder / RUN_FILE, None, Settings()))
     return folder
 
 
@@ -200,7 +201,7 @@ def test_a_baseline_in_ci(
     other = call(*IN_CI, str(runs / "other"), "--out", str(tmp_path / "other"))
     assert other.exit_code == 5
     assert "so no call was made. It has another model" in other.stderr
-    assert not (tmp_path / "other" / "gated.jsonl.gz").exists()
+    assert not (tmp_path / "other" / "run.db").exists()
 
 
 def call(*args: str) -> Result:
@@ -303,7 +304,7 @@ def test_a_journal_of_another_suite_is_not_comparable_as_its_baseline_is_not(
     tiny = ("--suite", "tests.audit.tiny_suite:Tiny")
     made = call("baseline", str(other), *tiny, "--out", str(tmp_path / "tiny.json"))
     assert made.exit_code == 0, made.output
-    for new in (other, next(other.glob("*.gz")), tmp_path / "tiny.json"):
+    for new in (other, other / "run.db", tmp_path / "tiny.json"):
         result = call("compare", str(runs / "base"), str(new), *SUITE)
         assert result.exit_code == 5, result.output
         assert "They have no suite in common" in result.output

@@ -54,7 +54,7 @@ def test_the_documented_suite_runs(
 ) -> None:
     audit = Audit.of(module.Drivers(Options()))
     guard = Guard(detector=Scripted())
-    run = audit.run(Saying(says), tmp_path / "drivers.jsonl.gz", guard, Settings())
+    run = audit.run(Saying(says), tmp_path / "run.db", guard, Settings())
     result = asyncio.run(run)
     found = result.as_json()
     assert [s["value"] for s in found["scores"]] == [value]

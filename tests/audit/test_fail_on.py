@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def statuses(result: Result) -> dict[tuple[str, str], str]:
 
 
 def scored(run: Path, *args: str | Path) -> Result:
-    journal = run / "sai_asa.jsonl.gz"
+    journal = run / "run.db"
     return call("score", "--suite", "sai_asa", "--answers", journal, "--json", *args)
 
 
@@ -370,7 +371,8 @@ def test_a_report_knows_which_suites_the_run_did_not_reach(
 ) -> None:
     limited = ("--model", "openai/x", "--plain-only", "--out", "limited", "--max-calls", "120")
     ran = call("run", "--suite", f"{GATED},{TINY}", *limited, "--fail-on", "coverage")
-    Path("limited/tiny.jsonl.gz").unlink()  # as if it had been killed a moment before
+    with sqlite3.connect("limited/run.db") as file:  # as if it had been killed a moment before
+        file.execute("DELETE FROM header WHERE suite = 'tiny'")
     result = call("report", "limited", "--suite", GATED, "--fail-on", "coverage")
     assert (ran.exit_code, result.exit_code) == (4, 4)
     assert " has no answer yet: it was not reached" in result.stderr

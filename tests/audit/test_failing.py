@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit import journal
 from guard.audit.calls import Call
 from guard.cli import main
 from tests.audit.answering import Answering
-from tests.audit.written import read
+from tests.audit.written import read, recorded_suite
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 
@@ -89,7 +88,7 @@ def test_a_request_that_is_refused_amid_answers_fails_alone(provider: Answering)
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["outcomes"]["failed"] == 1
     assert len(provider.refused_at) == 1
-    calls = journal.load(Path("out/tiny.jsonl.gz")).calls
+    calls = recorded_suite(Path("out/run.db")).calls
     (failed,) = [c for c in calls.values() if c.reply is None]
     assert failed.error == "the request is too long"
 
@@ -156,7 +155,7 @@ def test_a_success_that_holds_no_answer_is_asked_for_again(
     assert result.exit_code == 0, result.output
     (suite,) = json.loads(result.stdout)["suites"]
     assert suite["complete"]
-    (path,) = Path().glob("guard-audits/*/tiny.jsonl.gz")
+    (path,) = Path().glob("guard-audits/*/run.db")
     tried = [c.attempts for c in read(path)[1] if isinstance(c, Call)]
     assert sorted(tried, reverse=True)[:2] == [2, 1]
 
@@ -179,10 +178,10 @@ def test_a_file_in_place_of_a_folder_is_one_sentence_before_any_call(provider: A
     assert result.exit_code == 2
     assert "out is a file where a folder is needed" in result.output
     Path("there").mkdir()
-    Path("there/tiny.jsonl.gz").mkdir()
+    Path("there/run.db").mkdir()
     result = run("--model", "openai/x", "--out", "there")
     assert result.exit_code == 2
-    assert "tiny.jsonl.gz is not a file" in result.output
+    assert "run.db is not a file" in result.output
     assert not provider.asked
 
 
@@ -199,38 +198,25 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(provider: Answering) ->
 def test_a_foreign_file_is_refused_before_any_call_and_left_alone(
     provider: Answering, content: bytes
 ) -> None:
-    path = Path("out/tiny.jsonl.gz")
+    path = Path("out/run.db")
     path.parent.mkdir()
     path.write_bytes(content)
     result = run("--model", "openai/x", "--out", "out")
     assert result.exit_code == 2
-    assert "is not a journal of an audit" in result.output
+    journal = content.startswith(b"\x1f\x8b")
+    told = "guard audit convert out" if journal else "run.db is not the file of a run"
+    assert told in result.output
     assert path.read_bytes() == content
     assert not provider.asked
 
 
-def test_joined_journals_are_refused_before_any_call(provider: Answering) -> None:
-    path = Path("out/tiny.jsonl.gz")
-    assert run("--model", "openai/x", "--out", "out").exit_code == 0
-    asked = len(provider.asked)
-    path.write_bytes(path.read_bytes() * 2)
-    for args in (
-        ("run", "--suite", SUITE, "--model", "openai/x", "--out", "out", "--plain-only"),
-        ("score", "--suite", SUITE, "--answers", str(path)),
-    ):
-        result = CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
-        assert result.exit_code == 2
-        assert "holds several journals" in result.output
-    assert len(provider.asked) == asked
-
-
-def test_all_suites_journals_are_looked_at_before_the_first_call(provider: Answering) -> None:
+def test_all_suites_are_looked_at_before_the_first_call(provider: Answering) -> None:
     Path("out").mkdir()
-    Path("out/sampled.jsonl.gz").write_bytes(b"not a journal")
+    Path("out/sampled.jsonl.gz").write_bytes(gzip.compress(b"a journal", mtime=0))
     both = f"{SUITE},tests.audit.test_sending:Sampled"
     result = run("--model", "openai/x", "--out", "out", suite=both)
     assert result.exit_code == 2
-    assert "sampled.jsonl.gz is not a journal" in result.output
+    assert "sampled.jsonl.gz is a journal of an earlier version" in result.output
     assert not provider.asked
 
 
@@ -240,14 +226,14 @@ def test_a_full_disk_is_one_sentence_and_what_was_paid_for_is_printed(
 ) -> None:
     provider.answer = lambda messages: messages[0]["content"] + os.urandom(300).hex()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
     try:
         done = run("--model", "openai/x", "--out", "out", "--json")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert done.exit_code == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert "out/tiny.jsonl.gz cannot be written: File too large" in done.stderr
+    assert "out/run.db cannot be written: disk I/O error" in done.stderr
     (suite,) = json.loads(done.stdout)["suites"]
     assert suite["calls"]["answered"] == len(provider.asked) < 60
     provider.answer = lambda _: "first"

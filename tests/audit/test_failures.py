@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import doctest
 import functools
-import gzip
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit import failures, journal
-from guard.audit.calls import Call, Slot, line_of, record_of
+from guard.audit import failures
+from guard.audit.calls import Call, Slot
 from guard.audit.failures import cause_of, errors_of, unquoted
-from guard.audit.journal import write
 from guard.audit.runner import Settings
 from guard.cli import main
 from tests.audit.answering import Answering
+from tests.audit.written import read, recorded_suite, write
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 KEY = "sk-planted-0123456789abcdef"
@@ -59,7 +59,7 @@ def test_the_most_frequent_errors_are_in_every_output(
     asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
     ran = call("run", "--suite", SUITE, *asked, "--header", f"X-Tenant={HEADER}")
     assert ran.exit_code == 4
-    found = journal.load(Path("out/tiny.jsonl.gz"))
+    found = recorded_suite(Path("out/run.db"))
     failed = [one for one in found.calls.values() if one.reply is None]
     assert len(failed) > 5
     # LiteLLM's class of a 422.
@@ -84,7 +84,7 @@ def test_the_most_frequent_errors_are_in_every_output(
         assert "BadRequestError" in text
         assert "a setting was refused: max" in text
     everything = [ran.stdout, ran.stderr, reported.stdout, page, comment]
-    everything += [gzip.decompress(Path("out/tiny.jsonl.gz").read_bytes()).decode()]
+    everything += [Path("out/run.db").read_bytes().decode("latin-1")]
     for text in everything:
         assert KEY not in text
         assert HEADER not in text
@@ -100,7 +100,7 @@ def test_a_message_that_quotes_the_prompt_leaves_type_and_status(provider: Answe
     assert [(e["error"], e["status"], e["reason"]) for e in suite["errors"]] == [
         ("BadRequestError", 422, "")
     ]
-    assert "to blame" not in gzip.decompress(Path("out/tiny.jsonl.gz").read_bytes()).decode()
+    assert "to blame" not in Path("out/run.db").read_bytes().decode("latin-1")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_no_record_of_a_failed_call_holds_what_was_asked_or_answered(
     (error,) = suite["errors"]
     assert error["calls"] >= 2
     assert error["reason"] == cause
-    failed = [c for c in journal.load(Path("out/tiny.jsonl.gz")).calls.values() if not c.reply]
+    failed = [c for c in recorded_suite(Path("out/run.db")).calls.values() if not c.reply]
     pages = ("--html", "page.html", "--markdown", "comment.md", "--junit", "j.xml")
     reported = call("report", "out", "--suite", SUITE, *pages)
     assert reported.exit_code == 4, reported.output
@@ -213,7 +213,7 @@ def test_the_body_of_a_success_that_is_no_answer_is_not_shown(provider: Answerin
     (suite,) = json.loads(ran.stdout)["suites"]
     assert [error["reason"] for error in suite["errors"]] == [failures.UNREADABLE]
     assert "No answer yet" in ran.stderr
-    for text in (ran.output, *map(repr, journal.load(Path("out/tiny.jsonl.gz")).calls.values())):
+    for text in (ran.output, *map(repr, recorded_suite(Path("out/run.db")).calls.values())):
         assert [secret for secret in SECRETS if secret in text] == []
 
 
@@ -251,7 +251,6 @@ def test_errors_are_counted_by_type_status_and_cause() -> None:
     calls = [failed(n, f"try {n} s later: {PROMPT}") for n in range(5)]
     calls += [failed(9, "no answer within 5 s", "Timeout", None)]
     calls += [failed(n, "BadRequestError (400): you said this", "", None) for n in (6, 7)]
-    assert [record_of(line_of(one)) for one in calls] == calls
     found = errors_of(calls)
     assert [(e["error"], e["status"], e["calls"], e["item"]) for e in found] == [
         ("Busy", 429, 5, "i0"),
@@ -262,18 +261,25 @@ def test_errors_are_counted_by_type_status_and_cause() -> None:
     assert doctest.testmod(failures).failed == 0
 
 
-def test_a_journal_of_an_earlier_version_is_read_and_reported(
+def test_a_failure_as_earlier_versions_recorded_it_is_reported(
     provider: Answering, tmp_path: Path
 ) -> None:
     failing(provider, 4, 422, "too small")
     asked = ("--model", "openai/x", "--concurrency", "1", "--plain-only", "--out", "out")
     assert call("run", "--suite", SUITE, *asked).exit_code == 4
-    path = Path("out/tiny.jsonl.gz")
-    lines = [dict(line) for line in journal.Reader(path)]
-    for line in lines:
-        if "kind" in line:
-            line["error"] = f"{line.pop('kind')} ({line.pop('status')}): {PROMPT}"
-    write(path, lines)
+    path = Path("out/run.db")
+    header, records = read(path)
+    calls = [record for record in records if isinstance(record, Call)]
+    write(
+        path,
+        header,
+        [
+            replace(one, error=f"{one.kind} ({one.status}): {PROMPT}", kind="", status=None)
+            if one.kind
+            else one
+            for one in calls
+        ],
+    )
     reported = call("report", "out", "--suite", SUITE, "--json")
     (suite,) = json.loads(reported.stdout)["suites"]
     (error,) = suite["errors"]

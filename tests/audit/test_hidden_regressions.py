@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit import journal
-from guard.audit.calls import line_of
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.files import write_all
 from guard.audit.harnesses import read as read_log
@@ -25,14 +23,12 @@ from guard.audit.outcomes import Records
 from guard.audit.sides import Side, from_records, read, split_arms
 from guard.audit.tolerances import Tolerances, load
 from guard.cli import main
-from guard.core import Guard
 from guard.errors import ConfigError, UsageError
 from guard.results.paired import Aim
 from guard.suites import AnswerLean, Outcome, Record
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
 from tests.audit.test_compare import HEADER, side
 from tests.audit.test_harness_logs import GOOD, LOGS, whole
-from tests.scripted import Scripted
 
 SHARE = Aim(0.0, (0.0, 1.0))
 
@@ -41,18 +37,10 @@ def call(*args: object) -> Result:
     return CliRunner().invoke(main, ["audit", *map(str, args)], catch_exceptions=False)
 
 
-def test_a_folder_with_two_journals_of_a_suite_is_refused(tmp_path: Path) -> None:
-    recorded(tmp_path / "run", more)
-    recorded(tmp_path / "old")
-    shutil.copy(tmp_path / "old" / "gated.jsonl.gz", tmp_path / "run" / "gated_old.jsonl.gz")
-    with pytest.raises(UsageError, match="are both of the suite 'gated'"):
-        read(tmp_path / "run", [NAME])
-
-
-def test_a_folder_with_journals_and_folders_of_them_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_a_run_and_folders_of_others_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path / "run")
     recorded(tmp_path / "run" / "new", more)
-    with pytest.raises(UsageError, match="has journals, and folders of them: new"):
+    with pytest.raises(UsageError, match="has a run, and folders of others: new"):
         read(tmp_path / "run", [NAME])
 
 
@@ -166,7 +154,7 @@ def test_nothing_is_asked_where_the_comparison_cannot_be_made(
     args = ("run", "--suite", NAME, "--plain-only", "--replay", "same", "--out", "out")
     wrong = call(*args, "--baseline", "base.json", "--axis", "gated/plain/frist")
     assert wrong.exit_code == 2
-    assert not Path("out", "gated.jsonl.gz").exists()
+    assert not Path("out", "run.db").exists()
     itself = call(*args[:-1], "same", "--baseline", "same")
     assert itself.exit_code == 2
     assert "compared with itself" in itself.output
@@ -175,7 +163,7 @@ def test_nothing_is_asked_where_the_comparison_cannot_be_made(
 def test_no_report_overwrites_what_it_reads(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run")
     call("baseline", run, "--suite", NAME, "--out", tmp_path / "base.json")
-    journal = run / "gated.jsonl.gz"
+    journal = run / "run.db"
     for target in (journal, tmp_path / "base.json", tmp_path / "link.json"):
         if target.name == "link.json":
             target.symlink_to(tmp_path / "base.json")
@@ -197,23 +185,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     reader.join(10)
     assert got == ["all of it"]
     assert pipe.is_fifo()
-
-
-def test_a_second_reading_of_a_request_is_refused(tmp_path: Path) -> None:
-    """Lines of another run behind the same guard, of which the last would have won."""
-    runs = [
-        recorded(tmp_path / name, half, guard=Guard(detector=Scripted(word)))
-        for name, word in (("base", "first"), ("new", "second"))
-    ]
-    found = [journal.load(run / "gated.jsonl.gz") for run in runs]
-    records = [*found[1].calls.values(), *found[1].readings.values(), *found[0].readings.values()]
-    mixed = tmp_path / "mixed.jsonl.gz"
-    journal.write(mixed, [found[1].header.line(), *map(line_of, records)])
-    with pytest.raises(UsageError, match="two readings by the guard"):
-        journal.load(mixed)
-
-
-# Logs of other harnesses.
 
 
 def of_log(tmp_path: Path, log: dict[str, Any]) -> Any:

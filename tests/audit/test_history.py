@@ -27,6 +27,8 @@ from guard.policy import Policy
 from guard.watch import schema
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
+from tests.audit.written import read as read_run
+from tests.audit.written import write as write_run
 from tests.scripted import Scripted
 from tests.watch.older import downgrade
 
@@ -60,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def aged(run: Path, days: float) -> None:
     when = time.time() - days * DAY
-    os.utime(run / "gated.jsonl.gz", (when, when))
+    os.utime(run / "run.db", (when, when))
 
 
 def call(*args: str) -> Result:
@@ -97,7 +99,7 @@ def test_a_run_is_kept_once_whatever_it_is_named(url: str, runs: Path, tmp_path:
     made = tmp_path / "base.json"
     args = ["audit", "baseline", str(runs / "day0"), "--out", str(made), *OWN]
     assert CliRunner().invoke(main, args).exit_code == 0
-    for name in (made, runs / "day0" / "gated.jsonl.gz"):
+    for name in (made, runs / "day0" / "run.db"):
         again = kept(url, name, args=("--json",))
         (told,) = json.loads(again.stdout)["audits"]
         assert not told["new"]
@@ -159,7 +161,7 @@ def test_processes_that_add_at_once_lose_and_double_nothing(url: str, runs: Path
 
 
 def test_figures_are_those_of_the_audit(url: str, runs: Path) -> None:
-    path = runs / "day7" / "gated.jsonl.gz"
+    path = runs / "day7" / "run.db"
     kept(url, path)
     result = Audit.of(Gated(GatedOptions())).result(path)
     of = {(line.measure.name, *line.measure.axis.values()): line.plain for line in result.lines}
@@ -277,11 +279,12 @@ def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a store of one run, and files that are none of it."""
     monkeypatch.chdir(tmp_path)
     kept("h.db", runs / "day0")
-    for name in ("good", "cut", "truncated"):
+    for name in ("good", "cut", "unfinished"):
         (tmp_path / name).mkdir()
-        data = (runs / "day1" / "gated.jsonl.gz").read_bytes()
-        size = {"good": len(data), "cut": 9, "truncated": len(data) // 2}[name]
-        (tmp_path / name / "gated.jsonl.gz").write_bytes(data[:size])
+        data = (runs / "day1" / "run.db").read_bytes()
+        (tmp_path / name / "run.db").write_bytes(data[:9] if name == "cut" else data)
+    header, records = read_run(tmp_path / "unfinished" / "run.db")
+    write_run(tmp_path / "unfinished" / "run.db", header, records[:-5])
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("Some notes. " * 100)
     (tmp_path / "newer.db").write_bytes((tmp_path / "h.db").read_bytes())
@@ -301,9 +304,9 @@ DEAD = "postgresql://guard:hunter2@127.0.0.1:1/none"
     ("args", "told"),
     [
         (("add", "nowhere", *STORED), "There is no run and no baseline at nowhere"),
-        (("add", "empty", *STORED), "empty has no journal of an audit"),
+        (("add", "empty", *STORED), "empty has no run.db"),
         (("add", "notes.txt", *STORED), "notes.txt is not a baseline"),
-        (("add", "cut", *STORED), "gated.jsonl.gz is not a journal of an audit"),
+        (("add", "cut", *STORED), "run.db is not the file of a run"),
         (("add", "good", *STORED, "--at", "yesterday"), "--at takes a time such as 2026-11-24"),
         (("add", "good", *STORED, "--at", "2999-01-01"), "is not between 1970 and now"),
         (("add", "good", "good", *STORED, "--at", "2024-01-01"), "--at is the time of one RUN"),
@@ -352,10 +355,10 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in found if not p.name.endswith(("-shm", "-wal"))}
 
 
-def test_a_journal_that_is_cut_off_is_not_finished(place: Path) -> None:
-    result = call("add", "truncated", *STORED, *OWN)
+def test_a_run_without_its_end_is_not_finished(place: Path) -> None:
+    result = call("add", "unfinished", *STORED, *OWN)
     assert result.exit_code == 4
-    assert "truncated is not finished" in result.stderr
+    assert "unfinished is not finished" in result.stderr
     assert len(rows("h.db")[0]) == 1
 
 

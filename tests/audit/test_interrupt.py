@@ -42,7 +42,7 @@ def test_an_interrupt_records_every_answer_that_was_paid_for(
     os.kill(child.pid or 0, signal.SIGINT)
     child.join(600)
     assert child.exitcode == 130
-    calls = [r for r in read(tmp_path / "tiny.jsonl.gz")[1] if isinstance(r, Call)]
+    calls = [r for r in read(tmp_path / "run.db")[1] if isinstance(r, Call)]
     assert 9 <= len(calls) == len(provider.asked) < 60
     provider.delay_s = 0.0
     child = processes.Process(target=audited, args=(provider.base, str(tmp_path)))

@@ -46,7 +46,7 @@ def audited(folder: Path, out: Path, **options: object) -> SuiteResult:
         model = open_model(f"local:{folder}", timeout_s=60)
         try:
             assert audit.suite.needs <= await model.capabilities(ALL)
-            path = out / "tiny.jsonl.gz"
+            path = out / "run.db"
             return await audit.run(model, path, Guard(detector=Scripted()), Settings())
         finally:
             await model.aclose()
@@ -68,7 +68,7 @@ def test_an_interrupt_leaves_out_what_the_model_has_not_begun(folder: Path, tmp_
         local = Stopping(f"local:{folder}", timeout_s=60)
         model = CombinedModel(local, {"scorer": Saying()})
         try:
-            path = tmp_path / "tiny.jsonl.gz"
+            path = tmp_path / "run.db"
             return await audit.run(model, path, None, Settings(concurrency=8), None, stop)
         finally:
             await model.aclose()

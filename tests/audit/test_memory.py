@@ -1,6 +1,6 @@
-"""An audit of the official HBB data fits into 400 MB: its plan, and the score of 160,000 calls.
+"""An audit of the official HBB data fits into 400 MB: its plan, and its score.
 
-With both arms too, of which the guard has stopped a tenth.
+That of all 773,500 calls, and of 160,000 with both arms, of which the guard has stopped a tenth.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Guarded, Line, Piece, Reply, Usage, line_of
+from guard.audit.calls import Call, Guarded, Piece, Reply, Usage
 from guard.audit.outcomes import samples, sentence_key, walk
 from guard.core import Guard
 from guard.suites.registry import make
+from tests.audit.written import write
 from tests.data import DATA as FOLDER
 from tests.data import needs
 from tests.scripted import Scripted
@@ -61,29 +61,26 @@ def test_the_plan_of_773_500_calls_fits() -> None:
     assert peak("plan", "--suite", "hbb", "--data", str(DATA), *args) < LIMIT
 
 
-@pytest.mark.parametrize("guarded", [False, True], ids=["plain", "both"])
-def test_the_score_of_160_000_calls_fits(tmp_path: Path, guarded: bool) -> None:
-    audit = Audit.of(make("hbb", {"data": str(DATA)}), 16_000)
-    path = tmp_path / "hbb.jsonl.gz"
+@pytest.mark.parametrize("guarded", [False, True], ids=["773,500 plain", "160,000 of both"])
+def test_the_score_fits(tmp_path: Path, guarded: bool) -> None:
+    audit = Audit.of(make("hbb", {"data": str(DATA)}), 16_000 if guarded else None)
+    path = tmp_path / "run.db"
     guard = Guard(detector=Scripted()) if guarded else None
 
-    def lines() -> Iterator[Line]:
-        yield audit.header("openai/x", guard).line()
+    def records() -> Iterator[Call | Guarded]:
         asked = (one for i, s in samples(audit.items) for one in walk(audit.suite, i, s, {})[0])
         for n, one in enumerate(asked):
             letter = "ab"[n * 2654435761 % 97 < 40]
             said = f"{letter}) This is the answer of a model, in a sentence of the usual length."
-            yield line_of(
-                Call(one.key, one.slot, Reply((Piece(said),), usage=Usage(222, 18, 1e-4)))
-            )
+            yield Call(one.key, one.slot, Reply((Piece(said),), usage=Usage(222, 18, 1e-4)))
             # The guard judges the answer, and the sentence that it completes.
             for key in (one.key, sentence_key(one.key)) if guarded else ():
                 if n % 10:
-                    yield line_of(Guarded(key, "same"))
+                    yield Guarded(key, "same")
                 else:
-                    yield line_of(Guarded(key, "guarded", "This was stopped.", ("age",), 0.93))
+                    yield Guarded(key, "guarded", "This was stopped.", ("age",), 0.93)
 
-    journal.write(path, lines())
+    write(path, audit.header("openai/x", guard), records())
     options = ("--suite", "hbb", "--data", str(DATA), "--json")
     used = peak("score", *options, "--answers", str(path))
     print(f"{used / 1e6:.0f} MB")

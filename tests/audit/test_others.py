@@ -126,11 +126,11 @@ class Asked:
 
 def run(asked: Asked | Cassette, folder: Path, of: Audit, guard: Any = None) -> Any:
     model = asked.all if isinstance(asked, Asked) else asked
-    return asyncio.run(of.run(model, folder / "read.jsonl.gz", guard, QUICK))
+    return asyncio.run(of.run(model, folder / "run.db", guard, QUICK))
 
 
 def calls(folder: Path) -> list[Call]:
-    return [r for r in read(folder / "read.jsonl.gz")[1] if isinstance(r, Call)]
+    return [r for r in read(folder / "run.db")[1] if isinstance(r, Call)]
 
 
 def test_each_request_goes_to_the_one_that_it_is_for(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_cassette_knows_who_was_asked(tmp_path: Path) -> None:
     of = audit(temperature=1.2)
     first = run(Asked(), tmp_path, of)
     bare = Audit.of(Read(Options()))
-    cassette = Cassette(tmp_path / "read.jsonl.gz", bare)
+    cassette = Cassette(tmp_path / "run.db", bare)
     result = run(cassette, tmp_path / "replayed", cassette.audit)
     assert result.complete
     assert result.as_json()["scores"] == first.as_json()["scores"]
@@ -187,7 +187,7 @@ def test_a_cassette_knows_who_was_asked(tmp_path: Path) -> None:
 
 def test_a_table_of_answers_says_whose_they_are_and_has_no_verdicts(tmp_path: Path) -> None:
     run(Asked(), tmp_path, audit())
-    write_items(Audit.of(Read(Options())), tmp_path / "read.jsonl.gz", tmp_path / "items.csv")
+    write_items(Audit.of(Read(Options())), tmp_path / "run.db", tmp_path / "items.csv")
     with (tmp_path / "items.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["by"] for row in rows] == ["model", "analyst", "analyst"] * 10
@@ -266,7 +266,7 @@ def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path:
     assert asked["scorer"].key["policy"]["operating_point"] == "balanced"
     model = combined(Saying(story), asked, timeout_s=5)
     of = Audit.of(Read(Options()), others=asked)
-    result = asyncio.run(of.run(model, tmp_path / "read.jsonl.gz", None, QUICK))
+    result = asyncio.run(of.run(model, tmp_path / "run.db", None, QUICK))
     assert result.complete
     texts = {c.reply.answer.text for c in calls(tmp_path) if c.by == "analyst" and c.reply}
     assert "patterns of BIAS" in texts

@@ -33,7 +33,7 @@ SLOW_S = 0.02
 
 def recorded(folder: Path) -> Path:
     """The journal of 60 answers."""
-    path = folder / "tiny.jsonl.gz"
+    path = folder / "run.db"
     audit = Audit.of(Tiny(TinyOptions()))
     asyncio.run(audit.run(Saying(), path, None, QUICK))
     return path

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import csv
-import gzip
 import io
 import json
 import math
 import re
+import shutil
+import sqlite3
 import zlib
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,12 @@ def test_without_a_format_the_conclusions_are_printed_or_all_tables(tiny: Path) 
 
 
 def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -> None:
-    whole = (tiny / "tiny.jsonl.gz").read_bytes()
-    path = tmp_path / "tiny.jsonl.gz"
-    path.write_bytes(whole[: len(whole) * 2 // 3])
+    path = tmp_path / "run.db"
+    shutil.copy(tiny / "run.db", path)
+    with sqlite3.connect(path) as file:
+        file.execute("DELETE FROM reply WHERE id > 40")
+        file.execute("UPDATE header SET state = 2")  # as a killed writer leaves it
+    before = path.read_bytes()
     result = report(tmp_path, "--suite", SUITE, "--json")
     assert result.exit_code == 4
     assert "the run has not finished, or was killed" in result.stderr
@@ -124,15 +128,15 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     (check,) = [c for c in checks(content) if c.rule == "complete"]
     assert check.status == "error"
     assert "has not finished" in markdown(content)
-    assert path.read_bytes() == whole[: len(whole) * 2 // 3]
-    assert [p.name for p in tmp_path.iterdir()] == ["tiny.jsonl.gz"]
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["run.db"]
 
 
 def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
-    assert "is not a run" in refused(tmp_path)
-    assert "is not a run" in refused(tmp_path / "nowhere")
+    assert "has no run.db; give the --out folder of a run" in refused(tmp_path)
+    assert "There is no run at" in refused(tmp_path / "nowhere")
     (tmp_path / "a.txt").write_text("words")
-    assert "is not a journal of an audit" in refused(tmp_path / "a.txt")
+    assert "is not the file of a run" in refused(tmp_path / "a.txt")
     assert "name it with --suite MODULE:CLASS" in refused(tiny)
     assert "cannot be loaded" in refused(tiny, "--suite", "tests.nothing:Here")
     both = ("--csv", str(tmp_path / "x"), "--junit", str(tmp_path / "x"))
@@ -145,16 +149,14 @@ def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
     assert "is not a baseline" in refused(tiny, *none)
 
 
-def test_a_damaged_journal_is_refused(tiny: Path, tmp_path: Path) -> None:
-    text = gzip.decompress((tiny / "tiny.jsonl.gz").read_bytes())
-    edited = text.replace(b'"chunks":["first"]', b'"chunks":["nobody"]', 1)
-    assert edited != text
-    path = tmp_path / "tiny.jsonl.gz"
-    path.write_bytes(gzip.compress(edited))
+def test_an_edited_run_is_refused(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    shutil.copy(tiny / "run.db", path)
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE reply SET pieces = '[\"nobody\"]' WHERE id = 3")
     told = refused(tmp_path, "--suite", SUITE, "--csv", str(tmp_path / "r.csv"))
-    assert "damaged lines" in told
-    assert "run again" in told
-    assert [p.name for p in tmp_path.iterdir()] == ["tiny.jsonl.gz"]
+    assert "was edited" in told
+    assert [p.name for p in tmp_path.iterdir()] == ["run.db"]
 
 
 def test_nothing_is_half_written(tiny: Path, tmp_path: Path) -> None:
@@ -458,7 +460,7 @@ def test_sarif_points_at_a_file_of_the_repository(
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
     monkeypatch.chdir(nested)
     # Nothing of the repository is about the audit: the journal's name is all there is.
-    assert set(located(run_folder).values()) == {("sai_asa.jsonl.gz", 1)}
+    assert set(located(run_folder).values()) == {("run.db", 1)}
     (nested / "audit.toml").write_text('[tolerance]\n"sai_asa/*" = 0.1\n')
     places = located(run_folder)
     assert set(places.values()) == {("service/audit.toml", 2)}
@@ -466,7 +468,7 @@ def test_sarif_points_at_a_file_of_the_repository(
         assert len((repository / path).read_text().splitlines()) >= line
     # What git ignores is not on the code host.
     (repository / ".gitignore").write_text("audit.toml\n")
-    assert set(located(run_folder).values()) == {("sai_asa.jsonl.gz", 1)}
+    assert set(located(run_folder).values()) == {("run.db", 1)}
     (nested / "audit.toml").unlink()
     places = located(run_folder, "--baseline", "audit.baseline.json")
     assert places

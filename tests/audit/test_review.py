@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import math
 import random
@@ -31,6 +30,8 @@ from guard.audit.review import (
 from guard.cli import main
 from guard.errors import UsageError
 from guard.results.intervals import exact
+from tests.audit.written import read as read_run
+from tests.audit.written import write as write_run
 from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
 
 RUNS, LEAST = 200, 180
@@ -131,9 +132,8 @@ def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
 
 def test_a_review_of_part_of_a_run_says_so(journal: Path, tmp_path: Path) -> None:
     assert not load(journal).incomplete
-    (whole,) = journal.glob("*.jsonl.gz")
-    lines = gzip.decompress(whole.read_bytes()).splitlines(keepends=True)
-    (tmp_path / whole.name).write_bytes(gzip.compress(b"".join(lines[:-30])))
+    header, records = read_run(journal / "run.db")
+    write_run(tmp_path / "run.db", header, records[:-30])
     assert "The run is incomplete" in load(tmp_path).incomplete
 
 
@@ -295,4 +295,4 @@ def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: 
     assert level["corrected"]["value"] == pytest.approx(level["scored"])
     nothing = CliRunner().invoke(main, ["audit", "review", str(tmp_path)])
     assert nothing.exit_code == 2
-    assert "has no journal that a scorer judged" in nothing.output
+    assert "has no suite that a scorer judged" in nothing.output

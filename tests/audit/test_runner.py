@@ -16,19 +16,18 @@ from typing import Any
 import pytest
 
 from guard import model_calls
-from guard.audit import journal
 from guard.audit.audit import Audit
-from guard.audit.calls import Call, Piece, Reply, Slot, line_of
+from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import CallError, Model
 from guard.audit.others import open_model
 from guard.audit.runner import Settings, Stop, Stopped
 from guard.audit.score import SuiteResult
 from guard.core import Guard
-from guard.errors import GuardError, UsageError
+from guard.errors import UsageError
 from guard.suites import Capability, Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
-from tests.audit.written import check, read
+from tests.audit.written import check, read, recorded_suite
 from tests.scripted import Scripted, failing
 
 QUICK = Settings(concurrency=8, first_pause_s=0.01)
@@ -77,7 +76,7 @@ def run(
 
     async def main() -> SuiteResult:
         try:
-            return await audit.run(model, folder / "tiny.jsonl.gz", guard, settings, None, stop)
+            return await audit.run(model, folder / "run.db", guard, settings, None, stop)
         finally:
             await model.aclose()
 
@@ -97,7 +96,7 @@ def test_both_arms_come_from_one_set_of_calls(provider: Answering, tmp_path: Pat
     # A biased answer in the first of two turns counts too, though the last is harmless.
     firsts = {json.loads(a)[0]["content"] for a in provider.asked}
     assert len(firsts) == 40
-    written = journal.load(tmp_path / "tiny.jsonl.gz")
+    written = recorded_suite(tmp_path / "run.db")
     calls, readings = written.calls, written.readings
     biased = {k for k, c in calls.items() if c.reply and "BIAS" in c.reply.answer.text}
     assert {k for k, r in readings.items() if r.reading == "guarded"} <= biased
@@ -221,7 +220,7 @@ def test_what_is_in_flight_when_an_audit_ends_is_recorded(tmp_path: Path) -> Non
     model = Mixed()
     with pytest.raises(Stopped, match="no credit"):
         run(model, tmp_path)
-    assert len(read(tmp_path / "tiny.jsonl.gz")[1]) == model.calls - 1 == 7
+    assert len(read(tmp_path / "run.db")[1]) == model.calls - 1 == 7
 
 
 def test_an_interrupt_does_not_wait_for_a_pause(tmp_path: Path) -> None:
@@ -244,7 +243,7 @@ def test_retry_after_is_honoured_and_the_pace_slows(provider: Answering, tmp_pat
     last_refused = max(provider.refused_at)
     early = [t for t in provider.answered_at if provider.refused_at[0] < t < last_refused + 0.9]
     assert len(early) <= 4  # those that were under way
-    _, records = read(tmp_path / "tiny.jsonl.gz")
+    _, records = read(tmp_path / "run.db")
     assert sum(r.attempts - 1 for r in records if isinstance(r, Call)) == 3
 
 
@@ -311,8 +310,8 @@ def test_no_more_calls_run_at_a_time_than_allowed(provider: Answering, tmp_path:
 def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) -> None:
     audit = Audit.of(Tiny(TinyOptions(count=4)))
     run(Saying(), tmp_path, audit=audit)
-    path = tmp_path / "tiny.jsonl.gz"
-    header, records = read(path)
+    path = tmp_path / "run.db"
+    _, records = read(path)
     calls = [r for r in records if isinstance(r, Call)]
     told: list[str] = []
     assert check(audit.suite, audit.items, calls, told.append) == 0
@@ -323,9 +322,6 @@ def test_the_checker_finds_what_lacks_and_what_is_there_twice(tmp_path: Path) ->
     odd = replace(calls[0], key="odd")
     assert check(audit.suite, audit.items, [*calls, odd], told.append) == 1
     assert told.pop() == "odd: was never planned"
-    journal.write(path, [header.line(), *map(line_of, [*calls, calls[0]])])
-    with pytest.raises(GuardError, match="two answers to the request"):
-        audit.result(path)
 
 
 # Killed at any moment.
@@ -338,7 +334,7 @@ def audited(base: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "most", [2, pytest.param(5, marks=pytest.mark.slow("starts a process for each kill"))]
+    "most", [2, pytest.param(20, marks=pytest.mark.slow("starts a process for each kill"))]
 )
 def test_killed_at_any_moment_it_pays_for_no_answer_twice(
     provider: Answering, tmp_path: Path, most: int
@@ -349,7 +345,7 @@ def test_killed_at_any_moment_it_pays_for_no_answer_twice(
     provider.delay_s = 0.04
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.audit.test_runner", "tests.audit.test_interrupt"])
-    path = tmp_path / "killed" / "tiny.jsonl.gz"
+    path = tmp_path / "killed" / "run.db"
     rng = random.Random(11)
     paid: set[str] = set()
     kills = 0
@@ -371,7 +367,7 @@ def test_killed_at_any_moment_it_pays_for_no_answer_twice(
         # Only what was in flight at a kill is asked a second time.
         assert (Counter(provider.asked) - uninterrupted).total() <= 4 * earlier
         if path.is_file() and path.stat().st_size:
-            calls = journal.load(path).calls
+            calls = recorded_suite(path).calls
             answered = {
                 asked for asked in provider.asked if any(_is_of(asked, c) for c in calls.values())
             }

@@ -167,7 +167,7 @@ def test_a_recorded_audit_scores_and_replays_with_what_was_sent(provider: Answer
     again = run("--replay", "kept", "--out", "again")
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["suites"][0]["scores"] == live["scores"]
-    args = ["audit", "score", "--suite", SUITE, "--answers", "out/sampled.jsonl.gz", "--json"]
+    args = ["audit", "score", "--suite", SUITE, "--answers", "out/run.db", "--json"]
     scored = CliRunner().invoke(main, args, catch_exceptions=False)
     assert [s["value"] for s in json.loads(scored.stdout)["scores"]] == [
         s["value"] for s in live["scores"]
@@ -259,7 +259,7 @@ def test_several_models_have_results_and_journals_of_their_own(provider: Answeri
     assert result.exit_code == 0, result.output
     suites = json.loads(result.stdout)["suites"]
     assert [s["model"] for s in suites] == ["openai/x", "openai/o3"]
-    assert {p.parent.name for p in Path("out").glob("*/sampled.jsonl.gz")} == {
+    assert {p.parent.name for p in Path("out").glob("*/run.db")} == {
         "openai_x",
         "openai_o3",
     }

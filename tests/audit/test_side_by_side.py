@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
+from guard.audit.files import RUN_FILE
 from guard.audit.reports import Content, load
 from guard.audit.reports.checks import checks, status_counts
 from guard.audit.reports.markdown import markdown
@@ -48,7 +49,7 @@ def asked(folder: Path, name: str, share: float, size: int) -> None:
     model.name = name
     place = folder / name.replace("/", "_")
     place.mkdir(parents=True)
-    path = place / FILE.format(suite="sai_asa")
+    path = place / RUN_FILE
     asyncio.run(Audit.of(suite, size).run(model, path, None, Settings()))
 
 

@@ -1,20 +1,34 @@
-"""What stands in a journal line by line, repeats included."""
+"""Reads and writes the one suite of a run's file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from guard.audit.calls import Call, Guarded, record_of
+from guard.audit.calls import Call, Guarded
 from guard.audit.header import Header
-from guard.audit.journal import Reader
 from guard.audit.outcomes import samples, walk
+from guard.audit.run_file import RecordedSuite, RunFile, RunWriter
 from guard.suites import Item, Suite
 
 
+def recorded_suite(path: Path) -> RecordedSuite:
+    """Return the file's one suite."""
+    run = RunFile(path)
+    (name,) = run.headers
+    return run.suite(name)
+
+
 def read(path: Path) -> tuple[Header, list[Call | Guarded]]:
-    lines = iter(Reader(path))
-    return Header.of(next(lines), path), [record_of(line) for line in lines]
+    """Return the header of the file's one suite, its calls and its readings."""
+    recorded = recorded_suite(path)
+    return recorded.header, [*recorded.calls.values(), *recorded.readings.values()]
+
+
+def write(path: Path, header: Header, records: Iterable[Call | Guarded]) -> None:
+    """Write a suite, in place of what the file has of it."""
+    with RunWriter(path) as run:
+        run.replace_suite(header, records)
 
 
 def check(
@@ -22,7 +36,7 @@ def check(
 ) -> int:
     """Return how many planned requests have not exactly one outcome, reporting each.
 
-    ``records`` are the calls of a journal as they were written: a request has one answer, or the
+    ``records`` are the calls of a run: a request has one answer, or the
     failure of its last attempt; a failure before an answer was mended by it. What another analyst
     was asked before is no fault.
     """

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from guard.audit.calls import Call, Piece, Reply, Slot
-from guard.audit.header import Header
-from guard.audit.journal import Journal, load
 from guard.cli.bench import texts_of
 from guard.datasets.rows import json_lines, rows
 from guard.evaluate import behaviours
@@ -46,14 +43,6 @@ def cases(folder: Path) -> list[str]:
     return [case.text for case in behaviours.read(folder).cases]
 
 
-def journal(folder: Path) -> list[str]:
-    path = folder / "x.jsonl.gz"
-    with Journal(path, Header("x", "1", "", "", "1", "m")) as found:
-        for key in "ab":
-            found.add(Call(key, Slot("i", 0, 0), Reply((Piece(TEXT),))))
-    return [call.reply.answer.text for call in load(path).calls.values() if call.reply]
-
-
 READERS: tuple[Callable[[Path], list[str]], ...] = (
     lambda folder: [str(row["text"]) for row in json_lines(written(folder, "text"))],
     lambda folder: [str(row.values["text"]) for row in rows(written(folder, "text"))],
@@ -61,7 +50,6 @@ READERS: tuple[Callable[[Path], list[str]], ...] = (
     lambda folder: texts_of(written(folder, "text")),
     statements,
     cases,
-    journal,
 )
 
 

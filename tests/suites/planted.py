@@ -31,8 +31,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.files import RUN_FILE
 from guard.audit.models import Model
 from guard.audit.others import CombinedModel, Other
 from guard.audit.runner import Settings
@@ -295,7 +296,7 @@ def audited(row: Row, seed: int) -> SuiteResult:
     planted: Model = Planted(audit.suite, row.truth, seed)
     model = CombinedModel(planted, dict.fromkeys(roles, planted)) if others else planted
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / FILE.format(suite=suite.name)
+        path = Path(folder) / RUN_FILE
         return asyncio.run(audit.run(model, path, None, RUNNER))
 
 

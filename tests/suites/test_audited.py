@@ -20,11 +20,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from guard.audit import baseline, report, sides
-from guard.audit.audit import FILE, Audit
-from guard.audit.calls import Piece, Reply, Slot
+from guard.audit.audit import Audit
+from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.compare import ComparisonSettings, compare
-from guard.audit.journal import Reader, load, write
+from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sides import Side
@@ -41,6 +41,7 @@ from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
+from tests.audit.written import read, recorded_suite, write
 from tests.data import DATA as FOLDER
 from tests.data import needs
 from tests.scripted import Scripted
@@ -95,7 +96,7 @@ def audited(
 ) -> SuiteResult:
     audit = Audit.of(suite, size)
     model = Saying(suite, says)
-    path = folder / FILE.format(suite=suite.name)
+    path = folder / RUN_FILE
     result = asyncio.run(audit.run(model, path, guard, Settings(concurrency=8)))
     assert set(model.asked.values()) == {1}
     assert result.complete
@@ -141,7 +142,7 @@ class Helped:
 def helped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helped:
     suite, folder = made(request.param), tmp_path_factory.mktemp("helped")
     result = audited(suite, helpful, folder)
-    return Helped(suite, folder / FILE.format(suite=suite.name), result)
+    return Helped(suite, folder / RUN_FILE, result)
 
 
 def test_every_answer_of_a_helpful_model_is_readable(helped: Helped) -> None:
@@ -222,7 +223,7 @@ def judged_sentences(folder: Path) -> tuple[SuiteResult, Path]:
     """Return an audit behind a guard that stops sentences, and no word."""
     guard = Guard(detector=Scripted(SENTENCE))
     result = audited(made(SaiAsa), helpful, folder, size=120, guard=guard)
-    return result, folder / FILE.format(suite="sai_asa")
+    return result, folder / RUN_FILE
 
 
 def test_the_guarded_arm_is_what_users_get_and_sentences_are_judged_apart(tmp_path: Path) -> None:
@@ -249,16 +250,16 @@ def test_the_guarded_arm_is_what_users_get_and_sentences_are_judged_apart(tmp_pa
     assert axes["sai_asa/guarded/coverage"].rows[:, 0].sum() == samples
     assert not any("sentence" in name for name in axes)
     # Either reading is recorded, so that the same command judges and asks nothing again.
-    readings = load(path).readings
+    readings = recorded_suite(path).readings
     assert len(readings) == 2 * len({key.removesuffix("+sentence") for key in readings})
-    size = path.stat().st_size
+    before = read(path)
     again, _ = judged_again(tmp_path)
     assert again.as_json() == result.as_json()
-    assert path.stat().st_size - size < 100  # the gzip member of a run that wrote nothing
+    assert read(path) == before
 
 
 def judged_again(folder: Path) -> tuple[SuiteResult, Path]:
-    suite, path = made(SaiAsa), folder / FILE.format(suite="sai_asa")
+    suite, path = made(SaiAsa), folder / RUN_FILE
     guard = Guard(detector=Scripted(SENTENCE))
     run = Audit.of(suite, 120).run(Saying(suite, helpful), path, guard, Settings())
     return asyncio.run(run), path
@@ -269,9 +270,9 @@ def test_a_sentence_that_is_not_judged_yet_is_missing_and_judged_on_resuming(
 ) -> None:
     """As after a process that was killed between the two readings of an answer."""
     result, path = judged_sentences(tmp_path)
-    lines = list(Reader(path))
-    lost = next(n for n, one in enumerate(lines) if one.get("key", "").endswith("+sentence"))
-    write(path, lines[:lost] + lines[lost + 1 :])
+    header, records = read(path)
+    lost = next(n for n, one in enumerate(records) if one.key.endswith("+sentence"))
+    write(path, header, records[:lost] + records[lost + 1 :])
     assert Audit.of(made(SaiAsa), 120).result(path).missing > 0
     again, _ = judged_again(tmp_path)
     assert again.complete
@@ -279,16 +280,16 @@ def test_a_sentence_that_is_not_judged_yet_is_missing_and_judged_on_resuming(
 
 
 def with_old_readings(path: Path) -> None:
-    """Make a journal as it was when the guard judged the sentence in place of the answer."""
-    header, *lines = Reader(path)
-    del header["guard"]["judged"]
-    apart = {one["key"]: one for one in lines if one.get("key", "").endswith("+sentence")}
-    answers = [one for one in lines if one["key"] not in apart]
+    """Make a run as it was when the guard judged the sentence in place of the answer."""
+    header, records = read(path)
+    settings = {k: v for k, v in header.guard.items() if k != "judged"}
+    apart = {one.key: one for one in records if one.key.endswith("+sentence")}
+    answers = [one for one in records if one.key not in apart]
     old = [
-        one if one["k"] == "call" else {**apart[f"{one['key']}+sentence"], "key": one["key"]}
+        one if isinstance(one, Call) else replace(apart[f"{one.key}+sentence"], key=one.key)
         for one in answers
     ]
-    write(path, [header, *old])
+    write(path, replace(header, guard=settings), old)
 
 
 def test_readings_of_sentences_are_never_taken_for_what_users_got(tmp_path: Path) -> None:

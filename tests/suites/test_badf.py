@@ -826,7 +826,7 @@ def audit_of(**options: Any) -> Audit:
 
 def run(world: World, folder: Path, of: Audit | None = None, guard: Any = None) -> SuiteResult:
     of = of or audit_of()
-    return asyncio.run(of.run(world.all, folder / "badf.jsonl.gz", guard, QUICK))
+    return asyncio.run(of.run(world.all, folder / "run.db", guard, QUICK))
 
 
 PLANTED = {("female", "brave"): 0.6, ("female", "only of her"): 0.7}
@@ -873,12 +873,12 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     after = run(again, tmp_path, audit_of(**LESS))
     assert again.calls == (0, 0, 0)
     assert after.as_json()["findings"] == before.as_json()["findings"]
-    calls = [r for r in read(tmp_path / "badf.jsonl.gz")[1] if isinstance(r, Call)]
+    calls = [r for r in read(tmp_path / "run.db")[1] if isinstance(r, Call)]
     assert Counter(c.by for c in calls) == dict(
         zip(("model", "analyst", "embedder"), first.calls, strict=True)
     )
     # The journal alone has it all: no model, and no embedder.
-    scored = score(Audit.of(suite(**LESS)), tmp_path / "badf.jsonl.gz")
+    scored = score(Audit.of(suite(**LESS)), tmp_path / "run.db")
     assert scored.complete
     assert scored.as_json()["findings"] == before.as_json()["findings"]
     # Another threshold unifies anew and asks of what is associated then; no story is told again.
@@ -886,7 +886,7 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     run(other, tmp_path, audit_of(**LESS, threshold=0.83))
     assert other.calls == (0, 0, 2)
     # Whoever reads what was recorded need not know it, and cannot have another.
-    path, bare = tmp_path / "badf.jsonl.gz", Audit.of(suite(**LESS))
+    path, bare = tmp_path / "run.db", Audit.of(suite(**LESS))
     anew = score(bare, path)
     assert anew.complete
     assert "cosine of 0.83" in anew.findings["plain"]["remarks"][0]
@@ -990,7 +990,7 @@ def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path
     world = saying_of_exclusivity(World(1, BRAVE), CallError("no account", fatal=True))
     with pytest.raises(Stopped, match="no account"):
         run(world, tmp_path, audit_of(**LESS))
-    scored = score(Audit.of(suite(**LESS)), tmp_path / "badf.jsonl.gz")
+    scored = score(Audit.of(suite(**LESS)), tmp_path / "run.db")
     assert not scored.complete
     assert scored.conclusions["plain"][0].startswith("Bias unknown: 2 assoc")
 
@@ -1225,14 +1225,14 @@ def test_killed_in_the_middle_of_each_stage_it_asks_nothing_twice(
         assert child.is_alive(), stage
         os.kill(child.pid or 0, signal.SIGKILL)
         child.join(60)
-        calls = [r for r in read(tmp_path / "badf.jsonl.gz")[1] if isinstance(r, Call)]
+        calls = [r for r in read(tmp_path / "run.db")[1] if isinstance(r, Call)]
         assert len(calls) >= before, stage
         before = len(calls)
     child = processes.Process(target=audited, args=(provider.base, str(tmp_path), False))
     child.start()
     child.join(1200)
     assert child.exitcode == 0
-    calls = [r for r in read(tmp_path / "badf.jsonl.gz")[1] if isinstance(r, Call)]
+    calls = [r for r in read(tmp_path / "run.db")[1] if isinstance(r, Call)]
     assert len(calls) == len({call.key for call in calls})
     by = Counter(call.by for call in calls)
     assert (by["model"], by["embedder"]) == (60, 2)
@@ -1300,7 +1300,7 @@ def test_documents_of_a_table_are_unified_and_associated_alone(
     table = CliRunner().invoke(main, args)
     assert table.exit_code == 2
     assert "This is a table of answers, such as --csv writes." in table.stderr
-    assert "give the journal of the run (badf.jsonl.gz in its --out folder)" in table.stderr
+    assert "give the file of the run (run.db in its --out folder)" in table.stderr
     path.write_text("[1]")
     assert "is a JSON list" in CliRunner().invoke(main, args).stderr
 

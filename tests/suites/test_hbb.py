@@ -1212,7 +1212,7 @@ async def test_an_allocated_audit_ends_on_its_size_and_scores_the_same_again(
 ) -> None:
     suite = mcq(probabilities="sample", repeats=2)
     audit = Audit.of(suite, 120, "widest")
-    path = tmp_path / "hbb.jsonl.gz"
+    path = tmp_path / "run.db"
 
     class Coin:
         name, max_concurrency = "coin", None

@@ -117,7 +117,7 @@ def run(
     model = Writing(says)
     both = CombinedModel(model, {"scorer": Judging()})
     guard = Guard(detector=Scripted(stops), **policy)
-    found = audit(detector=detector).run(both, folder / "open_text.jsonl.gz", guard, QUICK)
+    found = audit(detector=detector).run(both, folder / "run.db", guard, QUICK)
     return asyncio.run(found), model
 
 
@@ -253,7 +253,7 @@ def test_correct_stops_of_controls_are_not_over_blocked(tmp_path: Path) -> None:
     texts = dict.fromkeys(controls[:2], SEEN) | {controls[2]: "The weather was STOPPED that day. "}
     both = CombinedModel(Writing(lambda name: texts.get(name, HARMLESS)), {"scorer": Judging()})
     guard = Guard(detector=Scripted("BIAS|STOPPED"))
-    path = tmp_path / "open_text.jsonl.gz"
+    path = tmp_path / "run.db"
     result = asyncio.run(audit(200).run(both, path, guard, QUICK))
     at, n = figures(result), len(controls)
     assert (at["over_blocked",].value, at["over_blocked",].n) == (pytest.approx(1 / (n - 2)), n - 2)
@@ -335,7 +335,7 @@ def test_a_scorer_that_fails_is_asked_again(tmp_path: Path) -> None:
     broken._guard = Guard(detector=Scripted("BIAS|LEAN", before=fail))
     both = CombinedModel(Writing(lambda name: HARMLESS + MISSED), {"scorer": broken})
     quick = replace(QUICK, attempts=1)
-    path = tmp_path / "open_text.jsonl.gz"
+    path = tmp_path / "run.db"
     with pytest.raises(Stopped, match="of the scorer all failed"):
         asyncio.run(audit().run(both, path, Guard(detector=Scripted("BIAS")), quick))
     result, model = run(lambda name: HARMLESS + MISSED, tmp_path)
@@ -353,7 +353,7 @@ def test_a_generation_that_the_provider_withholds_is_refused(tmp_path: Path) -> 
     numbers = {item.id: n for n, item in enumerate(audit().items)}
     model = Withholding(lambda name: HARMLESS if numbers[name] % 2 else "")
     both = CombinedModel(model, {"scorer": Judging()})
-    path = tmp_path / "open_text.jsonl.gz"
+    path = tmp_path / "run.db"
     result = asyncio.run(audit().run(both, path, Guard(detector=Scripted("BIAS")), QUICK))
     assert result.arms["plain"].outcomes["refused"] == (len(numbers) + 1) // 2
     assert figures(result)["text_kept",].value == 1.0
@@ -370,7 +370,7 @@ def test_what_users_saw_and_the_scorer_cannot_judge_is_not_called_harmless(tmp_p
 
     both = CombinedModel(Writing(lambda name: SEEN + MISSED), {"scorer": English()})
     guard = Guard(detector=Scripted("BIAS"), action="redact")
-    path = tmp_path / "open_text.jsonl.gz"
+    path = tmp_path / "run.db"
     at = figures(asyncio.run(audit().run(both, path, guard, QUICK)))
     assert at["plain", "bias_level"].value == 1.0
     assert math.isnan(at["guarded", "bias_level"].value)

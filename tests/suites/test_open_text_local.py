@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from guard.audit import journal
 from guard.cli import main
 from guard.errors import UsageError
+from tests.audit.written import recorded_suite
 
 pytestmark = pytest.mark.slow("a local model writes texts", limit_s=3000)
 SIZE = 60
@@ -22,7 +22,7 @@ SIZE = 60
 
 def calls(path: Path) -> int:
     try:
-        return len(journal.load(path).calls)
+        return len(recorded_suite(path).calls)
     except UsageError:
         return 0
 
@@ -34,14 +34,14 @@ def test_a_killed_run_resumes_and_reports(weights: Path, tmp_path: Path) -> None
     command += ["--detector", "encoder", "--scorer", "encoder-small:strict"]
     command += ["--out", str(tmp_path), "--json"]
     env = os.environ | {"XDG_CACHE_HOME": str(weights), "LOCALAPPDATA": str(weights)}
-    path = tmp_path / "open_text.jsonl.gz"
+    path = tmp_path / "run.db"
     first = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     # The answers of some prompts are there, their verdicts or those of the guarded arm not all.
     while calls(path) < SIZE // 2 and first.poll() is None:
         time.sleep(0.2)
     first.kill()
     assert first.wait() == -9
-    there = journal.load(path).calls
+    there = recorded_suite(path).calls
     before = {key for key, call in there.items() if call.by == "model"}
     assert before
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -54,7 +54,7 @@ def test_a_killed_run_resumes_and_reports(weights: Path, tmp_path: Path) -> None
     assert {("mitigation_rate",), ("over_blocked",), ("text_kept",)} <= measured
     assert "learned from the same texts" in found["warning"]
     # Earlier answers are kept, and nothing was asked twice.
-    after = {k for k, call in journal.load(path).calls.items() if call.by == "model"}
+    after = {k for k, call in recorded_suite(path).calls.items() if call.by == "model"}
     assert before <= after
     assert len(after) == found["samples"]
     ran = CliRunner().invoke(main, ["audit", "review", str(tmp_path), "--out", str(tmp_path / "r")])

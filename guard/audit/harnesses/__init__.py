@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from guard.audit.files import GZIP
+from guard.audit.files import GZIP, JOURNAL, RUN_FILE, SQLITE
 from guard.audit.harnesses import inspect_log, lm_eval_log
 from guard.audit.harnesses.task import Task, side_of
 from guard.audit.sides import Side
@@ -39,7 +39,7 @@ def read(place: Path) -> Side | None:
     if place.is_file():
         tasks = list(_tasks(place))
         return _side(place, [(place, task) for task in tasks]) if tasks else None
-    if not place.is_dir() or any(place.glob("*.jsonl.gz")):
+    if not place.is_dir() or (place / RUN_FILE).exists() or any(place.glob(f"*{JOURNAL}")):
         return None
     # lm-eval has a folder for each model.
     candidates = [*place.glob("*"), *place.glob("*/*")]
@@ -61,7 +61,7 @@ def _tasks(path: Path) -> Iterator[Task]:
         if start == _ZIP:
             task = inspect_log.read_zip(path)
             yield from [] if task is None else [task]
-        elif not start.startswith(GZIP):
+        elif not start.startswith((GZIP, SQLITE[: len(start)])):
             content = _json(path)
             if inspect_log.is_log(content):
                 yield inspect_log.parse(path, content)

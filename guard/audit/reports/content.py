@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from guard.audit import grids, journal
+from guard.audit import grids
 from guard.audit.asked import AskedSuite, read_asked, with_model
-from guard.audit.audit import FILE
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.comparison import Comparison
+from guard.audit.files import RUN_FILE, run_file_of
 from guard.audit.header import Header
-from guard.audit.journal import Contents
 from guard.audit.outcomes import Records
 from guard.audit.reports import items
 from guard.audit.reports.items import ItemRow
+from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sides import Side, SuiteSide, from_records
-from guard.audit.tables import recorded_audit, refuse_damaged
+from guard.audit.tables import recorded_audit
 from guard.errors import UsageError
 from guard.suites import Suite, registry
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SuiteContent:
-    """A suite of a run. ``unfinished`` says that the end of its journal is missing."""
+    """A suite of a run. ``unfinished`` says that its end is missing."""
 
     suite: Suite
     header: Header
@@ -90,29 +90,29 @@ def load(
     settings: ComparisonSettings | None = None,
     others: Sequence[Path] = (),
 ) -> Content:
-    """Return the content of the journal at ``run``, or of those in that folder and its folders.
+    """Return the content of the run at ``run``: a file, or those in that folder and its folders.
 
     ``others`` are runs of other models or suites, reported side by side. ``data`` is the official
     data of a run of one suite, ``own_suites`` names unregistered suites as ``module:Class``. With
-    ``base`` it is compared by ``settings``. Raises UsageError where there is no journal, or one is
+    ``base`` it is compared by ``settings``. Raises UsageError where there is no run, or one is
     damaged, has other data than its suite has now, or cannot be compared.
     """
     suites: list[SuiteContent] = []
     unasked: list[AskedSuite] = []
     asked: dict[tuple[str, str], Path] = {}
     classes = {registry.find(name).name: name for name in own_suites}
-    paths = [path for place in dict.fromkeys((run, *others)) for path in _journals(place)]
-    if data is not None and len(paths) > 1:
-        raise UsageError("--data belongs to one suite; give the journal of that suite as RUN.")
-    for path in paths:
-        contents = journal.load(path)
-        refuse_damaged(contents, path)
-        if contents.calls:
-            _refuse_twice(path, contents.header, asked)
-            suites.append(_suite(path, contents, classes, data))
+    paths = [path for place in dict.fromkeys((run, *others)) for path in _run_files(place)]
+    runs = map(RunFile, paths)
+    recorded_suites = [run_file.suite(name) for run_file in runs for name in run_file.headers]
+    if data is not None and len(recorded_suites) > 1:
+        raise UsageError("--data belongs to one suite; give a run of that suite alone.")
+    for recorded in recorded_suites:
+        if recorded.calls:
+            _refuse_twice(recorded, asked)
+            suites.append(_suite(recorded, classes, data))
         else:
-            unasked.append(AskedSuite(contents.header.suite, contents.header.model))
-    unreached, skipped = _without_journal((run, *others), paths)
+            unasked.append(AskedSuite(recorded.header.suite, recorded.header.model))
+    unreached, skipped = _not_recorded((run, *others), recorded_suites)
     if not suites:
         raise UsageError(f"{run} has no answer to report yet; run the audit first.")
     name = ", ".join(place.name or str(place) for place in (run, *others))
@@ -120,8 +120,9 @@ def load(
     return content if base is None else compared(content, base, settings)
 
 
-def _refuse_twice(path: Path, header: Header, asked: dict[tuple[str, str], Path]) -> None:
-    """Note a journal in ``asked``; raise UsageError where its suite and model are there already."""
+def _refuse_twice(recorded: RecordedSuite, asked: dict[tuple[str, str], Path]) -> None:
+    """Note a suite in ``asked``; raise UsageError where it and its model are there already."""
+    header, path = recorded.header, recorded.path
     before = asked.setdefault((header.suite, header.model), path)
     if before != path:
         raise UsageError(
@@ -162,31 +163,24 @@ def _ranked(rows: Sequence[ItemRow], flips: Mapping[str, str]) -> list[ItemRow]:
     return sorted(compared_rows, key=lambda row: row.rank)
 
 
-def _journals(run: Path) -> list[Path]:
-    if run.is_file():
-        return [run]
+def _run_files(run: Path) -> list[Path]:
     # With several models each has its own folder.
-    paths = sorted([*run.glob("*.jsonl.gz"), *run.glob("*/*.jsonl.gz")])
-    if not paths:
-        raise UsageError(
-            f"{run} is not a run; give a journal (.jsonl.gz), or the --out folder of guard audit "
-            "run."
-        )
-    return paths
+    paths = sorted([*run.glob(RUN_FILE), *run.glob(f"*/{RUN_FILE}")])
+    return paths or [run_file_of(run)]
 
 
-def _without_journal(
-    places: Sequence[Path], journals: Sequence[Path]
+def _not_recorded(
+    places: Sequence[Path], recorded: Sequence[RecordedSuite]
 ) -> tuple[list[AskedSuite], list[AskedSuite]]:
-    """Return the suites without a journal: those that were not reached, and those skipped."""
+    """Return the suites without a record: those that were not reached, and those skipped."""
+    begun = {(suite.path.parent, suite.header.suite) for suite in recorded}
     unreached: list[AskedSuite] = []
     skipped: list[AskedSuite] = []
-    # With several models each has its own folder, which may have no journal yet.
+    # With several models each has its own folder, which may have no file yet.
     folders = [inner for place in places for inner in (place, *sorted(place.glob("*/")))]
     for folder in dict.fromkeys(folders):
         for asked in read_asked(folder):
-            path = folder / FILE.format(suite=asked.suite)
-            if path in journals:
+            if (folder, asked.suite) in begun:
                 continue
             if asked.skipped:
                 skipped.append(asked)
@@ -195,13 +189,12 @@ def _without_journal(
     return unreached, skipped
 
 
-def _suite(
-    path: Path, contents: Contents, classes: Mapping[str, str], data: Path | None
-) -> SuiteContent:
-    header = contents.header
-    audit = recorded_audit(contents, path, data, classes)
-    records = audit.records(contents)
-    about = audit.about(contents, path)
-    rows = items.rows(audit.suite, records, contents)
+def _suite(recorded: RecordedSuite, classes: Mapping[str, str], data: Path | None) -> SuiteContent:
+    header = recorded.header
+    audit = recorded_audit(recorded, data, classes)
+    records = audit.records(recorded)
+    about = audit.about(recorded)
+    rows = items.rows(audit.suite, records, recorded)
     result = result_of(audit.suite, records, model=header.model, about=about)
-    return SuiteContent(audit.suite, header, result, records, rows, path.name, contents.truncated)
+    name, unfinished = recorded.path.name, recorded.unfinished
+    return SuiteContent(audit.suite, header, result, records, rows, name, unfinished)

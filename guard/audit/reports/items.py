@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from guard.audit import outcomes
 from guard.audit.calls import Guarded
-from guard.audit.journal import Contents
 from guard.audit.outcomes import Asked, Records
+from guard.audit.run_file import RecordedSuite
 from guard.suites import Answer, Chat, LogLikelihood, Suite
 from guard.suites.contract import AnswerLean
 
@@ -60,17 +60,17 @@ class ItemRow(NamedTuple):
         return not self.base, not self.changed, self.side != "biased"
 
 
-def rows(suite: Suite, records: Records, contents: Contents) -> list[ItemRow]:
+def rows(suite: Suite, records: Records, recorded: RecordedSuite) -> list[ItemRow]:
     """Return the samples that have an outcome, those that flipped first."""
     sides: Sequence[AnswerLean | None] = suite.sides(records.plain)
     listed: list[ItemRow] = []
     for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
         item, plain = record.item, record.outcome.name
-        asked, answers, _ = outcomes.walk(suite, item, record.sample, contents.calls)
+        asked, answers, _ = outcomes.walk(suite, item, record.sample, recorded.calls)
         guarded = records.guarded[place].outcome.name if records.guarded else ""
         about = (item.id, record.sample, item.subject or item.stratum, item.cluster)
         types = records.verdicts.get(place, ())
-        turns = _turns(asked, answers, contents.readings if records.guarded else {})
+        turns = _turns(asked, answers, recorded.readings if records.guarded else {})
         listed.append(ItemRow(*about, plain, guarded, side or "", types, turns))
     return sorted(listed, key=lambda row: row.rank)
 

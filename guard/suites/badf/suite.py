@@ -302,7 +302,7 @@ class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
                 raise UsageError(
                     "This is a table of answers, such as --csv writes. badf's score also needs the "
                     "grouped phrases and the answers on exclusivity, which are not in it: give "
-                    "the journal of the run (badf.jsonl.gz in its --out folder), or a table of "
+                    "the file of the run (run.db in its --out folder), or a table of "
                     "documents with the columns place_category, identity and concepts."
                 )
             for column in ("place_category", "identity", "concepts"):

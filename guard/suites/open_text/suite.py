@@ -150,7 +150,7 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
     ) -> Iterable[tuple[Item, int, Sequence[Answer]]]:
         """Raise UsageError: a table has no verdicts."""
         raise UsageError(
-            "open_text needs the scorer's verdicts, which a table does not have; give the journal "
+            "open_text needs the scorer's verdicts, which a table does not have; give the file "
             "of a run."
         )
 
