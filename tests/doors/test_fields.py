@@ -24,12 +24,13 @@ from guard.core import Guard
 from guard.doors import chat, messages
 from guard.doors import text as text_completion
 from guard.doors.chat.codec import ChatCodec
-from guard.doors.fields import is_other
+from guard.doors.fields import is_unknown_field
 from guard.doors.responses.codec import EventCodec
 from guard.doors.responses.events import litellm_event
 from guard.doors.responses.names import EVENTS, ITEMS
-from guard.doors.strings import is_name, map_strings
+from guard.doors.strings import is_name
 from guard.doors.text.codec import TextCompletionCodec
+from guard.doors.walk import Walk
 from guard.errors import UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy
@@ -774,7 +775,7 @@ def test_a_field_that_comes_with_every_chunk_is_judged_once(
 ) -> None:
     out = stream(provider, guard(), MAKER)
     assert "so on." in r.serialised(*out)
-    assert sum(is_other(decision.channel) for decision in out.guard) == 1
+    assert sum(is_unknown_field(decision.channel) for decision in out.guard) == 1
 
 
 @streams
@@ -838,7 +839,7 @@ def codec_event(name: str) -> Any:
 
 def test_a_value_that_is_not_json_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"carries a\.b of type bytes"):
-        map_strings({"b": b"x"}, "a", lambda path, text: text)
+        Walk(lambda place, kind, text: text).over({"a": {"b": b"x"}})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from guard.doors.fields import (
     FUNCTION_CALL,
     REFUSAL,
     THINKING,
-    Repeats,
     arguments_of,
     envelope,
     has_content,
@@ -34,8 +33,10 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
-from guard.doors.strings import is_data, is_name, members, without_prose, without_text
+from guard.doors.repeats import Repeats
+from guard.doors.strings import is_data, is_name, members, without_text
 from guard.doors.tools import CallEnds
+from guard.doors.walk import without_prose
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel
 

@@ -8,23 +8,20 @@ from itertools import chain
 from typing import Any
 
 from guard.doors.errors import redacted
-from guard.doors.fields import Repeats, is_other, path_of
-from guard.doors.messages.events import (
+from guard.doors.fields import channel_at, is_unknown_field
+from guard.doors.messages.events import Event, Frame, FrameText, encoded
+from guard.doors.messages.shapes import (
     CALL,
     ERROR,
     KNOWN,
     MESSAGE,
     STOPPED,
-    Event,
-    Frame,
-    FrameText,
-    encoded,
-    map_texts,
-    textless,
+    walk_event,
     without_details,
 )
-from guard.doors.responses.events import Place
+from guard.doors.repeats import Repeats
 from guard.doors.tools import is_complete
+from guard.doors.walk import Place, textless
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel, ChannelKind
 
@@ -82,7 +79,7 @@ class MessagesCodec(Codec[Frame]):
                 frame.texts.append(FrameText(number, place, channel, text, repeated))
                 return text
 
-            map_texts(event, visit)
+            walk_event(event, visit)
         return frame
 
     def parts(self, chunk: Frame) -> list[Part]:
@@ -141,7 +138,7 @@ class MessagesCodec(Codec[Frame]):
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
             changed = [one for one, text in mine if one.text != text]
             self._changed.update(one.channel.kind for one in changed)
-            self._dropped.update(one.channel for one in changed if is_other(one.channel))
+            self._dropped.update(one.channel for one in changed if is_unknown_field(one.channel))
             made = _rewritten(event, [text for _, text in mine]) if changed else event
             if made is not None:
                 out_texts += [s._replace(event=len(out_events), text=text) for s, text in mine]
@@ -221,7 +218,7 @@ class MessagesCodec(Codec[Frame]):
             return self._block(place.item, kind)
         if place.slot in _SLOTS:
             return Channel(0, kind, _SLOTS[place.slot])
-        return path_of(Channel(0, kind), f"{place.item}.{place.slot}")
+        return channel_at(Channel(0, kind), f"{place.item}.{place.slot}")
 
     def _block(self, block: int, kind: ChannelKind) -> Channel:
         known = self._texts.get((kind, block))
@@ -328,7 +325,7 @@ class MessagesCodec(Codec[Frame]):
 
 def _rewritten(event: Event, texts: list[str]) -> Event | None:
     left = iter(texts)
-    fields = map_texts(event, lambda place, kind, text: next(left, ""))
+    fields = walk_event(event, lambda place, kind, text: next(left, ""))
     return None if fields is None else Event(fields)
 
 

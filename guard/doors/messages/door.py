@@ -18,11 +18,13 @@ from guard.doors.litellm import closing
 from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
 from guard.doors.messages.accounting import MessagesReport
 from guard.doors.messages.codec import MessagesCodec
-from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
+from guard.doors.messages.events import Event, Frame, Framer
+from guard.doors.messages.shapes import MESSAGE, STOPPED
 from guard.doors.session import DoorSession
 from guard.doors.states import GONE
 from guard.doors.stream_text import StreamText
 from guard.doors.strings import is_name, without_text
+from guard.doors.walk import textless
 from guard.verdict import GuardTrail
 
 

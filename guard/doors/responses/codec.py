@@ -7,23 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guard.doors.responses.events import (
-    Meaning,
-    Place,
-    delta_of,
     litellm_event,
-    meaning,
     name_of,
-    opens_with_more,
     plain,
-    plain_delta,
-    response_fields,
     rewritten,
     rewritten_item,
-    visit_text,
+    walk_event,
 )
 from guard.doors.responses.names import CALLS, EVENTS, RUN, SLOT_OF, TERMINAL
+from guard.doors.responses.shapes import (
+    Meaning,
+    delta_of,
+    meaning,
+    plain_delta,
+    response_fields,
+)
 from guard.doors.responses.transcript import Item, ResponseText, Transcript
 from guard.doors.tools import CallEnds
+from guard.doors.walk import Place, Walk
 from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
@@ -89,14 +90,15 @@ class EventCodec(Codec[ReadEvent]):
             return text
 
         if delta is not None and plain_delta(read_event.fields, read_event.means):
-            visit_text(visit, delta[0], read_event.means.kind, delta[1])
+            Walk(visit).text(delta[1], delta[0], read_event.means.kind)
             return read_event
         holds = "item" in read_event.fields or "part" in read_event.fields
         opens = holds and read_event.verb == "added" and read_event.name in EVENTS
-        read = rewritten(read_event.fields, read_event.name, visit, opens=opens)
+        walk = Walk(visit, strips=True, opens=opens)
+        read = walk_event(read_event.fields, read_event.means, walk)
         if opens and read_event.texts_at:
             rewritten(read_event.fields, read_event.name, visit)  # it waits, so all is judged
-        elif opens and opens_with_more(read_event.fields, read):
+        elif walk.dropped:
             event = litellm_event(read_event.name, read, event)
             read_event.event, read_event.fields = event, read
         return read_event

@@ -21,7 +21,8 @@ from guard.doors.responses.names import TERMINAL
 from guard.doors.session import DoorSession
 from guard.doors.states import Event
 from guard.doors.stream_text import StreamText
-from guard.doors.strings import member, without_prose
+from guard.doors.strings import member
+from guard.doors.walk import without_prose
 
 
 class ResponsesStream(GuardedStream):

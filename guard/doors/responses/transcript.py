@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guard.doors.fields import Repeats, other
-from guard.doors.responses.events import Place, litellm_event, rewritten_item
+from guard.doors.fields import unknown_field
+from guard.doors.repeats import Repeats
+from guard.doors.responses.events import litellm_event, rewritten_item
 from guard.doors.responses.names import CALLS, STEMS
+from guard.doors.walk import Place
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
@@ -109,7 +111,7 @@ class Transcript:
         number = self._numbers.get((kind, beside), 0)
         self._numbers[kind, beside] = number + 1
         channel = Channel(0, kind, number)
-        text = ResponseText(place, other(channel, number) if beside else channel)
+        text = ResponseText(place, unknown_field(channel, number) if beside else channel)
         behind = 0
         if self.texts.setdefault(place, text) is not text:
             more = self.more.setdefault(place, [])

@@ -7,8 +7,10 @@ from typing import Any
 
 from litellm.types.utils import TextChoices, TextCompletionResponse
 
-from guard.doors.fields import Repeats, envelope, index_of, may_repeat, parts_around, parts_of
-from guard.doors.strings import members, without_prose
+from guard.doors.fields import envelope, index_of, may_repeat, parts_around, parts_of
+from guard.doors.repeats import Repeats
+from guard.doors.strings import members
+from guard.doors.walk import without_prose
 from guard.doors.whole import ChoiceText
 from guard.doors.whole import joined as texts_of
 from guard.gate import Codec, Part
