@@ -22,7 +22,7 @@ LOGGING = "litellm-logging"
 """Beginning of the names of LiteLLM's logging threads."""
 
 
-class _Mark:
+class _CallMark:
     """Marks one call of a door; ``alive`` until it returns."""
 
     __slots__ = ("alive", "thread")
@@ -32,7 +32,7 @@ class _Mark:
         self.thread = threading.get_ident()
 
 
-_inside: ContextVar[_Mark | None] = ContextVar("guard_inside", default=None)
+_inside: ContextVar[_CallMark | None] = ContextVar("guard_inside", default=None)
 
 
 def guarded() -> bool:
@@ -49,7 +49,7 @@ def call_inside(call: Callable[[], T]) -> T:
 
     The caller's mark may end before the call does.
     """
-    mark = _Mark()
+    mark = _CallMark()
     _inside.set(mark)
     try:
         return call()
@@ -61,13 +61,13 @@ class inside:  # noqa: N801  (used as `with inside():`; a class, for speed: ente
     """Mark the calls made in this block as guarded."""
 
     __slots__ = ("_mark", "_token")
-    _mark: _Mark
-    _token: Token[_Mark | None] | None
+    _mark: _CallMark
+    _token: Token[_CallMark | None] | None
 
     def __enter__(self) -> None:
         self._token = None
         if not guarded():  # else the outer door's mark applies
-            self._mark = _Mark()
+            self._mark = _CallMark()
             self._token = _inside.set(self._mark)
 
     def __exit__(self, error: object, *_: object) -> None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from guard.doors.strings import is_name, member, members, not_text
-from guard.doors.walk import UNKNOWN, Place, Shape, Walk
+from guard.doors.walk import UNKNOWN, Shape, TextPlace, Walk
 from guard.errors import UsageError
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind, GuardTrail
@@ -226,11 +226,11 @@ def _strings(
     """Return the strings to judge in a value of that shape at ``path``."""
     parts: list[Part] = []
 
-    def visit(place: Place, kind: ChannelKind, text: str) -> str:
+    def visit(place: TextPlace, kind: ChannelKind, text: str) -> str:
         parts.append(Part(_channel_at(channel_of(choice, kind), place.slot), text))
         return text
 
-    Walk(visit).over(value, shape, Place(choice, path), kind)
+    Walk(visit).over(value, shape, TextPlace(choice, path), kind)
     return parts
 
 

@@ -22,7 +22,7 @@ from guard.verdict import ChannelKind
 _ADDRESS = re.compile(r"https?://[!-~]*")
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """The place of a text in an answer.
 
     ``item`` is the number of the output item, block or choice; ``slot`` is the name of the text in
@@ -33,12 +33,13 @@ class Place(NamedTuple):
     slot: str
     part: int = 0
 
-    def below(self, name: object) -> Place:
+    def below(self, name: object) -> TextPlace:
         """Return the place of a field or an element of the value at this place."""
-        return self._replace(slot=f"{self.slot}.{name}" if self.slot else str(name))
+        slot = f"{self.slot}.{name}" if self.slot else str(name)
+        return TextPlace(self.item, slot, self.part)
 
 
-Visit = Callable[[Place, ChannelKind, str], str]
+Visit = Callable[[TextPlace, ChannelKind, str], str]
 """Takes the place, the kind and the string of a text; returns its replacement."""
 
 
@@ -83,8 +84,8 @@ class Shape:
     it. None: all fields."""
     kind: ChannelKind | None = None
     """The kind of the strings that are not read by name; None: that of the object around."""
-    at: Callable[[Place, int | None], Place] | None = None
-    """Returns the place of its fields, given its own, and its number in a list."""
+    at: Callable[[TextPlace, int | None, Any], TextPlace] | None = None
+    """Returns the place of its fields, given its own, its number in a list, and the object."""
     variant: Callable[[Mapping[str, Any]], Shape] | None = None
     """Returns the shape of one object, for example by its type."""
     remains: Callable[[Remains], Any] | None = None
@@ -114,7 +115,7 @@ class Walk:
         self,
         value: Any,
         shape: Shape = UNKNOWN,
-        place: Place = Place(0, ""),  # noqa: B008  (immutable)
+        place: TextPlace = TextPlace(0, ""),  # noqa: B008  (immutable)
         kind: ChannelKind = "content",
         *,
         measures: bool = False,
@@ -125,12 +126,15 @@ class Walk:
         too. If such a list or key is changed, it is removed. ``measures``: all strings in it are
         names. Raises UsageError on a value that is not JSON: it cannot be judged.
         """
+        if type(value) is dict:
+            return self._object(value, shape, place, kind, measures)
         if value is None or isinstance(value, (bool, int, float)):
             return value
         if isinstance(value, Enum):
             value = value.value
         if isinstance(value, str):
-            return self._string(value, place, kind, measures)
+            known = not value or is_name_or_data(place.slot, value, measures)
+            return value if known else self._replaced(place, kind, value)
         if isinstance(value, (list, tuple)):
             return self._list(value, shape, place, kind, measures)
         known = shape is not UNKNOWN and hasattr(value, "__dict__")
@@ -140,7 +144,7 @@ class Walk:
             return self._object(value, shape, place, kind, measures)
         raise not_text(place.slot or "an answer", value)
 
-    def text(self, value: object, place: Place, kind: ChannelKind) -> Any:
+    def text(self, value: object, place: TextPlace, kind: ChannelKind) -> Any:
         """Return a text that is read by name, replaced; an empty or missing one unchanged.
 
         Raises UsageError on a value that is not a string.
@@ -151,17 +155,13 @@ class Walk:
             raise not_text(kind, value)
         return self._replaced(place, kind, value)
 
-    def _replaced(self, place: Place, kind: ChannelKind, text: str) -> str:
+    def _replaced(self, place: TextPlace, kind: ChannelKind, text: str) -> str:
         replacement = self._visit(place, kind, text)
         self._changes += replacement != text
         return replacement
 
-    def _string(self, text: str, place: Place, kind: ChannelKind, measures: bool) -> str:
-        known = not text or is_name_or_data(place.slot, text, measures)
-        return text if known else self._replaced(place, kind, text)
-
     def _list(
-        self, value: Any, shape: Shape, place: Place, kind: ChannelKind, measures: bool
+        self, value: Any, shape: Shape, place: TextPlace, kind: ChannelKind, measures: bool
     ) -> list[Any]:
         elements = list(value)
         if shape.quoted:
@@ -173,7 +173,7 @@ class Walk:
             return elements if self._replaced(place, kind, whole) == whole else []
         walked = []
         for number, element in enumerate(elements):
-            at = place.below(number) if shape.at is None else shape.at(place, number)
+            at = place.below(number) if shape.at is None else shape.at(place, number, element)
             walked.append(self.over(element, shape, at, kind, measures=measures))
         return walked
 
@@ -181,21 +181,22 @@ class Walk:
         self,
         owner: Mapping[str, Any],
         shape: Shape,
-        place: Place,
+        place: TextPlace,
         kind: ChannelKind,
         measures: bool,
     ) -> Any:
+        if shape.at is not None:
+            place = shape.at(place, None, owner)
         if shape.variant is not None:
             shape = shape.variant(owner)
-        if shape.at is not None:
-            place = shape.at(place, None)
         kind = shape.kind or kind
         before = self._changes
         after: dict[str, Any] = {}
         for name, text in shape.texts.items():
             if name in owner and (text.read is None or self._visits(name, shape, owner[name])):
                 value = owner[name] if text.read is None else text.read(owner)
-                after[name] = self.text(value, place._replace(slot=text.slot), text.kind)
+                at = TextPlace(place.item, text.slot, place.part)
+                after[name] = self.text(value, at, text.kind)
         named = self._changes
         for name, below in shape.inner.items():
             if name in owner and self._visits(name, shape, owner[name]):
@@ -205,10 +206,13 @@ class Walk:
         for name, value in owner.items():
             if name in after or not self._visits(name, shape, value):
                 continue
-            at, key = place.below(name), str(name)
-            counts = measures or name in MEASURES
-            if is_name(key) or self._replaced(at.below("key"), kind, key) == key:
-                after[name] = self.over(value, deep, at, kind, measures=counts)
+            key, counts = str(name), measures or name in MEASURES
+            if not is_name(key) and self._replaced(place.below(f"{key}.key"), kind, key) != key:
+                continue
+            if type(value) is int or (type(value) is str and is_name_or_data(key, value, counts)):
+                after[name] = value  # most fields of a stream: their place is not needed
+                continue
+            after[name] = self.over(value, deep, place.below(name), kind, measures=counts)
         rest_changed = self._changes > inner
         if self._changes == before and not self._strips:
             return owner
@@ -245,7 +249,7 @@ def has_prose(name: str, value: Any) -> bool:
     """Whether a field holds a string that must be judged."""
     texts: list[str] = []
 
-    def visit(place: Place, kind: ChannelKind, text: str) -> str:
+    def visit(place: TextPlace, kind: ChannelKind, text: str) -> str:
         texts.append(text)
         return text
 

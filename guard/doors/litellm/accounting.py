@@ -15,7 +15,7 @@ from typing import Any
 import litellm
 from litellm.types.utils import ModelResponse, TextCompletionResponse
 
-from guard.doors.litellm.closing import start
+from guard.doors.litellm.closing import keep_task
 from guard.doors.litellm.compat import (
     CustomStreamWrapper,
     calculate_total_usage,
@@ -54,7 +54,7 @@ async def areport(logging: Any, answer: Callable[[], object]) -> None:
             return
         await report_success(logging, response, cache_hit=False)
 
-    start(asyncio.get_running_loop(), run())
+    keep_task(asyncio.get_running_loop(), run())
     await counted.wait()
 
 

@@ -24,7 +24,7 @@ from litellm.types.llms.openai import ResponsesAPIResponse
 from litellm.types.utils import ModelResponseStream
 from pydantic import BaseModel
 
-from guard.doors.litellm.closing import start
+from guard.doors.litellm.closing import keep_task
 from guard.doors.litellm.compat import (
     HANDLERS,
     Logging,
@@ -363,4 +363,4 @@ def _spawn(awaitable: Any) -> None:
     except RuntimeError:
         executor.submit(lambda: asyncio.run(run()))
     else:
-        start(loop, run())
+        keep_task(loop, run())

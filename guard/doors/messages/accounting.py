@@ -41,8 +41,8 @@ class MessagesReport:
         Call it after the connection was closed and before LiteLLM's stream is. The first call may
         be slow: it loads a tokenizer.
         """
-        chat = closing.under(self._upstream, CustomStreamWrapper)
-        events: Any = closing.under(self._upstream, BaseResponsesAPIStreamingIterator)
+        chat = closing.outermost_stream(self._upstream, CustomStreamWrapper)
+        events: Any = closing.outermost_stream(self._upstream, BaseResponsesAPIStreamingIterator)
         with contextlib.suppress(Exception):
             if chat is not None:
                 self.logging = chat.logging_obj
@@ -70,15 +70,15 @@ class MessagesReport:
         count = litellm.token_counter(model=model, text=received, count_response_tokens=True)
         usage = self._codec.usage
         self._count(usage.get("input_tokens"), max(count, usage.get("output_tokens", 0)))
-        collected = closing.local(self._upstream, "raw_bytes")
+        collected = closing.generator_local(self._upstream, "raw_bytes")
         if isinstance(collected, list):
             self._collected = collected
             return
         # Here LiteLLM reads ahead in a task, which would continue without a reader.
-        pump = closing.local(self._upstream, "pump_task")
+        pump = closing.generator_local(self._upstream, "pump_task")
         if isinstance(pump, asyncio.Task):
             pump.get_loop().call_soon_threadsafe(pump.cancel)
-            self.logging = closing.local(self._upstream, "self").litellm_logging_obj
+            self.logging = closing.generator_local(self._upstream, "self").litellm_logging_obj
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         """Yield the released text as the events of a stream, with one block for each channel."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from guard.doors.walk import Place
+from guard.doors.walk import TextPlace
 from guard.verdict import Channel
 
 TERMINAL = ("message_stop", "error")
@@ -24,7 +24,7 @@ _LINE = re.compile(r"\r\n|\n|\r")  # not str.splitlines: its other separators ma
 _ALIVE = frozenset({"", "ping", "keep alive", "keep-alive", "keepalive", "heartbeat"})
 
 
-class Event(NamedTuple):
+class MessageEvent(NamedTuple):
     """One event: its fields, or its data as text if that is not a JSON object."""
 
     fields: Mapping[str, Any] | None
@@ -62,7 +62,7 @@ class FrameText(NamedTuple):
     """
 
     event: int
-    place: Place
+    place: TextPlace
     channel: Channel
     text: str
     repeated: bool = False
@@ -78,7 +78,7 @@ class Frame:
     """
 
     chunk: Any
-    events: Sequence[Event]
+    events: Sequence[MessageEvent]
     texts: list[FrameText] = field(default_factory=list)
     message: str | None = None
 
@@ -101,19 +101,19 @@ class Framer:
         """
         if isinstance(chunk, Mapping):
             self.form = dict
-            return [Frame(chunk, [Event(chunk)])]
+            return [Frame(chunk, [MessageEvent(chunk)])]
         self.form = str if isinstance(chunk, str) else bytes
         data = chunk.encode() if isinstance(chunk, str) else bytes(chunk)
         whole = not self._pending
         self._pending += data
         end = 0
-        for found in _END.finditer(self._pending, self._searched):
-            end = found.end()
+        for match in _END.finditer(self._pending, self._searched):
+            end = match.end()
         if not end:
             self._searched = max(0, len(self._pending) - 3)
             return []
-        made = chunk if whole and end == len(self._pending) else self._made(end)
-        frame = _frame(made, bytes(self._pending[:end]))
+        completed = chunk if whole and end == len(self._pending) else self._chunk_of(end)
+        frame = _frame(completed, bytes(self._pending[:end]))
         del self._pending[:end]
         self._searched = 0
         events = frame.events
@@ -126,18 +126,18 @@ class Framer:
         """Return the rest at the end of the stream: an event without its final blank line."""
         if not self._pending:
             return []
-        frame = _frame(self._made(len(self._pending)), bytes(self._pending))
+        frame = _frame(self._chunk_of(len(self._pending)), bytes(self._pending))
         self._pending.clear()
         return [frame]
 
-    def _made(self, end: int) -> Any:
+    def _chunk_of(self, end: int) -> Any:
         data = bytes(self._pending[:end])
         return data.decode(errors="replace") if self.form is str else data
 
 
 def _frame(chunk: Any, data: bytes) -> Frame:
     """Return the frame of ``data``; with its chunk only if the events cover all of the bytes."""
-    events: list[Event] = []
+    events: list[MessageEvent] = []
     plain = True
     for block in _END.split(data):
         if block.strip():
@@ -147,15 +147,15 @@ def _frame(chunk: Any, data: bytes) -> Frame:
     return Frame(chunk if plain else None, events)
 
 
-def _event(lines: list[str]) -> tuple[Event, bool]:
+def _event(lines: list[str]) -> tuple[MessageEvent, bool]:
     """Return the event in some lines, and whether they hold nothing else."""
     plain = True
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal plain
-        made = dict(pairs)
-        plain = plain and len(made) == len(pairs)
-        return made
+        members = dict(pairs)
+        plain = plain and len(members) == len(pairs)
+        return members
 
     data = [line[5:].removeprefix(" ") for line in lines if line.startswith("data:")]
     text = "\n".join(data)
@@ -164,9 +164,9 @@ def _event(lines: list[str]) -> tuple[Event, bool]:
     except ValueError:
         fields = None
     if isinstance(fields, dict):
-        event = Event(fields)
+        event = MessageEvent(fields)
     else:
-        event = Event(None, "" if text.strip() == "[DONE]" else text)
+        event = MessageEvent(None, "" if text.strip() == "[DONE]" else text)
     names = ("event", f"event:{event.type}", f"event: {event.type}")
     for line in lines:
         if line.startswith(":"):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from guard.doors.fields import CITATION
-from guard.doors.messages.events import Event
+from guard.doors.messages.events import MessageEvent
 from guard.doors.tools import is_complete
-from guard.doors.walk import NamedText, Place, Remains, Shape, Visit, Walk
+from guard.doors.walk import NamedText, Remains, Shape, TextPlace, Visit, Walk
 from guard.verdict import ChannelKind
 
 STOPPED: Mapping[str, Any] = {"stop_reason": "refusal", "stop_sequence": None}
@@ -112,7 +112,7 @@ def _event(name: str = "", inner: Shape | None = None) -> Shape:
 
 _CONTENT = Shape(
     variant=_block_shape,
-    at=lambda place, number: Place(place.item if number is None else number, "block"),
+    at=lambda place, number, block: TextPlace(place.item if number is None else number, "block"),
 )
 # Details of a refusal may quote the refused text.
 _DETAILS = Shape({"explanation": NamedText("content", "explanation")}, remains=lambda details: None)
@@ -138,7 +138,7 @@ _UNKNOWN_EVENT = Shape(remains=lambda event: None)
 KNOWN = _EVENTS.keys()
 
 
-def walk_event(event: Event, visit: Visit) -> Mapping[str, Any] | None:
+def walk_event(event: MessageEvent, visit: Visit) -> Mapping[str, Any] | None:
     """Return an event's fields with each text replaced by ``visit``.
 
     If ``visit`` changes a text, fields of its block or delta that could repeat it are removed.
@@ -147,11 +147,11 @@ def walk_event(event: Event, visit: Visit) -> Mapping[str, Any] | None:
     """
     walk = Walk(visit)
     if event.fields is None:
-        walk.text(event.data, Place(0, "other"), "content")
+        walk.text(event.data, TextPlace(0, "other"), "content")
         return None
     shape = _EVENTS.get(event.type, _UNKNOWN_EVENT)
     walked: Mapping[str, Any] | None = walk.over(
-        event.fields, shape, Place(event.block, event.type)
+        event.fields, shape, TextPlace(event.block, event.type)
     )
     return walked
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from guard.doors.litellm.compat import OpenAIResponsesAPIConfig, hidden_params, set_hidden_params
 from guard.doors.responses.shapes import ITEM, Meaning, event_shape, meaning, place_of
 from guard.doors.strings import members, without_text
-from guard.doors.walk import Place, Visit, Walk
+from guard.doors.walk import TextPlace, Visit, Walk
 
 
 def name_of(event: Any) -> str:
@@ -26,7 +26,7 @@ def name_of(event: Any) -> str:
     return str(name.value if isinstance(name, Enum) else name)
 
 
-def plain(event: Any) -> dict[str, Any]:
+def event_fields(event: Any) -> dict[str, Any]:
     """Return a copy of an event as a dict."""
     # Leaves out attributes that LiteLLM sets on the object itself; its dump has none of them.
     extra = getattr(event, "__pydantic_extra__", None) or {}
@@ -57,7 +57,7 @@ def rewritten(event: Mapping[str, Any], name: str, visit: Visit) -> dict[str, An
 
 def rewritten_item(item: Mapping[str, Any], number: int, visit: Visit) -> dict[str, Any]:
     """Return an output item with each text replaced by ``visit``, without outputs of tools."""
-    fields: dict[str, Any] = Walk(visit, strips=True).over(item, ITEM, Place(number, ""))
+    fields: dict[str, Any] = Walk(visit, strips=True).over(item, ITEM, TextPlace(number, ""))
     return fields
 
 
@@ -74,11 +74,11 @@ def litellm_event(name: str, fields: Mapping[str, Any], like: Any = None) -> Any
     response = getattr(like, "response", None)
     # In an event that LiteLLM does not model, the response is a dict.
     if isinstance(getattr(event, "response", None), BaseModel):
-        set_hidden_params(event.response, hidden(response))
+        set_hidden_params(event.response, hidden_without_text(response))
     return event
 
 
-def hidden(response: Any) -> dict[str, Any]:
+def hidden_without_text(response: Any) -> dict[str, Any]:
     """Return a response's hidden parameters without the model's text."""
     noted = hidden_params(response)
     return without_text(noted) if noted else {}

@@ -11,7 +11,7 @@ from litellm.types.llms.openai import ResponsesAPIResponse
 from guard.doors.fields import ANNOTATION, RESULTS, SOURCES
 from guard.doors.responses.names import CALLS, ITEMS, SLOTS, SOUND, TEXTS
 from guard.doors.strings import is_data, is_name
-from guard.doors.walk import NamedText, Place, Remains, Shape, without_prose
+from guard.doors.walk import NamedText, Remains, Shape, TextPlace, without_prose
 from guard.verdict import ChannelKind
 
 # The fields, beside its texts, of a rewritten event or item: none of them can repeat the texts.
@@ -47,8 +47,8 @@ def _tokens(owner: Mapping[str, Any]) -> Any:
 _LOGPROBS = {"logprobs": NamedText("content", "logprobs", _tokens)}
 
 
-def _part_at(place: Place, number: int | None) -> Place:
-    return Place(place.item, "part", place.part if number is None else number)
+def _part_at(place: TextPlace, number: int | None, part: object) -> TextPlace:
+    return TextPlace(place.item, "part", place.part if number is None else number)
 
 
 def _part(kind: ChannelKind, slot: str = "") -> Shape:
@@ -97,12 +97,11 @@ def _item(item: Mapping[str, Any]) -> Shape:
         RESULTS | outputs,
         kept=_ITEM | {*inner, "arguments"},
         kind=kind,
-        at=_item_at,
     )
 
 
-def _item_at(place: Place, number: int | None) -> Place:
-    return Place(place.item if number is None else number, "")
+def _item_at(place: TextPlace, number: int | None, item: object) -> TextPlace:
+    return TextPlace(place.item if number is None else number, "")
 
 
 ITEM = Shape(variant=_item, at=_item_at)
@@ -118,8 +117,6 @@ def _response(response: Mapping[str, Any]) -> Shape:
         inner={**SOURCES, "output": ITEM},
         skipped=skipped,
         kept=frozenset({"output"}),
-        # Its texts outside its items come after them.
-        at=lambda place, number: Place(len(output), "response"),
         remains=_response_left,
     )
 
@@ -144,7 +141,11 @@ def response_fields(response: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_WHOLE = Shape(variant=_response)
+def _behind_items(place: TextPlace, number: int | None, response: Mapping[str, Any]) -> TextPlace:
+    return TextPlace(len(response.get("output") or ()), "response")
+
+
+_WHOLE = Shape(variant=_response, at=_behind_items)
 
 
 class Meaning(NamedTuple):
@@ -164,13 +165,13 @@ def meaning(name: str) -> Meaning:
     return Meaning(verb, stem, *SLOTS.get(stem, (kind, stem)))
 
 
-def place_of(event: Mapping[str, Any], means: Meaning) -> Place:
+def place_of(event: Mapping[str, Any], means: Meaning) -> TextPlace:
     """Return the place of an event's own text."""
     part = event.get("summary_index" if "summary" in means.stem else "content_index") or 0
-    return Place(event.get("output_index") or 0, means.slot, part)
+    return TextPlace(event.get("output_index") or 0, means.slot, part)
 
 
-def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[Place, Any] | None:
+def delta_of(event: Mapping[str, Any], means: Meaning) -> tuple[TextPlace, Any] | None:
     """Return the place of a delta's text and the text; None if it carries no text."""
     if means.verb != "delta" or (means.stem in SOUND and is_data(event.get("delta"))):
         return None
