@@ -108,7 +108,7 @@ class Walk:
         self._visit = visit
         self._strips = strips
         self._opens = opens
-        self._changes = 0
+        self.changes = 0
         self.dropped = False
 
     def over(
@@ -157,7 +157,7 @@ class Walk:
 
     def _replaced(self, place: TextPlace, kind: ChannelKind, text: str) -> str:
         replacement = self._visit(place, kind, text)
-        self._changes += replacement != text
+        self.changes += replacement != text
         return replacement
 
     def _list(
@@ -190,18 +190,18 @@ class Walk:
         if shape.variant is not None:
             shape = shape.variant(owner)
         kind = shape.kind or kind
-        before = self._changes
+        before = self.changes
         after: dict[str, Any] = {}
         for name, text in shape.texts.items():
             if name in owner and (text.read is None or self._visits(name, shape, owner[name])):
                 value = owner[name] if text.read is None else text.read(owner)
                 at = TextPlace(place.item, text.slot, place.part)
                 after[name] = self.text(value, at, text.kind)
-        named = self._changes
+        named = self.changes
         for name, below in shape.inner.items():
             if name in owner and self._visits(name, shape, owner[name]):
                 after[name] = self.over(owner[name], below, place.below(name), kind)
-        inner = self._changes
+        inner = self.changes
         deep = Shape(quoted=shape.quoted) if shape.quoted else UNKNOWN
         for name, value in owner.items():
             if name in after or not self._visits(name, shape, value):
@@ -213,8 +213,8 @@ class Walk:
                 after[name] = value  # most fields of a stream: their place is not needed
                 continue
             after[name] = self.over(value, deep, place.below(name), kind, measures=counts)
-        rest_changed = self._changes > inner
-        if self._changes == before and not self._strips:
+        rest_changed = self.changes > inner
+        if self.changes == before and not self._strips:
             return owner
         if shape.kept is not None:
             # Only objects remain where objects belong.
@@ -247,14 +247,9 @@ def _objects(value: Any) -> Any:
 
 def has_prose(name: str, value: Any) -> bool:
     """Whether a field holds a string that must be judged."""
-    texts: list[str] = []
-
-    def visit(place: TextPlace, kind: ChannelKind, text: str) -> str:
-        texts.append(text)
-        return text
-
-    Walk(visit).over({name: value})
-    return bool(texts)
+    walk = Walk(lambda place, kind, text: "")
+    walk.over({name: value})
+    return walk.changes > 0
 
 
 def without_prose(name: str, value: Any) -> Any:

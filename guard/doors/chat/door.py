@@ -40,7 +40,7 @@ DOOR = Door(
 )
 
 
-def arguments_of_create(
+def call_arguments(
     completions: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of LiteLLM's ``completions.create(*args, **kwargs)``.

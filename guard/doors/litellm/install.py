@@ -178,15 +178,12 @@ class _Create:
 
     def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return chat.DOOR.call(
-            session, (), chat.arguments_of_create(own, args, kwargs), _client_of(own)
-        )
+        return chat.DOOR.call(session, (), chat.call_arguments(own, args, kwargs), _client_of(own))
 
     async def acall(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return await chat.DOOR.acall(
-            session, (), chat.arguments_of_create(own, args, kwargs), _client_of(own)
-        )
+        asked = chat.call_arguments(own, args, kwargs)
+        return await chat.DOOR.acall(session, (), asked, _client_of(own))
 
 
 def _client_of(completions: Any) -> Any:
