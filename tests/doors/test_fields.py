@@ -29,9 +29,7 @@ from guard.doors.fields import is_unknown_field
 from guard.doors.responses.codec import EventCodec
 from guard.doors.responses.events import litellm_event
 from guard.doors.responses.names import EVENTS, ITEMS
-from guard.doors.strings import is_name
 from guard.doors.text.codec import TextCompletionCodec
-from guard.doors.walk import Walk
 from guard.errors import UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy
@@ -840,22 +838,6 @@ def codec_event(name: str) -> Any:
         )
 
     return of
-
-
-# The walk itself.
-
-
-def test_a_value_that_is_not_json_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"carries a\.b of type bytes"):
-        Walk(lambda place, kind, text: text).over({"a": {"b": b"x"}})
-
-
-@rows(
-    "name, expected",
-    [("get_weather", True), ("", True), ("a b", False), ("a" * 129, False), ("wörd", False)],
-)
-def test_a_name_is_not_prose(name: str, expected: bool) -> None:
-    assert is_name(name) == expected
 
 
 def test_a_whole_refusal_stays_where_this_version_has_it() -> None:
