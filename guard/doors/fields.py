@@ -92,8 +92,16 @@ _MESSAGE = Shape(
     },
     skipped=RESULTS | {"content", "reasoning_content", "refusal", "tool_calls", "function_call"},
 )
-_CALL = Shape(skipped=frozenset({"function", "custom", "arguments"}))
-_CALLED = Shape(skipped=frozenset({"arguments", "input"}))
+
+
+def _beside(place: TextPlace, number: int | None, owner: object) -> TextPlace:
+    return place._replace(slot=place.slot.rpartition(".")[0])
+
+
+_FUNCTION = Shape(inner={"function": Shape(skipped=frozenset({"arguments"}), at=_beside)})
+_CUSTOM = Shape(inner={"custom": Shape(skipped=frozenset({"input"}), at=_beside)})
+_CALL = Shape(variant=lambda call: _CUSTOM if is_custom(call) else _FUNCTION)
+_OLDER_CALL = Shape(skipped=frozenset({"arguments"}))
 _TOKENS = Shape(skipped=frozenset({"token", "top_logprobs"}))
 _LOGPROBS = Shape(inner={"content": _TOKENS, "refusal": _TOKENS})
 _TOKEN = 32  # characters of a long token
@@ -147,8 +155,8 @@ def parts_of(message: Any, choice: int) -> list[Part]:
     older = fields.get("function_call")
     add(member(older, "arguments"), "tool", FUNCTION_CALL)
     for number, call in calls:
-        parts += _strings_of_call(call, choice, f"tool_calls.{number}")
-    parts += _strings_of_call(older, choice, "function_call")
+        parts += _strings(call, _CALL, choice, "tool", f"tool_calls.{number}")
+    parts += _strings(older, _OLDER_CALL, choice, "tool", "function_call")
     return parts + _strings({name: fields[name] for name in more}, _MESSAGE, choice)
 
 
@@ -234,14 +242,6 @@ def _strings(
     return parts
 
 
-def _strings_of_call(call: Any, choice: int, path: str) -> list[Part]:
-    """Return the strings to judge in a tool call, beside its input."""
-    parts: list[Part] = []
-    for part in ("function", "custom"):
-        parts += _strings(member(call, part), _CALLED, choice, "tool", path)
-    return parts + _strings(call, _CALL, choice, "tool", path)
-
-
 def _token_parts(logprobs: Any, choice: int) -> list[Part]:
     """Return the tokens of log probabilities, joined."""
     runs: list[tuple[str, list[Any]]] = []
@@ -271,20 +271,20 @@ def _token_parts(logprobs: Any, choice: int) -> list[Part]:
 
 def tool_number(call: Any, position: int) -> int:
     """Return a tool call's index; in a whole message, calls have only a position."""
-    index = getattr(call, "index", None)
+    index = member(call, "index")
     return position if index is None else int(index)
 
 
 def is_custom(call: Any) -> bool:
     """Whether a tool call carries free text (``custom.input``) instead of JSON arguments."""
-    return getattr(call, "custom", None) is not None
+    return member(call, "custom") is not None
 
 
 def arguments_of(call: Any) -> Any:
     """Return the input of a tool call: JSON, or the free text of a custom one."""
     if is_custom(call):
-        return member(call.custom, "input")
-    return member(getattr(call, "function", None), "arguments")
+        return member(member(call, "custom"), "input")
+    return member(member(call, "function"), "arguments")
 
 
 def _thinking(fields: Mapping[str, Any]) -> object:

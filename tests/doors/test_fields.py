@@ -388,6 +388,18 @@ CHAT = {
             {"id": "t", "type": "custom", "index": 0, "custom": {"name": "f", "input": TEXT}}
         ]
     },
+    "input of a function that is custom, too": {
+        "tool_calls": [
+            {
+                **TOOL,
+                "custom": {"name": "f", "input": "1"},
+                "function": {"name": "f", "arguments": TEXT},
+            }
+        ]
+    },
+    "arguments beside the function": {
+        "tool_calls": [{**TOOL, "function": {"name": "f", "arguments": "{}"}, "arguments": TEXT}]
+    },
     "images": {"images": [{"type": "image_url", "index": 0, "image_url": {"url": TEXT}}]},
     "logprobs": {
         "choice": {
