@@ -388,15 +388,6 @@ CHAT = {
             {"id": "t", "type": "custom", "index": 0, "custom": {"name": "f", "input": TEXT}}
         ]
     },
-    "input of a function that is custom, too": {
-        "tool_calls": [
-            {
-                **TOOL,
-                "custom": {"name": "f", "input": "1"},
-                "function": {"name": "f", "arguments": TEXT},
-            }
-        ]
-    },
     "arguments beside the function": {
         "tool_calls": [{**TOOL, "function": {"name": "f", "arguments": "{}"}, "arguments": TEXT}]
     },
