@@ -300,14 +300,14 @@ class TestOnce:
             # LiteLLM may begin to log before the call has returned.
             assert executor.submit(copy_context().run, log).result(5) == (False, True)
 
-    @rows("stream", [False, True])
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     def test_a_call_made_by_a_callback_is_guarded(self, logger: Asking, stream: bool) -> None:
         response = logger.guard.completion(**logger.CALL, stream=stream)
         if stream:
             r.drain(response)
         assert logger.heard.get(timeout=10) == (True, Policy().message)
 
-    @rows("stream", [False, True])
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     def test_a_call_made_by_an_async_callback_is_guarded(
         self, logger: Asking, stream: bool
     ) -> None:

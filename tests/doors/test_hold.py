@@ -70,7 +70,7 @@ def leaks(outcome: Outcome, choices: Any, message: str) -> list[str]:
     return found
 
 
-@rows("door", [r.streamed, r.astreamed])
+@pytest.mark.parametrize("door", [r.streamed, r.astreamed])
 @given(choices=spoken(most=2), chunking=chunkings, action=st.sampled_from(["terminate", "raise"]))
 @few
 def test_group_and_attribute_never_both_go_out(
@@ -81,7 +81,7 @@ def test_group_and_attribute_never_both_go_out(
     assert leaks(outcome, choices, policy.message) == []
 
 
-@rows("door", [r.streamed, r.astreamed])
+@pytest.mark.parametrize("door", [r.streamed, r.astreamed])
 @given(choices=spoken(most=2), one=chunkings, two=chunkings, mode=modes)
 @few
 @since(compat.ALL_DOORS)
@@ -109,7 +109,7 @@ def test_whole_and_streamed_sync_and_async_agree(
     assert r.awhole(replay, everything, session).comparable == first
 
 
-@rows("door", [r.streamed, r.astreamed])
+@pytest.mark.parametrize("door", [r.streamed, r.astreamed])
 @given(choices=spoken(), chunking=chunkings, mode=modes)
 @few
 @since(compat.ALL_DOORS)

@@ -451,6 +451,7 @@ class TestWhole:
 
 @rows("model", ["anthropic/claude-sonnet-4-5", "openai/gpt-4o"])
 def test_a_router_makes_one_call(provider: Provider, model: str) -> None:
+    provider.served.clear()
     provider.script = Script([["All is well.", " BIAS is.", *[" So it goes."] * 600]], 0.01)
     base = provider.anthropic if "claude" in model else provider.openai
     named = {"model": model, "api_base": base, "api_key": "k"}

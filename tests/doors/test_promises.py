@@ -41,7 +41,7 @@ def dumped(chunks_: Any) -> list[dict[str, Any]]:
     return [{**c.model_dump(), "created": 0} for c in chunks_]
 
 
-@rows("door", STREAMS)
+@pytest.mark.parametrize("door", STREAMS)
 @examples(30)
 @given(choices=choices_(kinds=KINDS), chunking=chunkings, action=actions)
 @since(compat.ALL_DOORS)
