@@ -24,7 +24,7 @@ from guard.gate.response import Sink
 from guard.judge_settings import JudgeSettings
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy, PolicyLike
-from guard.signatures import alike, like
+from guard.signatures import async_litellm_signature, litellm_signature
 from guard.verdict import Decision, GuardTrail, Verdict
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Guard:
         """Return the async iterator of the released text of an async source."""
         return AsyncTextStream(texts, self.session(guard))
 
-    @like(signatures.completion)
+    @litellm_signature(signatures.completion)
     def completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.completion`` with the same arguments and guard its answer.
 
@@ -163,14 +163,14 @@ class Guard:
 
         return chat.DOOR.call(self.session(guard), args, kwargs)
 
-    @alike(signatures.acompletion)
+    @async_litellm_signature(signatures.acompletion)
     async def acompletion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.acompletion`` and guard its answer, as :meth:`completion` does."""
         from guard.doors import chat
 
         return await chat.DOOR.acall(self.session(guard), args, kwargs)
 
-    @like(signatures.text_completion)
+    @litellm_signature(signatures.text_completion)
     def text_completion(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.text_completion`` and guard its answer, as :meth:`completion` does.
 
@@ -181,7 +181,7 @@ class Guard:
 
         return text_completion.DOOR.call(self.session(guard), args, kwargs)
 
-    @alike(signatures.text_completion)
+    @async_litellm_signature(signatures.text_completion)
     async def atext_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> Any:
@@ -190,7 +190,7 @@ class Guard:
 
         return await text_completion.DOOR.acall(self.session(guard), args, kwargs)
 
-    @like(signatures.responses)
+    @litellm_signature(signatures.responses)
     def responses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.responses`` and guard its answer, as :meth:`completion` does.
 
@@ -202,14 +202,14 @@ class Guard:
 
         return responses.DOOR.call(self.session(guard), args, kwargs)
 
-    @alike(signatures.responses)
+    @async_litellm_signature(signatures.responses)
     async def aresponses(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.aresponses`` and guard its answer."""
         from guard.doors import responses
 
         return await responses.DOOR.acall(self.session(guard), args, kwargs)
 
-    @like(signatures.messages)
+    @litellm_signature(signatures.messages)
     def messages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.anthropic.messages.create`` and guard the message.
 
@@ -221,14 +221,14 @@ class Guard:
 
         return messages.DOOR.call(self.session(guard), args, kwargs)
 
-    @alike(signatures.messages)
+    @async_litellm_signature(signatures.messages)
     async def amessages(self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any) -> Any:
         """Call ``litellm.anthropic.messages.acreate`` and guard the message."""
         from guard.doors import messages
 
         return await messages.DOOR.acall(self.session(guard), args, kwargs)
 
-    @like(signatures.batch_completion)
+    @litellm_signature(signatures.batch_completion)
     def batch_completion(
         self, *args: Any, guard: PolicyLike | None = None, **kwargs: Any
     ) -> list[Any]:

@@ -49,31 +49,31 @@ if TYPE_CHECKING:
 
     Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default"]
 
-    class Chat(ModelResponse):
+    class GuardedChat(ModelResponse):
         guard: GuardTrail
 
-    class ChatStream(CustomStreamWrapper):
+    class GuardedChatStream(CustomStreamWrapper):
         guard: GuardTrail
 
-    class Text(TextCompletionResponse):
+    class GuardedText(TextCompletionResponse):
         guard: GuardTrail
 
-    class TextStream(TextCompletionStreamWrapper):
+    class GuardedTextStream(TextCompletionStreamWrapper):
         guard: GuardTrail
 
-    class Response(ResponsesAPIResponse):
+    class GuardedResponse(ResponsesAPIResponse):
         guard: GuardTrail
 
-    class ResponseStream(BaseResponsesAPIStreamingIterator):
+    class GuardedResponseStream(BaseResponsesAPIStreamingIterator):
         guard: GuardTrail
 
         def __iter__(self) -> Iterator[ResponsesAPIStreamingResponse]: ...
         def __aiter__(self) -> AsyncIterator[ResponsesAPIStreamingResponse]: ...
 
-    class Message(dict[str, Any]):
+    class GuardedMessage(dict[str, Any]):
         guard: GuardTrail
 
-    class MessageStream(Iterator[Any], AsyncIterator[Any]):
+    class GuardedMessageStream(Iterator[Any], AsyncIterator[Any]):
         guard: GuardTrail
 
 
@@ -87,7 +87,7 @@ class Returns(Generic[WholeT, StreamT]):
     """The return types of a call: whole, and with ``stream=True``."""
 
 
-class Call(Protocol[P, WholeT, StreamT]):
+class LiteLLMCall(Protocol[P, WholeT, StreamT]):
     """A call with LiteLLM's parameters ``P``."""
 
     @overload
@@ -98,17 +98,17 @@ class Call(Protocol[P, WholeT, StreamT]):
     def __call__(self, *args: Any, stream: bool | None, **kwargs: Any) -> WholeT | StreamT: ...
 
 
-class Method(Protocol[P, WholeT, StreamT]):
-    """A method with the signature of a :class:`Call`."""
+class LiteLLMMethod(Protocol[P, WholeT, StreamT]):
+    """A method with the signature of a :class:`LiteLLMCall`."""
 
-    def __get__(self, instance: object, owner: object = None) -> Call[P, WholeT, StreamT]:
+    def __get__(self, instance: object, owner: object = None) -> LiteLLMCall[P, WholeT, StreamT]:
         """Bind the method."""
         ...
 
 
-def like(
+def litellm_signature(
     litellms: Callable[P, Returns[WholeT, StreamT]],
-) -> Callable[[Callable[..., Any]], Method[P, WholeT, StreamT]]:
+) -> Callable[[Callable[..., Any]], LiteLLMMethod[P, WholeT, StreamT]]:
     """Give a method the signature of a function below, also for :func:`inspect.signature`."""
 
     def signed(method: Any) -> Any:
@@ -123,14 +123,14 @@ def like(
     return signed
 
 
-def alike(
+def async_litellm_signature(
     litellms: Callable[P, Returns[WholeT, StreamT]],
 ) -> Callable[
     [Callable[..., Any]],
-    Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
+    LiteLLMMethod[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
-    """Do the same as :func:`like` for an async method."""
-    signed: Any = like
+    """Do the same as :func:`litellm_signature` for an async method."""
+    signed: Any = litellm_signature
     return signed(litellms)  # type: ignore[no-any-return]
 
 
@@ -160,7 +160,7 @@ def completion(
     model_list: list[Any] | None = None, thinking: AnthropicThinkingParam | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: raise NotImplementedError
+) -> Returns[GuardedChat, GuardedChatStream]: raise NotImplementedError
 
 
 def acompletion(
@@ -187,7 +187,7 @@ def acompletion(
     include_server_side_tool_invocations: bool | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: raise NotImplementedError
+) -> Returns[GuardedChat, GuardedChatStream]: raise NotImplementedError
 
 
 def text_completion(
@@ -201,7 +201,7 @@ def text_completion(
     api_base: str | None = None, api_version: str | None = None, api_key: str | None = None,
     model_list: list[Any] | None = None, custom_llm_provider: str | None = None, *args: Any,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Text, TextStream]: raise NotImplementedError
+) -> Returns[GuardedText, GuardedTextStream]: raise NotImplementedError
 
 
 def responses(
@@ -219,7 +219,7 @@ def responses(
     extra_body: dict[str, Any] | None = None, timeout: float | httpx.Timeout | None = None,
     allowed_openai_params: list[str] | None = None, custom_llm_provider: str | None = None, *,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Response, ResponseStream]: raise NotImplementedError
+) -> Returns[GuardedResponse, GuardedResponseStream]: raise NotImplementedError
 
 
 def messages(
@@ -230,7 +230,7 @@ def messages(
     tool_choice: dict[str, Any] | None = None, tools: list[dict[str, Any]] | None = None,
     top_k: int | None = None, top_p: float | None = None, container: dict[str, Any] | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Message, MessageStream]: raise NotImplementedError
+) -> Returns[GuardedMessage, GuardedMessageStream]: raise NotImplementedError
 
 
 def batch_completion(

@@ -113,8 +113,9 @@ reveal_type(decision.verdict.score)
 reveal_type(decision.request_id)
 """
 REVEALED = """
-    Chat GuardTrail (str|None) ChatStream ModelResponseStream Text Response GuardTrail Chat
-    ChatStream Response Chat|ChatStream (float|None) (str|None)
+    GuardedChat GuardTrail (str|None) GuardedChatStream ModelResponseStream GuardedText
+    GuardedResponse GuardTrail GuardedChat GuardedChatStream GuardedResponse
+    GuardedChat|GuardedChatStream (float|None) (str|None)
 """
 
 

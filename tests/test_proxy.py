@@ -23,7 +23,7 @@ from litellm.types.guardrails import GuardrailEventHooks
 
 from guard.detect.weights import open_weights, shipped_weights
 from guard.doors.litellm import compat
-from guard.doors.litellm.proxy import Call, beneath
+from guard.doors.litellm.proxy import GuardedRequest, beneath
 from guard.errors import GuardError, UsageError
 from guard.places import ENCODERS
 from guard.policy import Policy
@@ -199,7 +199,7 @@ async def test_a_stream_that_cannot_be_guarded_is_closed_logged_and_counted(
 
 
 def test_the_facts_hold_no_word_of_the_text() -> None:
-    call = Call(r.session(Policy(action="redact"), Scripted("BIAS [a-z]+")))
+    call = GuardedRequest(r.session(Policy(action="redact"), Scripted("BIAS [a-z]+")))
     from guard.doors.plain import TextStream
 
     said = "".join(TextStream(iter(["Fine. BIAS secretword here. ", "Good."]), call.session))
@@ -232,7 +232,7 @@ def test_the_facts_hold_no_word_of_the_text() -> None:
 def test_the_headers_name_the_thresholds_in_force(
     settings: dict[str, Any], said: dict[str, str]
 ) -> None:
-    headers = Call(r.session(Policy(**settings), Scripted("BIAS [a-z]+"))).headers()
+    headers = GuardedRequest(r.session(Policy(**settings), Scripted("BIAS [a-z]+"))).headers()
     named = ("x-guard-operating-point", "x-guard-threshold", "x-guard-thresholds")
     assert {k: v for k, v in headers.items() if k in named} == said
 

@@ -175,7 +175,7 @@ def _decoded(text: str | bytes) -> str:
         text = text.decode(errors="replace")
     for _ in range(_LAYERS):
         escapes, before = Escapes(), text
-        text = _BYTE.sub(lambda found: chr(int(found[1], 16)), text)
+        text = _BYTE.sub(lambda escape: chr(int(escape[1], 16)), text)
         text = unescape(escapes.feed(text) + escapes.finish())
         if text == before:
             break
@@ -209,41 +209,41 @@ def _texts(value: object, skipped: str = "") -> Iterator[str | bytes]:
         count += 1
         if count > _MOST:
             raise _TooMuch
-        one = waiting.pop()
-        if isinstance(one, (str, bytes)):
-            yield one
-        elif isinstance(one, (bytearray, memoryview)):
-            yield bytes(one)
-        elif id(one) not in seen and not isinstance(one, (type, httpx.Request)):
-            seen.add(id(one))
-            alive.append(one)
-            waiting += islice(_below(one, skipped if one is value else ""), _MOST)
+        element = waiting.pop()
+        if isinstance(element, (str, bytes)):
+            yield element
+        elif isinstance(element, (bytearray, memoryview)):
+            yield bytes(element)
+        elif id(element) not in seen and not isinstance(element, (type, httpx.Request)):
+            seen.add(id(element))
+            alive.append(element)
+            waiting += islice(_objects_held_by(element, skipped if element is value else ""), _MOST)
 
 
-def _below(one: object, skipped: str) -> Iterator[object]:
-    """Yield the members and causes of ``one`` that can hold text."""
-    if isinstance(one, httpx.Response):
-        yield getattr(one, "_content", None)
+def _objects_held_by(element: object, skipped: str) -> Iterator[object]:
+    """Yield the members and causes of ``element`` that can hold text."""
+    if isinstance(element, httpx.Response):
+        yield getattr(element, "_content", None)
         return
-    if isinstance(one, BaseException):
-        yield _message_of(one)
-        yield from (one.args, one.__cause__, one.__context__)
-    if isinstance(one, ValidationError):
-        yield one.errors(include_url=False)  # its message shortens its input
-    if isinstance(one, Mapping):
-        yield from (*one.keys(), *one.values())
-    elif isinstance(one, Collection):
-        yield from one
-    elif isinstance(one, Iterable) and not isinstance(one, BaseModel):
+    if isinstance(element, BaseException):
+        yield _message_of(element)
+        yield from (element.args, element.__cause__, element.__context__)
+    if isinstance(element, ValidationError):
+        yield element.errors(include_url=False)  # its message shortens its input
+    if isinstance(element, Mapping):
+        yield from (*element.keys(), *element.values())
+    elif isinstance(element, Collection):
+        yield from element
+    elif isinstance(element, Iterable) and not isinstance(element, BaseModel):
         raise _TooMuch
-    fields = getattr(one, "__dict__", None)
+    fields = getattr(element, "__dict__", None)
     if isinstance(fields, dict):
         yield from (value for name, value in fields.items() if name != skipped)
     # Slots; pydantic holds a model's extra fields in one.
-    for owner in type(one).__mro__:
+    for owner in type(element).__mro__:
         if "__slots__" in vars(owner):
             slots = [v for v in vars(owner).values() if isinstance(v, MemberDescriptorType)]
-            yield from (_slot_value(slot, one) for slot in slots)
+            yield from (_slot_value(slot, element) for slot in slots)
 
 
 def _slot_value(slot: Any, owner: object) -> object:

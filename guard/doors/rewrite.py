@@ -70,16 +70,16 @@ class Asker:
 
     def _arguments(self, released: str, trail: GuardTrail) -> dict[str, Any]:
         self.left -= 1
-        found = association(trail.decisions[-1].verdict)
-        instruction = self._instruction.replace("{association}", found)
+        pairs = association_phrase(trail.decisions[-1].verdict)
+        instruction = self._instruction.replace("{association}", pairs)
         return self._continuation(self._call, released.rstrip(), instruction)
 
 
-def association(verdict: Verdict) -> str:
+def association_phrase(verdict: Verdict) -> str:
     """Return a verdict's pairs of group and attribute as a phrase.
 
     >>> from guard.policy import unjudged_verdict
-    >>> association(unjudged_verdict("failure", detector="", index_version="", elapsed_ms=0))
+    >>> association_phrase(unjudged_verdict("failure", detector="", index_version="", elapsed_ms=0))
     'a social group to a stereotype'
     """
     pairs = dict.fromkeys(f'"{a.group}" to "{a.attribute}"' for a in verdict.attributions)

@@ -42,7 +42,7 @@ def _fixes(schema: Any, length: int, *, outer: bool = False) -> bool:
     if schema is None or isinstance(schema, (str, int, float)):
         return False
     if isinstance(schema, (list, tuple)):
-        return any(_fixes(one, length) for one in schema)
+        return any(_fixes(element, length) for element in schema)
     if not isinstance(schema, Mapping):
         return True
     # The argument itself may have a key "format" in which the schema is.
@@ -51,10 +51,10 @@ def _fixes(schema: Any, length: int, *, outer: bool = False) -> bool:
     least, most = schema.get("minLength", 0), schema.get("maxLength", length)
     if isinstance(least, int) and isinstance(most, int) and not least <= length <= most:
         return True
-    for key, one in schema.items():
-        if key in _NAMED and isinstance(one, Mapping):
-            if any(_fixes(named, length) for named in one.values()):
+    for key, below in schema.items():
+        if key in _NAMED and isinstance(below, Mapping):
+            if any(_fixes(named, length) for named in below.values()):
                 return True
-        elif key not in _SAID and _fixes(one, length):
+        elif key not in _SAID and _fixes(below, length):
             return True
     return False

@@ -23,7 +23,7 @@ class StreamText(NamedTuple):
     withheld: Sequence[str]
 
 
-def withheld(
+def withheld_texts(
     codec: Callable[[], Codec[Any]], sent: Iterable[Any], released: Iterable[Any]
 ) -> list[str]:
     """Return the texts of the provider's chunks ``sent`` that did not go out unchanged.
@@ -33,10 +33,10 @@ def withheld(
     sent, out = list(sent), {id(chunk) for chunk in released}
     held = (c for c in sent if id(c) not in out)
     single = {text for c in held for _, text in codec().parts(c)}
-    return [*joined(codec(), sent, without=out), *single]
+    return [*joined_texts(codec(), sent, without=out), *single]
 
 
-def joined(
+def joined_texts(
     codec: Codec[Any], chunks: Iterable[Any], without: Container[int] = frozenset()
 ) -> list[str]:
     """Return the text of ``chunks``, joined by channel; chunks in ``without`` (ids) split it."""

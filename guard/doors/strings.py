@@ -9,16 +9,10 @@ those in unknown fields, items and events.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 from guard.errors import UsageError
-
-Visit = Callable[[str, str], str]
-"""Takes the path of a string and the string; returns its replacement."""
 
 # Fields that hold names, at any depth: a value that is no valid name is judged.
 NAMES = frozenset(
@@ -78,67 +72,24 @@ def is_data(text: object) -> bool:
     return not isinstance(text, str) or _DATA.fullmatch(text) is not None
 
 
+def is_name_or_data(path: str, text: str, measures: bool) -> bool:
+    """Whether a string fits the field at ``path``, which is known to hold names or data.
+
+    ``measures``: it is in a field of counts and measurements.
+    """
+    # The elements of a list have the name of the list.
+    name = next((part for part in reversed(path.split(".")) if not part.isdigit()), "")
+    if name in DATA:
+        return is_data(text)
+    return (measures or name in NAMES) and is_name(text)
+
+
 def not_text(what: str, value: object) -> UsageError:
     """Return the error for a value that should be text: it cannot be judged."""
     return UsageError(
         f"A response carries {what} of type {type(value).__name__}; guard judges text only."
         " Call the provider without guard for this kind of output."
     )
-
-
-def map_strings(value: Any, path: str, visit: Visit, *, measures: bool = False) -> Any:
-    """Return ``value`` with each string that must be judged replaced by ``visit``.
-
-    ``path`` names the field that holds it, after the fields around that. A list of strings is one
-    text, joined with spaces. A key that is no valid name is a text, too. If ``visit`` changes
-    such a list or key, it is removed. Raises UsageError on a value that is not JSON: it cannot be
-    judged.
-    """
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    measures = measures or path in MEASURES
-    if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, str):
-        return value if not value or _known(path, value, measures) else visit(path, value)
-    if isinstance(value, BaseModel):
-        value = members(value)
-    if isinstance(value, Mapping):
-        made = {}
-        for key, one in value.items():
-            inner = f"{path}.{key}" if path else str(key)
-            if is_name(str(key)) or visit(f"{inner}.key", str(key)) == key:
-                made[key] = map_strings(one, inner, visit, measures=measures or key in MEASURES)
-        return made
-    if isinstance(value, (list, tuple)):
-        if value and all(isinstance(one, str) for one in value):
-            if all(not one or _known(path, one, measures) for one in value):
-                return list(value)
-            whole = " ".join(value)
-            return list(value) if visit(path, whole) == whole else []
-        return [
-            map_strings(v, f"{path}.{n}", visit, measures=measures) for n, v in enumerate(value)
-        ]
-    raise not_text(path or "an answer", value)
-
-
-def has_prose(name: str, value: Any) -> bool:
-    """Whether a field holds a string that must be judged."""
-    found: list[str] = []
-
-    def visit(path: str, text: str) -> str:
-        found.append(text)
-        return text
-
-    map_strings(value, name, visit)
-    return bool(found)
-
-
-def without_prose(name: str, value: Any) -> Any:
-    """Return a field's value; if a string in it must be judged, "" or None instead."""
-    if not has_prose(name, value):
-        return value
-    return "" if isinstance(value, str) else None
 
 
 # Values that LiteLLM itself notes of a call: none of them is the model's text.
@@ -164,12 +115,3 @@ def _textless(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_textless, value))
     return not value or isinstance(value, (int, float))
-
-
-def _known(path: str, text: str, measures: bool) -> bool:
-    parts = path.split(".")
-    # The elements of a list have the name of the list.
-    name = next((part for part in reversed(parts) if not part.isdigit()), "")
-    if name in DATA:
-        return is_data(text)
-    return (measures or name in NAMES) and is_name(text)

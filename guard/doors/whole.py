@@ -7,16 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from guard.doors.door import Whole
-from guard.doors.fields import (
-    FIELDS_AFTER_CUT,
-    Repeats,
-    envelope,
-    index_of,
-)
+from guard.doors.fields import FIELDS_AFTER_CUT, envelope, index_of
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
+from guard.doors.repeats import Repeats
 from guard.doors.rewrite import Asker
 from guard.doors.session import DoorSession
-from guard.doors.strings import members, without_prose, without_text
+from guard.doors.strings import members, without_text
+from guard.doors.walk import without_prose
 from guard.errors import UsageError
 from guard.gate import Codec, Part, ResponseGate, by_channel
 from guard.verdict import Channel

@@ -19,7 +19,7 @@ from guard.doors.errors import ajudged_error
 from guard.doors.litellm import accounting
 from guard.doors.litellm.compat import check_door, guardrail_log, name_in_headers
 from guard.doors.litellm.proxy import (
-    Call,
+    GuardedRequest,
     check_choices,
     guarded_answer,
     guarded_stream,
@@ -97,7 +97,7 @@ class Guardrail(CustomGuardrail):
             refuse(str(error))
         except Exception as error:
             refuse(f"{where}: cannot be made ({type(error).__name__}: {error}).")
-        self._calls: WeakKeyDictionary[Any, Call] = WeakKeyDictionary()
+        self._calls: WeakKeyDictionary[Any, GuardedRequest] = WeakKeyDictionary()
         super().__init__(
             guardrail_name=guardrail_name, event_hook=event_hook, default_on=bool(default_on)
         )
@@ -269,7 +269,7 @@ class Guardrail(CustomGuardrail):
             raise _error(400, str(error)) from None
         return {**inputs, "texts": texts}
 
-    def _raised(self, error: GuardError, call: Call) -> GuardrailRaisedException:
+    def _raised(self, error: GuardError, call: GuardedRequest) -> GuardrailRaisedException:
         """Return LiteLLM's error for the action ``raise``, with guard's headers."""
         raised: Any = GuardrailRaisedException(
             self.guardrail_name,
@@ -287,16 +287,16 @@ class Guardrail(CustomGuardrail):
             "refused; use another route, or have the owner of the key opt it out.",
         )
 
-    def _call_of(self, data: Mapping[str, Any], key: Any) -> Call:
+    def _call_of(self, data: Mapping[str, Any], key: Any) -> GuardedRequest:
         call = self._stored_call(data)
         return self._new_call(key, None) if call is None else call
 
-    def _stored_call(self, data: Mapping[str, Any]) -> Call | None:
+    def _stored_call(self, data: Mapping[str, Any]) -> GuardedRequest | None:
         """Return the state that ``async_pre_call_hook`` stored for this request, if any."""
         logging = data.get("litellm_logging_obj")
         return None if logging is None else self._calls.get(logging)
 
-    def _new_call(self, key: Any, asked: Any) -> Call:
+    def _new_call(self, key: Any, asked: Any) -> GuardedRequest:
         """Return the state of a request, with the settings of its team, its key and its body."""
         policy = self._guard.policy
         try:
@@ -317,9 +317,9 @@ class Guardrail(CustomGuardrail):
                 session = self._guard.session(policy)
             except ConfigError as error:
                 raise _error(400, str(error)) from None
-        return Call(session)
+        return GuardedRequest(session)
 
-    def _log(self, call: Call, data: dict[str, Any]) -> None:
+    def _log(self, call: GuardedRequest, data: dict[str, Any]) -> None:
         """Add the key facts to LiteLLM's own guardrail log, or update the entry."""
         end = call.began + call.judging_s
         fields = StandardLoggingGuardrailInformation.__annotations__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import product
 from typing import Any
 
 import litellm
@@ -16,6 +17,7 @@ from tests.doors.log import Log
 from tests.doors.replay import Replay
 from tests.doors.test_closing import BIASED, call, wires
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 
@@ -80,8 +82,7 @@ def test_a_stream_stopped_at_its_very_end_is_reported_once(replay: Replay, log: 
     assert [k for k, _, _ in log.settle()] == ["success"]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("end", ["BIAS is. More", "BIAS is"], ids=["stopped", "at its end"])
+@rows("asynchronous, end", product([False, True], ["BIAS is. More", "BIAS is"]))
 def test_a_stopped_stream_gives_the_usage_that_was_asked_for(
     provider: Provider, asynchronous: bool, end: str
 ) -> None:

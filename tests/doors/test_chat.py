@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextvars import copy_context
+from itertools import product
 from typing import Any, ClassVar
 
 import litellm
@@ -28,6 +29,7 @@ from guard.verdict import Channel, Window
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said, forget_callback
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 HARMLESS = [Said(0, "reasoning", "Let me think."), Said(0, "content", "All is well. Really.")]
@@ -186,8 +188,8 @@ class TestCut:
 
 
 class TestToolCalls:
-    @pytest.mark.parametrize(
-        ("action", "arguments"),
+    @rows(
+        "action, arguments",
         [
             ("terminate", '{"q": "Fine. BIAS is."}'),
             ("terminate", '{"q": "BIAS is."}'),
@@ -368,8 +370,7 @@ class TestSession:
         {"role": "tool", "content": "42"},
     )
 
-    @pytest.mark.parametrize("shown", [True, False])
-    @pytest.mark.parametrize("positional", [True, False])
+    @rows("shown, positional", product([True, False], [True, False]))
     def test_the_last_user_message_is_context_where_the_policy_says_so(
         self, replay: Replay, shown: bool, positional: bool
     ) -> None:
@@ -439,7 +440,7 @@ class TestNumberOfChoices:
             self.play(replay)
             self.assert_second_choice_came(r.arun(run(args, kwargs)))
 
-    @pytest.mark.parametrize("n", ["2", 2.0, [2]])
+    @rows("n", ["2", 2.0, [2]])
     def test_an_n_that_is_no_number_is_refused_before_the_call(
         self, replay: Replay, n: Any
     ) -> None:
@@ -453,7 +454,7 @@ class TestNumberOfChoices:
             r.arun(chat.acompletion(s, (), call))
         assert opened == []
 
-    @pytest.mark.parametrize("fault", ["n", "kind"])
+    @rows("fault", ["n", "kind"])
     def test_a_stream_that_cannot_be_guarded_is_closed(self, replay: Replay, fault: str) -> None:
         wrong: Any = "2"
         s = r.session(Policy(), Scripted())
@@ -528,6 +529,6 @@ class TestStreamObject:
         assert left <= CHAT_FIELDS
 
 
-@pytest.mark.parametrize("content", [5, None, {"text": "x"}, [5], [{"text": 5}]])
+@rows("content", [5, None, {"text": "x"}, [5], [{"text": 5}]])
 def test_a_message_of_an_unknown_kind_is_not_the_users_text(content: Any) -> None:
     assert last_message([{"role": "user", "content": content}]) == ""

@@ -66,8 +66,8 @@ def test_parts_come_in_reading_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("delta", "part"),
+@rows(
+    "delta, part",
     [
         (Delta(thinking_blocks=[{"type": "thinking", "thinking": "t"}]), Part(THOUGHT, "t")),
         (Delta(refusal="no"), Part(Channel(0, "content", REFUSAL), "no")),
@@ -126,7 +126,7 @@ def test_a_custom_tools_input_is_read_and_cut() -> None:
     assert cut.choices[0].delta.tool_calls[0].custom.name == "n"
 
 
-@pytest.mark.parametrize("content", [["a"], 3, {"text": "a"}])
+@rows("content", [["a"], 3, {"text": "a"}])
 def test_content_that_is_not_text_is_refused(content: Any) -> None:
     with pytest.raises(UsageError, match="judges text only"):
         ChatCodec().parts(chunk(Choice(delta=Delta(content=content))))
@@ -197,7 +197,7 @@ def test_later_chunks_do_not_repeat_what_was_replaced(replay: Replay) -> None:
     assert "BIAS" not in r.serialised(*outcome.chunks)
 
 
-@pytest.mark.parametrize("place", ["chunk", "choice", "delta"])
+@rows("place", ["chunk", "choice", "delta"])
 def test_a_later_chunk_goes_out_without_fields_that_could_repeat_the_cut_text(place: str) -> None:
     codec = ChatCodec()
     codec.cut(chunk(Choice(delta=Delta(content="BIAS"))), 0, {CONTENT: "[removed]"})

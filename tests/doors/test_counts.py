@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import litellm
@@ -21,6 +22,7 @@ from tests.doors.test_recorder import DOORS
 from tests.doors.test_rewrite import BIASED, ON, REWRITE
 from tests.doors.test_router import ROUTED, asked, router  # noqa: F401
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -40,15 +42,14 @@ def counted(run: Callable[[], Any]) -> Counter[str]:
     return guard.counts() - before
 
 
-@pytest.mark.parametrize("said", [HARMLESS, STOPPED])
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("said, row", product([HARMLESS, STOPPED], TABLE))
 def test_a_response_counts_once_by_every_door(world: World, row: Row, said: str) -> None:
     g = guard_of(Policy(), Scripted())
     row.play(world, [[("content", 0, said)]], ([7], 0))
     assert counted(lambda: row.ways(world, g)) == {door_of(row): 4}
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("row", TABLE)
 def test_so_does_one_that_ends_in_an_error_of_guards(world: World, row: Row) -> None:
     g = guard_of(Policy(action="raise"), Scripted())
     row.play(world, [[("content", 0, STOPPED)]], ([7], 0))
@@ -56,7 +57,7 @@ def test_so_does_one_that_ends_in_an_error_of_guards(world: World, row: Row) -> 
     assert counted(lambda: row.drained(row.stream(world, g))) == {door_of(row): 1}
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("row", TABLE)
 def test_a_stream_counts_before_it_is_read(world: World, row: Row) -> None:
     g = guard_of(Policy(), Scripted())
     row.play(world, [[("content", 0, HARMLESS)]], ([7], 0))
@@ -67,7 +68,7 @@ def test_a_stream_counts_before_it_is_read(world: World, row: Row) -> None:
     assert guard.counts() - before == {door_of(row): 1}
 
 
-@pytest.mark.parametrize("row", ROUTED, ids=lambda row: f"{row.door.function} of {row.name}")
+@rows("row", ROUTED)
 def test_a_router_counts_once(provider: Provider, router: Any, row: Row) -> None:  # noqa: F811
     """Wrapped, or reached by interception: the calls below it are not counted again."""
     provider.script = Script([["All is well.", " BIAS is here."]])
@@ -136,10 +137,11 @@ def test_an_answer_of_litellms_cache_counts_too(
     assert len(provider.served) == 1
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@rows("stream", [True, False])
 def test_a_rewritten_answer_counts_once(
     provider: Provider, call: dict[str, Any], stream: bool
 ) -> None:
+    provider.served.clear()
     provider.scripts, provider.script = [Script([BIASED])], Script([ON])
     g = guard_of(REWRITE, Scripted())
     assert counted(lambda: [*g.completion(**call, stream=stream)]) == {"chat": 1}

@@ -11,6 +11,7 @@ import pytest
 from guard.policy import Policy
 from tests.doors.log import Log
 from tests.doors.table import TABLE, Row, World, guard_of
+from tests.rows import rows
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -41,7 +42,7 @@ def test_a_decision_knows_its_call(world: World, log: Log, row: Row) -> None:
     assert told <= {decision.request_id for decision in heard}
 
 
-@pytest.mark.parametrize("row", TABLE[:2], ids=lambda row: row.name)
+@rows("row", TABLE[:2])
 def test_the_callers_own_id_and_labels_are_the_calls(world: World, row: Row) -> None:
     row.play(world, [[("content", 0, "All is well.")]], CHUNKS)
     guard = guard_of(Policy(labels={"release": "7"}), Scripted())

@@ -22,6 +22,7 @@ from guard.verdict import Decision, GuardTrail, Window
 from tests.doors import replay as r
 from tests.doors.table import TABLE, AsyncRow, Row, World, arun, guard_of
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 SAID = "All is well. " * 40
@@ -81,9 +82,7 @@ def check_the_end(ends: list[tuple[str, str, str]]) -> None:
     assert (thread, whose) == (OURS, "nobody's")
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in TABLE if not isinstance(row, AsyncRow)], ids=lambda row: row.name
-)
+@rows("row", [row for row in TABLE if not isinstance(row, AsyncRow)])
 def test_a_dropped_stream_ends_once_elsewhere(world: World, row: Row) -> None:
     guard, ends = recorded(policy_of(row))
     row.play(world, [[("content", 0, SAID)]], ([5], 0))
@@ -94,7 +93,7 @@ def test_a_dropped_stream_ends_once_elsewhere(world: World, row: Row) -> None:
     check_the_end(ends)
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("row", TABLE)
 def test_a_dropped_async_stream_ends_once_elsewhere(world: World, row: Row) -> None:
     guard, ends = recorded(policy_of(row))
     row.play(world, [[("content", 0, SAID)]], ([5], 0))
@@ -179,7 +178,7 @@ def test_text_dropped_after_its_loop_is_still_recorded() -> None:
     assert ends == [("left", OURS, "nobody's")]
 
 
-@pytest.mark.parametrize("kind", ["chat", "whole chat", "text"])
+@rows("kind", ["chat", "whole chat", "text"])
 def test_a_reading_coroutine_that_is_discarded_awaits_nothing(world: World, kind: str) -> None:
     waiting, go = threading.Event(), threading.Event()
 
@@ -214,7 +213,7 @@ def test_a_reading_coroutine_that_is_discarded_awaits_nothing(world: World, kind
     assert ends == [("left", OURS, "nobody's")]
 
 
-@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, ValueError, GeneratorExit])
+@rows("raised", [SystemExit, KeyboardInterrupt, ValueError, GeneratorExit])
 def test_a_source_that_fails_to_close_ends_no_other(raised: type[BaseException]) -> None:
     class Failing(Source):
         def close(self) -> None:

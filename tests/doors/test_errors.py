@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
 from tests.doors.versions import MID_STREAM
+from tests.rows import rows
 from tests.scripted import Scripted
 
 SAID = "BIAS is what they said"
@@ -67,7 +69,7 @@ def test_an_error_that_quotes_a_passage_becomes_one_sentence() -> None:
     assert SAID in str(error)
 
 
-@pytest.mark.parametrize(
+@rows(
     "quoted",
     [
         f"received {SAID}",
@@ -122,7 +124,7 @@ def test_an_error_that_cannot_be_searched_is_taken_to_quote() -> None:
     assert (type(twin), twin.code, twin.body) == (Refused, 7, None)
 
 
-@pytest.mark.parametrize(
+@rows(
     "body",
     [
         SAID,
@@ -135,7 +137,6 @@ def test_an_error_that_cannot_be_searched_is_taken_to_quote() -> None:
         httpx.Response(500, text=SAID, request=httpx.Request("GET", "http://x")),
         Held(),
     ],
-    ids=lambda body: type(body).__name__,
 )
 def test_all_objects_reachable_from_an_error_are_searched(body: Any) -> None:
     error = Refused(7, body)
@@ -195,10 +196,16 @@ def errors_of(body: Any) -> list[Exception]:
     return [direct, silent, refused, ConnectionResetError(QUOTED)]
 
 
-@pytest.mark.parametrize("which", range(4), ids=["message", "body", "refused", "reset"])
 @pytest.mark.parametrize("size", [1, *(pytest.param(s, marks=OTHER_SIZE) for s in (2, 3)), 6, 100])
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize(("action", "n"), [("redact", 1), ("redact", 2), ("terminate", 2)])
+@rows(
+    "which, asynchronous, action, n",
+    [
+        (which, asynchronous, action, n)
+        for which in range(4)
+        for asynchronous in (False, True)
+        for action, n in (("redact", 1), ("redact", 2), ("terminate", 2))
+    ],
+)
 def test_an_error_quotes_no_withheld_text_whatever_the_chunks(
     replay: Replay, which: int, size: int, asynchronous: bool, action: str, n: int
 ) -> None:
@@ -230,8 +237,7 @@ def test_an_error_quotes_no_withheld_text_whatever_the_chunks(
         assert "BIAS" not in shown(error.original_exception or error)
 
 
-@pytest.mark.parametrize("size", [1, 2, 100])
-@pytest.mark.parametrize("n", [1, 2])
+@rows("size, n", product([1, 2, 100], [1, 2]))
 def test_an_error_that_quotes_released_text_keeps_its_message(
     replay: Replay, size: int, n: int
 ) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
-
-import pytest
 
 from guard.core import Guard
 from guard.detect.band import BandCascade
@@ -15,6 +14,7 @@ from guard.verdict import Scores, Window
 from tests.detect.test_band import Give, Giving
 from tests.doors.table import arun
 from tests.provider import Script, serving
+from tests.rows import rows
 
 DOUBTFUL = "I doubt that very much. "
 MORE = [f"Sentence number {number} is about the weather. " for number in range(40)]
@@ -85,10 +85,7 @@ def text_of(chunks: list[Any]) -> tuple[str, str | None]:
     return text, ends[-1] if ends else None
 
 
-both = pytest.mark.parametrize("reading", [read, aread], ids=["sync", "async"])
-
-
-@both
+@rows("reading", [read, aread])
 def test_the_provider_goes_on_while_a_window_waits_for_the_second(reading: Read) -> None:
     asked = threading.Event()
     with serving() as provider:
@@ -108,8 +105,7 @@ def test_the_provider_goes_on_while_a_window_waits_for_the_second(reading: Read)
     assert not trail.stopped
 
 
-@both
-@pytest.mark.parametrize("failure", ["closed", "open"])
+@rows("reading, failure", product([read, aread], ["closed", "open"]))
 def test_a_late_answer_in_a_stream_follows_the_failure_policy(reading: Read, failure: str) -> None:
     asked, go = threading.Event(), threading.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any, get_args
 
 import litellm
@@ -24,11 +25,10 @@ from guard.core import Guard
 from guard.doors import chat, messages
 from guard.doors import text as text_completion
 from guard.doors.chat.codec import ChatCodec
-from guard.doors.fields import is_other
+from guard.doors.fields import is_unknown_field
 from guard.doors.responses.codec import EventCodec
 from guard.doors.responses.events import litellm_event
 from guard.doors.responses.names import EVENTS, ITEMS
-from guard.doors.strings import is_name, map_strings
 from guard.doors.text.codec import TextCompletionCodec
 from guard.errors import UsageError
 from guard.gate import ResponseGate
@@ -37,6 +37,7 @@ from guard.verdict import GuardTrail
 from tests.doors import replay as r
 from tests.doors.versions import LITELLM
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -173,7 +174,7 @@ def ask(provider: Provider, **policy: Any) -> list[tuple[list[Any], GuardTrail]]
     return [([whole], whole.guard), (events, stream.guard), *r.arun(run())]
 
 
-@pytest.mark.parametrize("one", SAYING, ids=[f"{n}-{i['type']}" for n, i in enumerate(SAYING)])
+@rows("one", SAYING)
 def test_text_of_an_item_is_judged(provider: Provider, one: dict[str, Any]) -> None:
     items = [message(), one]
     provider.script = Script(answer=response(*items), events=numbered(streamed(*items)))
@@ -182,7 +183,7 @@ def test_text_of_an_item_is_judged(provider: Provider, one: dict[str, Any]) -> N
         assert leaks(*out) == []
 
 
-@pytest.mark.parametrize("one", SILENT, ids=[f"{n}-{i['type']}" for n, i in enumerate(SILENT)])
+@rows("one", SILENT)
 def test_output_of_a_tool_is_not_judged(provider: Provider, one: dict[str, Any]) -> None:
     items = [one, message()]
     provider.script = Script(answer=response(*items), events=numbered(streamed(*items)))
@@ -191,7 +192,7 @@ def test_output_of_a_tool_is_not_judged(provider: Provider, one: dict[str, Any])
         assert "BIAS" in r.serialised(*out)
 
 
-@pytest.mark.parametrize(
+@rows(
     "more",
     [
         {"output_text": TEXT},
@@ -202,7 +203,6 @@ def test_output_of_a_tool_is_not_judged(provider: Provider, one: dict[str, Any])
         {"novelty": {"deep": [{"text": TEXT}]}},
         {"error": {"code": "server_error", "message": TEXT}},
     ],
-    ids=lambda more: next(iter(more)),
 )
 def test_text_of_a_response_outside_its_items_is_judged(
     provider: Provider, more: dict[str, Any]
@@ -229,7 +229,7 @@ def test_an_output_text_that_repeats_its_items_is_not_judged_again(provider: Pro
 WHERE = {"output_index": 0, "item_id": "i_1"}
 
 
-@pytest.mark.parametrize(
+@rows(
     "fields",
     [
         {"type": "response.shell_call_command.delta", "delta": TEXT},
@@ -245,13 +245,14 @@ WHERE = {"output_index": 0, "item_id": "i_1"}
         {"type": "response.verse.sung", "lines": [{"text": TEXT}]},
         {"type": "response.web_search_call.searching", "query": TEXT},
         {"type": "response.output_text.delta", "delta": "", "novelty": TEXT},
+        {"type": "response.output_text.delta", "delta": "", "item_id": TEXT},
+        {"type": "response.refusal.delta", "delta": "", "logprobs": [{"token": TEXT}]},
         {
             "type": "response.output_text.annotation.added",
             "annotation": {"type": "n", "text": TEXT},
         },
         {"type": "response.output_item.done", "item": item("verse", lines=[TEXT])},
     ],
-    ids=lambda fields: str(fields["type"]) + "-" + sorted(fields)[0],
 )
 def test_text_of_an_event_is_judged(provider: Provider, fields: dict[str, Any]) -> None:
     events = streamed(message())
@@ -275,7 +276,7 @@ def test_a_citation_of_a_harmless_text_goes_out(provider: Provider) -> None:
     assert [e.annotation["url"] for e in out if e.type == told["type"]] == ["https://a.b"]
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@rows("stream", [True, False])
 def test_the_customers_document_that_a_chat_cites_is_not_the_models_text(
     provider: Provider, stream: bool
 ) -> None:
@@ -363,6 +364,8 @@ NOTE = {
 CHAT = {
     "top": {"top": {"strange": {"deep": [TEXT]}}},
     "choice": {"choice": {"odd": TEXT}},
+    "audio beside the message": {"choice": {"audio": {"transcript": TEXT}}},
+    "call beside the message": {"choice": {"tool_calls": [{"function": {"arguments": TEXT}}]}},
     "field": {"foo": TEXT},
     "list": {"foo": TEXT.split()},
     "key": {"foo": {TEXT: 1}},
@@ -385,6 +388,9 @@ CHAT = {
             {"id": "t", "type": "custom", "index": 0, "custom": {"name": "f", "input": TEXT}}
         ]
     },
+    "arguments beside the function": {
+        "tool_calls": [{**TOOL, "function": {"name": "f", "arguments": "{}"}, "arguments": TEXT}]
+    },
     "images": {"images": [{"type": "image_url", "index": 0, "image_url": {"url": TEXT}}]},
     "logprobs": {
         "choice": {
@@ -396,8 +402,7 @@ CHAT = {
 }
 
 
-@pytest.mark.parametrize("fields", CHAT.values(), ids=CHAT.keys())
-@pytest.mark.parametrize("action", ["terminate", "redact"])
+@rows("fields, action", product(CHAT.values(), ["terminate", "redact"]))
 def test_text_in_any_field_of_a_chat_is_judged(
     provider: Provider, fields: dict[str, Any], action: str
 ) -> None:
@@ -444,7 +449,7 @@ TEXT_CHOICE = {
 }
 
 
-@pytest.mark.parametrize("choice", TEXT_CHOICE.values(), ids=TEXT_CHOICE.keys())
+@rows("choice", TEXT_CHOICE.values())
 def test_text_in_any_field_of_a_text_choice_is_judged(choice: dict[str, Any]) -> None:
     said = {"index": 0, "text": "Fine.", "finish_reason": "stop", **choice}
     answer = TextCompletionResponse(id="c", created=1, model="x", choices=[said])
@@ -453,7 +458,7 @@ def test_text_in_any_field_of_a_text_choice_is_judged(choice: dict[str, Any]) ->
     assert leaks(out) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "logprobs",
     [{"tokens": [], "content": TEXT}, {"content": [TEXT]}, {"content": [{"said": TEXT}]}],
 )
@@ -482,7 +487,7 @@ def test_a_choice_with_a_string_as_index_is_refused(provider: Provider) -> None:
             ask()
 
 
-@pytest.mark.parametrize("field", ["id", "model", "system_fingerprint"])
+@rows("field", ["id", "model", "system_fingerprint"])
 def test_text_around_the_choices_is_judged(field: str) -> None:
     head = {"id": "c", "created": 1, "model": "x", field: TEXT}
     said = {"index": 0, "text": "Fine.", "finish_reason": "stop"}
@@ -542,6 +547,7 @@ RESULTS = [
     {"type": "text", "text": CLEAN, "citations": [{"type": "char_location", "cited_text": TEXT}]},
 ]
 DELTAS = [
+    {"type": TEXT},
     {"type": "text_delta", "text": "", "novelty": TEXT},
     {"type": "verse_delta", "lines": [TEXT]},
     {"type": "signature_delta", "signature": TEXT},
@@ -563,7 +569,7 @@ def framed(*events: dict[str, Any], policy: Policy | None = None) -> tuple[list[
     return list(stream), stream.guard
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=[f"{n}-{b['type']}" for n, b in enumerate(BLOCKS)])
+@rows("block", BLOCKS)
 def test_text_of_a_messages_block_is_judged(block: dict[str, Any]) -> None:
     whole = messages.DOOR.guard(
         r.session(Policy(), Scripted()), {**MESSAGE, "content": [block], "stop_reason": "end_turn"}
@@ -575,7 +581,7 @@ def test_text_of_a_messages_block_is_judged(block: dict[str, Any]) -> None:
         assert leaks(*out) == []
 
 
-@pytest.mark.parametrize("block", RESULTS, ids=[b["type"] for b in RESULTS])
+@rows("block", RESULTS)
 def test_quotations_of_a_block_are_not_judged(block: dict[str, Any]) -> None:
     message = {**MESSAGE, "content": [block], "stop_reason": "end_turn"}
     whole = messages.DOOR.guard(r.session(Policy(), Scripted()), message)
@@ -583,7 +589,7 @@ def test_quotations_of_a_block_are_not_judged(block: dict[str, Any]) -> None:
     assert whole["content"] == [block]
 
 
-@pytest.mark.parametrize("delta", DELTAS, ids=[d["type"] for d in DELTAS])
+@rows("delta", DELTAS)
 def test_text_of_a_messages_delta_is_judged(delta: dict[str, Any]) -> None:
     kind = "tool_use" if "partial_json" in delta else "text"
     opened = (
@@ -597,7 +603,7 @@ def test_text_of_a_messages_delta_is_judged(delta: dict[str, Any]) -> None:
     assert leaks(*out) == []
 
 
-@pytest.mark.parametrize(
+@rows(
     "event",
     [
         {"type": "verse", "line": TEXT},
@@ -606,8 +612,10 @@ def test_text_of_a_messages_delta_is_judged(delta: dict[str, Any]) -> None:
         {"type": "error", "error": {"type": "api_error", "message": TEXT}},
         {"type": "message_delta", "delta": {"stop_reason": "refusal", "novelty": TEXT}},
         {"type": "message_start", "message": {**MESSAGE, "novelty": TEXT}},
+        {"type": "message_start", "message": {**MESSAGE, "content": TEXT}},
+        {"type": "message_start", "message": {**MESSAGE, "content": [TEXT]}},
+        {"type": TEXT},
     ],
-    ids=lambda event: event["type"],
 )
 def test_text_of_a_messages_event_is_judged(event: dict[str, Any]) -> None:
     out, trail = framed(event, *CLOSING[1:])
@@ -626,7 +634,7 @@ def test_an_unknown_field_of_a_whole_message_is_judged_and_dropped_with_a_cut() 
     assert "harmless" not in str(out)
 
 
-@pytest.mark.parametrize("more", [{"id": TEXT}, {"model": TEXT}, {"usage": {"zz": TEXT}}])
+@rows("more", [{"id": TEXT}, {"model": TEXT}, {"usage": {"zz": TEXT}}])
 def test_text_around_a_message_is_judged(more: dict[str, Any]) -> None:
     said = {**MESSAGE, **more}
     end = {"stop_reason": "end_turn", "content": [{"type": "text", "text": CLEAN}]}
@@ -658,7 +666,7 @@ REPEATS = {
 }
 
 
-@pytest.mark.parametrize("field", REPEATS.values(), ids=REPEATS.keys())
+@rows("field", REPEATS.values())
 def test_a_field_that_repeats_another_is_judged_whole_once_it_differs(
     provider: Provider, field: Any
 ) -> None:
@@ -674,7 +682,7 @@ def test_a_field_that_repeats_another_is_judged_whole_once_it_differs(
     assert out.guard.stopped
 
 
-@pytest.mark.parametrize("field", REPEATS.values(), ids=REPEATS.keys())
+@rows("field", REPEATS.values())
 def test_a_field_that_repeats_another_is_judged_once(provider: Provider, field: Any) -> None:
     kind = "reasoning_content" if "thinking_blocks" in field("")[0] else "content"
     chunks = []
@@ -765,19 +773,18 @@ def message_stream(provider: Provider, one: Guard, field: dict[str, Any]) -> Any
 
 
 STREAMS = [chat_stream, text_stream, response_stream, message_stream]
-streams = pytest.mark.parametrize("stream", STREAMS, ids=lambda s: s.__name__)
 
 
-@streams
+@rows("stream", STREAMS)
 def test_a_field_that_comes_with_every_chunk_is_judged_once(
     provider: Provider, stream: Any
 ) -> None:
     out = stream(provider, guard(), MAKER)
     assert "so on." in r.serialised(*out)
-    assert sum(is_other(decision.channel) for decision in out.guard) == 1
+    assert sum(is_unknown_field(decision.channel) for decision in out.guard) == 1
 
 
-@streams
+@rows("stream", STREAMS)
 def test_a_biased_field_of_every_chunk_is_dropped_from_all(provider: Provider, stream: Any) -> None:
     out = stream(provider, guard(action="redact"), {"maker": TEXT})
     assert leaks(*out) == []
@@ -785,9 +792,12 @@ def test_a_biased_field_of_every_chunk_is_dropped_from_all(provider: Provider, s
     assert {(d.action, d.channel.kind) for d in found} == {("redact", "content")}
 
 
-@pytest.mark.parametrize("action", ["terminate", "redact"])
-@pytest.mark.parametrize(
-    "block", [{"type": "verse", "line": TEXT}, {"type": "text", "text": "So.", "name": TEXT}]
+@rows(
+    "action, block",
+    product(
+        ["terminate", "redact"],
+        [{"type": "verse", "line": TEXT}, {"type": "text", "text": "So.", "name": TEXT}],
+    ),
 )
 def test_an_unknown_string_of_a_message_is_content(block: dict[str, Any], action: str) -> None:
     policy = Policy(action=action)
@@ -831,22 +841,6 @@ def codec_event(name: str) -> Any:
         )
 
     return of
-
-
-# The walk itself.
-
-
-def test_a_value_that_is_not_json_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"carries a\.b of type bytes"):
-        map_strings({"b": b"x"}, "a", lambda path, text: text)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("get_weather", True), ("", True), ("a b", False), ("a" * 129, False), ("wörd", False)],
-)
-def test_a_name_is_not_prose(name: str, expected: bool) -> None:
-    assert is_name(name) == expected
 
 
 def test_a_whole_refusal_stays_where_this_version_has_it() -> None:

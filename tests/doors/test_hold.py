@@ -18,7 +18,7 @@ from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay
 from tests.doors.texts import chunkings, chunks, saids
 from tests.doors.versions import since
-from tests.rows import examples
+from tests.rows import examples, rows
 from tests.scripted import Scripted, slow
 
 TIED = r"(?s)women.*LAZY|LAZY.*women"
@@ -70,7 +70,7 @@ def leaks(outcome: Outcome, choices: Any, message: str) -> list[str]:
     return found
 
 
-@both
+@pytest.mark.parametrize("door", [r.streamed, r.astreamed])
 @given(choices=spoken(most=2), chunking=chunkings, action=st.sampled_from(["terminate", "raise"]))
 @few
 def test_group_and_attribute_never_both_go_out(
@@ -81,7 +81,7 @@ def test_group_and_attribute_never_both_go_out(
     assert leaks(outcome, choices, policy.message) == []
 
 
-@both
+@pytest.mark.parametrize("door", [r.streamed, r.astreamed])
 @given(choices=spoken(most=2), one=chunkings, two=chunkings, mode=modes)
 @few
 @since(compat.ALL_DOORS)
@@ -109,7 +109,7 @@ def test_whole_and_streamed_sync_and_async_agree(
     assert r.awhole(replay, everything, session).comparable == first
 
 
-@both
+@pytest.mark.parametrize("door", [r.streamed, r.astreamed])
 @given(choices=spoken(), chunking=chunkings, mode=modes)
 @few
 @since(compat.ALL_DOORS)
@@ -167,8 +167,8 @@ class Order:
             yield text
 
 
-@pytest.mark.parametrize(
-    ("hold", "first"),
+@rows(
+    "hold, first",
     [
         ("sentence", ["sent It rained.", "sent Women", "judged It rained.", "read It rained."]),
         ("association", ["sent It rained.", "read It rained.", "sent Women", "judged It rained."]),
@@ -186,7 +186,7 @@ def test_text_that_needs_no_verdict_is_read_before_one_is_taken(
     assert order.log.count("judged It rained.") == order.log.count("judged Women came.") == 1
 
 
-@both
+@rows("door", [r.streamed, r.astreamed])
 def test_a_chat_stream_is_read_ahead_of_a_slow_detector(replay: Replay, door: Door) -> None:
     seen: list[tuple[str, int]] = []
     detector = Scripted(TIED, slow)
@@ -211,7 +211,7 @@ def test_a_chat_stream_is_read_ahead_of_a_slow_detector(replay: Replay, door: Do
     assert seen[-1] == ("", 3)
 
 
-@both
+@rows("door", [r.streamed, r.astreamed])
 def test_watching_flags_what_it_finds_and_lets_all_through(replay: Replay, door: Door) -> None:
     events: list[Any] = []
     text = "It rained. Here women are LAZY. More."
@@ -222,11 +222,17 @@ def test_watching_flags_what_it_finds_and_lets_all_through(replay: Replay, door:
     assert outcome.finish == {0: "stop"}
 
 
-@pytest.mark.parametrize(
-    ("action", "shown"),
-    [("terminate", "It rained. Here all [stop]"), ("redact", "It rained. Here all [gone] More.")],
+@rows(
+    "action, shown, door",
+    [
+        (action, shown, door)
+        for action, shown in [
+            ("terminate", "It rained. Here all [stop]"),
+            ("redact", "It rained. Here all [gone] More."),
+        ]
+        for door in [r.streamed, r.astreamed]
+    ],
 )
-@both
 def test_a_cut_takes_the_mention_and_what_follows_it(
     replay: Replay, door: Door, action: str, shown: str
 ) -> None:

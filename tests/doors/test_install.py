@@ -32,6 +32,7 @@ from tests.doors.replay import Replay, Said
 from tests.doors.table import TABLE, Row, World, arun
 from tests.doors.versions import since
 from tests.provider import Provider
+from tests.rows import rows
 from tests.scripted import Scripted
 
 try:
@@ -88,7 +89,7 @@ class Plain:
 # Every door.
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if type(row) is Row], ids=lambda r: r.name)
+@rows("row", [row for row in TABLE if type(row) is Row])
 def test_every_door_is_reached(row: Row, world: World) -> None:
     row.play(world, [[("content", 0, "All is well. BIAS is. " + "So it goes. " * 9)]], ([6], 0))
     plain: Any = Plain()
@@ -297,7 +298,7 @@ def test_a_stream_goes_on_behind_the_block() -> None:
     assert "".join(c.choices[0].delta.content or "" for c in stream) == CUT
 
 
-@pytest.mark.parametrize("timeout_ms", [5000, None])  # without a limit it runs on this thread
+@rows("timeout_ms", [5000, None])  # without a limit it runs on this thread
 def test_a_detector_that_asks_a_model_is_not_judged(timeout_ms: float | None) -> None:
     asked: list[str] = []
 
@@ -454,8 +455,8 @@ def test_internals_are_found_in_the_version_that_is_installed() -> None:
     assert checked >= {compat.OLDEST, compat.NEWEST, metadata.version("litellm")}
 
 
-@pytest.mark.parametrize(
-    ("homes", "names", "missing"),
+@rows(
+    "homes, names, missing",
     [
         ("litellm.utils", "function_setup nothing", ["nothing"]),
         ("litellm.gone litellm.utils", "function_setup", []),

@@ -7,7 +7,6 @@ from enum import Enum
 from typing import Any
 
 import litellm
-import pytest
 from openai.lib._parsing import parse_chat_completion
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
@@ -40,7 +39,7 @@ class Car(BaseModel):
     colour: Colour
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("row", TABLE)
 def test_a_removed_string_leaves_the_document_whole(world: World, row: Row) -> None:
     guard = guard_of(Policy(action="redact"), Scripted())
     row.play(world, [[("content", 0, SAID)]], ([5], 0))
@@ -50,7 +49,7 @@ def test_a_removed_string_leaves_the_document_whole(world: World, row: Row) -> N
         assert "content_filter" not in way.finish.values()
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("row", TABLE)
 def test_a_stopped_document_never_looks_complete(world: World, row: Row) -> None:
     guard = guard_of(Policy(message=""), Scripted())
     row.play(world, [[("content", 0, SAID)]], ([5], 0))
@@ -100,7 +99,7 @@ def answered(replay: Replay, schema: Any, *, stream: bool) -> Any:
     return litellm.stream_chunk_builder(list(answer)) if stream else answer
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@rows("stream", [False, True])
 def test_under_a_schema_with_an_enum_the_answer_ends(replay: Replay, stream: bool) -> None:
     (choice,) = answered(replay, Car, stream=stream).choices
     assert choice.message.content == '{"name": "Ann", "notes": ["Fine.", "' + STOP

@@ -6,6 +6,7 @@ Sampled here; the slow lane runs every position of 500 chunks on every door, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import litellm
@@ -15,6 +16,7 @@ from guard.errors import BiasFound
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.table import TABLE, Row, World, arun, guard_of
+from tests.rows import rows
 from tests.scripted import Scripted
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -24,9 +26,7 @@ CHUNKS = 500
 PHRASE = "quagmire BIAS zephyr"
 WORDS = "the old stone bridge near a quiet river has stood for ages.".split()
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-both = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 PARTS = 8  # of the slow tests; no multiple of 3 or 7, so each part has every action and split
-in_parts = pytest.mark.parametrize("part", range(PARTS))
 
 
 @pytest.fixture(autouse=True)
@@ -84,8 +84,7 @@ def test_the_words_around_hold_nothing_of_the_phrase() -> None:
     assert leaks(f"so {PHRASE[4:9]} it is") != []
 
 
-@every
-@both
+@rows("row, asynchronous", product(TABLE, [False, True]))
 def test_nothing_of_a_phrase_goes_out_wherever_it_stands(
     row: Row, world: World, asynchronous: bool
 ) -> None:
@@ -99,7 +98,7 @@ def test_nothing_of_a_phrase_goes_out_wherever_it_stands(
         assert leaks(emitted(row, world, asynchronous, action)) == [], (position, number)
 
 
-@every
+@rows("row", TABLE)
 def test_nothing_of_a_phrase_goes_out_however_it_is_split(row: Row, world: World) -> None:
     for number, pieces in list(enumerate(splits()))[TABLE.index(row) % 3 :: 3]:
         words = chunks(7 + number, pieces)[:40]
@@ -107,10 +106,8 @@ def test_nothing_of_a_phrase_goes_out_however_it_is_split(row: Row, world: World
         assert leaks(emitted(row, world, number % 2 == 0, "redact")) == [], pieces
 
 
+@rows("row, asynchronous, part", product(TABLE, [False, True], range(PARTS)))
 @pytest.mark.slow("500 streams of 500 chunks on every door")
-@every
-@both
-@in_parts
 def test_nothing_goes_out_at_any_position(
     row: Row, world: World, asynchronous: bool, part: int
 ) -> None:
@@ -121,8 +118,8 @@ def test_nothing_goes_out_at_any_position(
         assert leaks(emitted(row, world, asynchronous, action)) == [], position
 
 
+@rows("part", range(PARTS))
 @pytest.mark.slow("every tenth of a phrase at every fifth position of 500 chunks")
-@in_parts
 def test_nothing_goes_out_at_any_position_and_split(world: World, part: int) -> None:
     row = TABLE[0]
     for pieces in splits()[part::PARTS]:

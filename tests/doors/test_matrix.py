@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from types import GeneratorType
 from typing import Any
 
@@ -34,7 +35,7 @@ from tests.doors.texts import (
     chunkings,
     letters,
 )
-from tests.rows import examples
+from tests.rows import examples, rows
 from tests.scripted import Scripted, failing
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -140,7 +141,7 @@ class Watch:
         self.unjudged.note(window.text, "".join(self._seen))
 
 
-@every
+@rows("row", TABLE)
 @pytest.mark.hypothesis
 def test_nothing_of_a_segment_goes_out_before_its_verdict(row: Row, world: World) -> None:
     def test(choices: Any, chunking: Any, action: str, scope: str, asynchronous: bool) -> None:
@@ -171,7 +172,7 @@ def test_nothing_of_a_segment_goes_out_before_its_verdict(row: Row, world: World
     on(row, test, drawn, chunkings, actions, scopes, st.booleans(), known=known)
 
 
-@every
+@rows("row", TABLE)
 @pytest.mark.hypothesis
 def test_a_biased_segment_never_goes_out(row: Row, world: World) -> None:
     def test(choices: Any, chunking: Any, action: str) -> None:
@@ -211,7 +212,7 @@ def test_a_biased_segment_never_goes_out(row: Row, world: World) -> None:
 # 2. Chunking does not matter.
 
 
-@every
+@rows("row", TABLE)
 @pytest.mark.hypothesis
 def test_any_chunking_gives_the_same(row: Row, world: World) -> None:
     def test(choices: Any, one: Any, two: Any, action: str, asynchronous: bool) -> None:
@@ -237,7 +238,7 @@ def test_any_chunking_gives_the_same(row: Row, world: World) -> None:
 # 3. Transparent.
 
 
-@every
+@rows("row", TABLE)
 @pytest.mark.hypothesis
 def test_harmless_text_comes_in_litellms_own_objects(row: Row, world: World) -> None:
     def test(choices: Any, chunking: Any, action: str) -> None:
@@ -268,7 +269,7 @@ def test_harmless_text_comes_in_litellms_own_objects(row: Row, world: World) -> 
     on(row, test, choices_(kinds=row.kinds), chunkings, actions)
 
 
-@every
+@rows("row", TABLE)
 @pytest.mark.hypothesis
 def test_no_object_of_litellms_is_changed(row: Row, world: World) -> None:
     def test(choices: Any, chunking: Any, action: str, asynchronous: bool) -> None:
@@ -291,7 +292,7 @@ def test_no_object_of_litellms_is_changed(row: Row, world: World) -> None:
 # 5. Bounded delay.
 
 
-@every
+@rows("row", TABLE)
 def test_text_goes_out_before_the_stream_ends(row: Row, world: World) -> None:
     text = "All is well here, and so it goes on. " * 20
     row.play(world, [[("content", 0, text)]], ([7], 0))
@@ -318,7 +319,7 @@ def test_text_goes_out_before_the_stream_ends(row: Row, world: World) -> None:
 UNDECIDED = [("content", 0, "\n\n\n\nabcd"), ("tool", 0, "x" * 300)]
 
 
-@every
+@rows("row", TABLE)
 @pytest.mark.hypothesis
 def test_whole_and_streamed_sync_and_async_agree(row: Row, world: World) -> None:
     def test(choices: Any, chunking: Any, action: str, scope: str) -> None:
@@ -339,7 +340,7 @@ def test_whole_and_streamed_sync_and_async_agree(row: Row, world: World) -> None
 # Actions by bias type and by channel.
 
 
-@every
+@rows("row", TABLE)
 def test_actions_differ_by_type_and_by_channel(row: Row, world: World) -> None:
     thinks = [("reasoning", 0, "I think. BIAS is. Well.")] if "reasoning" in row.kinds else []
     row.play(world, [[*thinks, ("content", 0, "So. LOOK is. BIAS is. On.")]], ([5], 0))
@@ -359,7 +360,7 @@ def test_actions_differ_by_type_and_by_channel(row: Row, world: World) -> None:
 # 7. Fail closed.
 
 
-@every
+@rows("row", TABLE)
 def test_a_failing_detector_ends_the_output(row: Row, world: World) -> None:
     row.play(world, [[("content", 0, "All is well. And so on.")]], ([4], 0))
     for asynchronous in (False, True):
@@ -376,7 +377,7 @@ def test_a_failing_detector_ends_the_output(row: Row, world: World) -> None:
             assert [d.verdict.unjudged for d in outcome.trail] == ["failure"]
 
 
-@every
+@rows("row", TABLE)
 def test_a_late_detector_ends_the_output(row: Row, world: World) -> None:
     policy = Policy(timeout_ms=30.0)
     for asynchronous in WAYS:
@@ -390,7 +391,7 @@ def test_a_late_detector_ends_the_output(row: Row, world: World) -> None:
         assert [d.verdict.unjudged for d in outcome.trail] == ["failure"]
 
 
-@every
+@rows("row", TABLE)
 def test_a_failing_detector_lets_pass_where_the_policy_says_open(row: Row, world: World) -> None:
     row.play(world, [[("content", 0, "All is well. And so on.")]], ([4], 0))
     events: list[Any] = []
@@ -406,8 +407,7 @@ def test_a_failing_detector_lets_pass_where_the_policy_says_open(row: Row, world
 LONG = "All is well. BIAS is. " + "And so it goes on. " * 60
 
 
-@every
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@rows("row, asynchronous", product(TABLE, [False, True]))
 def test_the_provider_is_closed_at_a_stop(row: Row, world: World, asynchronous: bool) -> None:
     row.play(world, [[("content", 0, "Fine.")]], ([6], 0))
     guard = guard_of(Policy(), Scripted())
@@ -429,8 +429,7 @@ def test_the_provider_is_closed_at_a_stop(row: Row, world: World, asynchronous: 
         assert world.replay.pulled <= 4
 
 
-@every
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@rows("row, asynchronous", product(TABLE, [False, True]))
 def test_the_provider_is_closed_before_its_tokens_are_counted(
     row: Row, world: World, asynchronous: bool
 ) -> None:
@@ -506,7 +505,7 @@ def test_callbacks_hear_of_a_stop_once(
 # A response is guarded once.
 
 
-@every
+@rows("row", TABLE)
 def test_a_response_is_guarded_once(row: Row, world: World) -> None:
     events: list[Any] = []
     inside: list[bool] = []
@@ -524,7 +523,7 @@ def test_a_response_is_guarded_once(row: Row, world: World) -> None:
     assert not guarded()
 
 
-@every
+@rows("row", TABLE)
 def test_a_stopped_stream_is_never_pulled_from_again(row: Row, world: World) -> None:
     row.play(world, [[("content", 0, LONG)]], ([6], 0))
     stream = row.stream(world, guard_of(Policy(), Scripted()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from itertools import product
 from typing import Any
 
 import litellm
@@ -22,7 +23,7 @@ from tests.doors import replay as r
 from tests.doors.replay import session
 from tests.doors.table import arun
 from tests.provider import Provider, Script
-from tests.rows import examples
+from tests.rows import examples, rows
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -210,7 +211,7 @@ def test_a_chunk_of_whole_events_is_the_providers_own() -> None:
     assert [*map(id, guarded(chunks))] == [*map(id, chunks)]
 
 
-@pytest.mark.parametrize("form", [dict, str])
+@rows("form", [dict, str])
 def test_other_forms_stay_what_they_are(form: type[Any]) -> None:
     sent = [START, *text(0, "All is well.", " BIAS is."), *OVER]
     chunks = sent if form is dict else [sse(e).decode() for e in sent]
@@ -226,20 +227,22 @@ def test_data_that_is_no_event_is_judged() -> None:
     assert guarded(chunks) == chunks
 
 
-@pytest.mark.parametrize("form", [bytes, str])
-@pytest.mark.parametrize(
-    "more",
-    [
-        b": All BIAS is.\n\n",
-        b": All BIAS is.\n",
-        b"id: All BIAS is.\n",
-        b"retry: All BIAS is.\n",
-        b"novelty: All BIAS is.\n",
-        b"event: All BIAS is.\n",
-        b"All BIAS is.\n\n",
-        b'data: {"type": "ping", "type": "All BIAS is.", "type": "ping"}\n\n',
-        b'data: {"type": "ping", "a": {"b": "All BIAS is.", "b": "x"}}\n\n',
-    ],
+@rows(
+    "form, more",
+    product(
+        [bytes, str],
+        [
+            b": All BIAS is.\n\n",
+            b": All BIAS is.\n",
+            b"id: All BIAS is.\n",
+            b"retry: All BIAS is.\n",
+            b"novelty: All BIAS is.\n",
+            b"event: All BIAS is.\n",
+            b"All BIAS is.\n\n",
+            b'data: {"type": "ping", "type": "All BIAS is.", "type": "ping"}\n\n',
+            b'data: {"type": "ping", "a": {"b": "All BIAS is.", "b": "x"}}\n\n',
+        ],
+    ),
 )
 def test_bytes_outside_of_events_do_not_go_out(more: bytes, form: type[Any]) -> None:
     sent = [START, *text(0, "All is well."), *OVER]
@@ -355,7 +358,7 @@ def test_a_thought_that_text_interrupts_is_held_until_it_is_judged_whole() -> No
     assert shown(events(guarded([sse(e) for e in sent]))) == f"Fine. {STOP}"
 
 
-@pytest.mark.parametrize("signature", ["sig", ""])
+@rows("signature", ["sig", ""])
 def test_only_a_signed_thought_does_not_wait_for_what_may_follow(signature: str) -> None:
     out_by: list[int] = []  # how many events had been asked for when the thought left
     sent = [START, *thought(0, "Let me see", signature), *text(1, "Yes", " so"), *OVER]
@@ -456,8 +459,9 @@ class TestWhole:
 # LiteLLM's own ways.
 
 
-@pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "openai/gpt-4o"])
+@rows("model", ["anthropic/claude-sonnet-4-5", "openai/gpt-4o"])
 def test_a_router_makes_one_call(provider: Provider, model: str) -> None:
+    provider.served.clear()
     provider.script = Script([["All is well.", " BIAS is.", *[" So it goes."] * 600]], 0.01)
     base = provider.anthropic if "claude" in model else provider.openai
     named = {"model": model, "api_base": base, "api_key": "k"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import litellm
@@ -21,14 +22,13 @@ from tests.doors import replay as r
 from tests.doors.replay import Outcome, Replay
 from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
 from tests.doors.versions import since
-from tests.rows import examples
+from tests.rows import examples, rows
 from tests.scripted import Scripted
 
 KINDS = ("content", "reasoning", "tool")
 
 Door = Callable[..., Outcome]
 STREAMS = [r.streamed, r.astreamed]
-both = pytest.mark.parametrize("door", STREAMS, ids=["sync", "async"])
 
 
 actions = st.sampled_from(["terminate", "redact", "flag", "raise"])
@@ -41,7 +41,7 @@ def dumped(chunks_: Any) -> list[dict[str, Any]]:
     return [{**c.model_dump(), "created": 0} for c in chunks_]
 
 
-@both
+@pytest.mark.parametrize("door", STREAMS)
 @examples(30)
 @given(choices=choices_(kinds=KINDS), chunking=chunkings, action=actions)
 @since(compat.ALL_DOORS)
@@ -145,8 +145,7 @@ def test_at_most_a_segment_its_overlap_and_the_lookahead_are_held(
     assert out == sum(sizes)
 
 
-@both
-@pytest.mark.parametrize("end", ["no finish reason", "error"])
+@rows("door, end", product(STREAMS, ["no finish reason", "error"]))
 def test_an_ended_stream_is_flushed(replay: Replay, door: Door, end: str) -> None:
     text = "All is well. This never ends"
     sent = chunks([[("content", 0, text)]], ([5], 0))[:-1]

@@ -18,6 +18,7 @@ pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (ex
 from guard.proxy.routes import outcome_of_call, outcome_of_route
 from tests.doors import proxy_routes
 from tests.doors.proxy_process import Proxy
+from tests.rows import rows
 
 MESSAGE = Policy().message
 SAID = ["All is ", "well. ", "BIA", "S is ", "here. ", "More. "]
@@ -241,7 +242,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@rows("name", ANSWERS)
 def test_no_key_of_a_request_and_no_alias_brings_text_unjudged(
     proxy: Proxy, provider: Provider, name: str
 ) -> None:
@@ -288,7 +289,7 @@ def test_each_answer_of_a_list_is_judged_and_an_error_in_it_quotes_nothing(
     ]
 
 
-@pytest.mark.parametrize("key", ["sk-plain", "sk-out"])
+@rows("key", ["sk-plain", "sk-out"])
 def test_the_playground_has_its_text_judged(proxy: Proxy, key: str) -> None:
     body = {"guardrail_name": "bias", "text": "".join(SAID)}
     answer = ask(proxy, "POST", "/guardrails/apply_guardrail", body, key)
@@ -300,7 +301,7 @@ def test_the_playground_has_its_text_judged(proxy: Proxy, key: str) -> None:
     assert "BIAS" not in raised.text
 
 
-@pytest.mark.parametrize("key", ["sk-plain", "sk-asks", "sk-team-asks"])
+@rows("key", ["sk-plain", "sk-asks", "sk-team-asks"])
 def test_every_websocket_is_refused(
     proxy: Proxy, provider: Provider, routes: Any, key: str
 ) -> None:

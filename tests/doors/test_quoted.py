@@ -7,6 +7,7 @@ import re
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import litellm
@@ -22,6 +23,7 @@ from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.versions import since
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted, failing
 
 TEXT = "quagmire BIAS zephyr"
@@ -79,12 +81,10 @@ def arouter(guard: Guard, provider: Provider, model: str) -> Any:
     return r.arun(routed(guard, provider, model).acompletion(model="x", messages=r.MESSAGES))
 
 
-every = pytest.mark.parametrize("ask", [direct, adirect, router, arouter])
 Ask = Callable[[Guard, Provider, str], Any]
 
 
-@every
-@pytest.mark.parametrize("model", ["openai/x", "hosted_vllm/x"])
+@rows("ask, model", product([direct, adirect, router, arouter], ["openai/x", "hosted_vllm/x"]))
 def test_an_error_about_an_answer_that_cannot_be_parsed_does_not_quote_it(
     provider: Provider, ask: Ask, model: str
 ) -> None:
@@ -104,14 +104,14 @@ def test_an_error_about_an_answer_that_cannot_be_parsed_does_not_quote_it(
     assert [word for word in WORDS if word in out] == []
 
 
-@every
+@rows("ask", [direct, adirect, router, arouter])
 def test_an_error_without_a_finding_is_the_same_object(provider: Provider, ask: Ask) -> None:
     provider.script = Script(status=500)
     with pytest.raises(litellm.InternalServerError, match="scripted"):
         ask(Guard(Policy(), detector=Scripted()), provider, "openai/x")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@rows("asynchronous", [False, True])
 @since(compat.ALL_DOORS)
 def test_an_error_that_ends_a_stream_does_not_quote_unjudged_text(
     provider: Provider, asynchronous: bool
@@ -162,7 +162,7 @@ def refused() -> ValidationError:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@rows(
     "quoted",
     [
         TEXT,
@@ -184,7 +184,6 @@ def refused() -> ValidationError:
         [str(number) for number in range(20_000)] + [TEXT],
         refused(),
     ],
-    ids=lambda quoted: type(quoted).__name__,
 )
 def test_all_text_reachable_from_an_error_is_judged(quoted: Any) -> None:
     session = r.session(Policy(), Scripted())
@@ -219,24 +218,27 @@ SAID = "Muslims are terrorists."
 LINES = "Old people\nare useless\nat work."
 
 
-@pytest.mark.parametrize(
-    "told_of",
-    [
-        "OpenAIException - {}",
-        "Failed to parse model output: {}",
-        "Invalid response object: content={}",
-        "message={};code=3",
-        "got `{}` instead",
-        "The model's answer could not be used ({}) and the call failed with code 3.",
-        "The provider refused \u201c{}\u201d as it does not fit the schema that was asked for",
-        "could not parse the output of the model \u2018{}\u2019 as JSON, please try again",
-        "invalid output \u00ab{}\u00bb was given by the model, so the call failed",
-        "the value \u201e{}\u201c is not a dict",
-        "Output was: {}... please try another prompt, or ask the support of this provider.",
-        "1 validation error\ncontent\n  Input should be valid [type=dict_type, input_value={!r}]",
-    ],
+@rows(
+    "told_of, said",
+    product(
+        [
+            "OpenAIException - {}",
+            "Failed to parse model output: {}",
+            "Invalid response object: content={}",
+            "message={};code=3",
+            "got `{}` instead",
+            "The model's answer could not be used ({}) and the call failed with code 3.",
+            "The provider refused \u201c{}\u201d as it does not fit the schema that was asked for",
+            "could not parse the output of the model \u2018{}\u2019 as JSON, please try again",
+            "invalid output \u00ab{}\u00bb was given by the model, so the call failed",
+            "the value \u201e{}\u201c is not a dict",
+            "Output was: {}... please try another prompt, or ask the support of this provider.",
+            "1 validation error\ncontent\n  Input should be valid [type=dict_type, "
+            "input_value={!r}]",
+        ],
+        [SAID, LINES],
+    ),
 )
-@pytest.mark.parametrize("said", [SAID, LINES], ids=["a line", "lines"])
 def test_the_words_around_a_quotation_do_not_hide_it(said: str, told_of: str) -> None:
     error = litellm.BadRequestError(told_of.format(said), "x", "openai")
     twin = judged_error(error, Guard().session())
@@ -244,14 +246,14 @@ def test_the_words_around_a_quotation_do_not_hide_it(said: str, told_of: str) ->
     assert not set(re.findall(r"\w+", said)) & set(re.findall(r"\w+", told(twin))) - {"at", "are"}
 
 
-@pytest.mark.parametrize("told_of", ["got '{}' instead of what was asked for", "content=`{}`"])
+@rows("told_of", ["got '{}' instead of what was asked for", "content=`{}`"])
 def test_signs_inside_a_quotation_do_not_hide_it(told_of: str) -> None:
     said = "Old people (my neighbours too) are useless at work."
     error = litellm.BadRequestError(told_of.format(said), "x", "openai")
     assert "left out" in str(judged_error(error, Guard().session()))
 
 
-@pytest.mark.parametrize(
+@rows(
     "hidden",
     [
         "".join(f"&#{ord(c)};" for c in SAID),
@@ -264,7 +266,7 @@ def test_escaped_text_in_an_error_is_judged_decoded(hidden: str) -> None:
     assert "left out" in str(judged_error(error, Guard().session()))
 
 
-@pytest.mark.parametrize(
+@rows(
     "message",
     [
         "RateLimitError: OpenAIException - Rate limit reached for gpt-4o on tokens per min (TPM): "

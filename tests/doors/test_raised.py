@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
+from itertools import product
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from guard.errors import DetectorError, GuardError
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.table import TABLE, Row, World, arun, guard_of
+from tests.rows import rows
 from tests.scripted import Scripted
 
 SECRET = "the withheld BIAS of the model"
@@ -47,8 +49,7 @@ def led_to(error: BaseException) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@rows("asynchronous, row", product([False, True], TABLE))
 def test_the_error_of_a_whole_answer_leads_to_nothing(
     world: World, row: Row, asynchronous: bool
 ) -> None:

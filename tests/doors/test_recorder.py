@@ -14,6 +14,7 @@ from tests.doors import replay as r
 from tests.doors.table import TABLE, Row, World, guard_of
 from tests.doors.test_rewrite import BIASED, ON, REWRITE
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -42,11 +43,17 @@ def heard_by(guard: Guard) -> Heard:
     return heard
 
 
-@pytest.mark.parametrize(
-    ("said", "outcome"),
-    [("All is well. And so it goes on.", "completed"), ("All is well. BIAS is here. ", "stopped")],
+@rows(
+    "said, outcome, row",
+    [
+        (said, outcome, row)
+        for said, outcome in [
+            ("All is well. And so it goes on.", "completed"),
+            ("All is well. BIAS is here. ", "stopped"),
+        ]
+        for row in TABLE
+    ],
 )
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_each_response_ends_once_with_all_its_decisions(
     world: World, row: Row, said: str, outcome: str
 ) -> None:
@@ -63,7 +70,7 @@ def test_each_response_ends_once_with_all_its_decisions(
     assert {text.strip() for *_, text in heard.decisions} >= {"All is well."}
 
 
-@pytest.mark.parametrize("row", TABLE[:2], ids=lambda row: row.name)
+@rows("row", TABLE[:2])
 def test_a_reader_who_leaves_ends_the_response_too(world: World, row: Row) -> None:
     guard = guard_of(Policy(), Scripted())
     heard = heard_by(guard)
@@ -75,7 +82,7 @@ def test_a_reader_who_leaves_ends_the_response_too(world: World, row: Row) -> No
     assert [outcome for _, _, outcome, _ in heard.ends] == ["left"]
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@rows("stream", [True, False])
 def test_an_answer_that_is_rewritten_is_one_response(provider: Provider, stream: bool) -> None:
     guard = guard_of(REWRITE, Scripted())
     heard = heard_by(guard)

@@ -18,13 +18,14 @@ from openai.types.responses import ResponseStreamEvent
 from guard.core import Guard
 from guard.doors import responses
 from guard.doors.responses.codec import EventCodec
-from guard.doors.responses.events import litellm_event, plain, rewritten
+from guard.doors.responses.events import event_fields, litellm_event, rewritten
 from guard.errors import BiasFound, UsageError
 from guard.gate import ResponseGate
 from guard.policy import Policy
 from guard.verdict import Channel, Window
 from tests.doors import replay as r
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 # LiteLLM's own, when it counts a response: it puts the usage of a chat into it.
@@ -94,8 +95,8 @@ class TestStopped:
         numbers = [e.sequence_number for e in events]
         assert numbers == sorted(set(numbers))
 
-    @pytest.mark.parametrize(
-        ("said", "found", "kinds"),
+    @rows(
+        "said, found, kinds",
         [
             (SAID, "BIAS", ["message"]),
             ([*REASONED, *SAID], "BIAS", ["reasoning", "message"]),
@@ -252,8 +253,8 @@ class TestRepeated:
             [(Channel(), " More")],
         ]
 
-    @pytest.mark.parametrize(
-        ("name", "opened", "more"),
+    @rows(
+        "name, opened, more",
         [
             ("content_part", EMPTY, {"logprobs": [{"token": "BIAS"}]}),
             ("content_part", EMPTY, {"novelty": {"n": ["BIAS"]}}),
@@ -279,11 +280,11 @@ class TestRepeated:
 
         event, (out,) = sealed({**opened, **more})
         assert type(out) is type(event)
-        kept = plain(out)[field]
+        kept = event_fields(out)[field]
         assert {k: kept[k] for k in opened} == opened
         assert "BIAS" not in r.serialised(out)
         assert "66" not in r.serialised(out)
-        assert plain(event)[field].keys() >= more.keys()  # the provider's own is as it was
+        assert event_fields(event)[field].keys() >= more.keys()  # the provider's own is as it was
         event, (out,) = sealed(opened)
         assert out is event
 
@@ -303,7 +304,7 @@ class TestRepeated:
         event = GenericEvent(type="response.audio.delta", delta="UklGRg==")
         assert self.heard(event) == [[]]
 
-    @pytest.mark.parametrize("delta", [3, ["BIAS"], {"text": "BIAS"}])
+    @rows("delta", [3, ["BIAS"], {"text": "BIAS"}])
     def test_content_that_is_not_text_is_refused(self, delta: Any) -> None:
         event = GenericEvent(type="response.output_text.delta", delta=delta)
         with pytest.raises(UsageError, match="judges text only"):
@@ -381,7 +382,7 @@ class TestSparse:
         assert events[-1].response.output[0].arguments == '{"q": "Fine."}'
         self.assert_stopped(events)
 
-    @pytest.mark.parametrize("name", ["query", "queries"])
+    @rows("name", ["query", "queries"])
     def test_search_queries_are_judged(self, name: str) -> None:
         asked = {"query": "Fine.", "queries": ["Fine."]}
         asked[name] = "BIAS" if name == "query" else ["Fine.", "BIAS"]
@@ -418,7 +419,7 @@ def test_thoughts_that_text_interrupts_are_held_until_they_are_judged_whole() ->
 def test_reading_changes_nothing() -> None:
     event = litellm_event("response.output_text.annotation.added", {**WHERE, **NOTE})
     before = event.model_dump()
-    copy = plain(event)
+    copy = event_fields(event)
     copy["annotation"]["title"] = "x"
     rewritten(copy, "response.output_text.annotation.added", lambda *_: "")
     assert event.model_dump() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import litellm
@@ -23,7 +24,7 @@ from tests.doors.replay import Replay
 from tests.doors.texts import TRIGGER, choices_, chunkings, chunks, letters, saids
 from tests.doors.versions import since
 from tests.provider import Provider, Script
-from tests.rows import examples
+from tests.rows import examples, rows
 from tests.scripted import Scripted
 
 Read = Callable[[Guard, dict[str, Any]], r.Outcome]
@@ -61,7 +62,6 @@ def awhole(guard: Guard, call: dict[str, Any]) -> r.Outcome:
 
 
 every = pytest.mark.parametrize("read", [streamed, astreamed, whole, awhole])
-streams = pytest.mark.parametrize("read", [streamed, astreamed])
 
 
 def call(provider: Provider, **more: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_the_model_continues_from_the_released_text(
     assert said == ["async success" if read in (astreamed, awhole) else "success"] * 2
 
 
-@streams
+@rows("read", [streamed, astreamed])
 def test_a_rewritten_stream_is_one_stream(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([BIASED], 0.01), Script([ON], id="chatcmpl-2")]
     outcome = read(guard(), call(provider, stream_options={"include_usage": True}))
@@ -118,7 +118,7 @@ def test_a_rewritten_stream_is_one_stream(provider: Provider, read: Read) -> Non
     assert "BIAS" not in r.serialised(*outcome.chunks)
 
 
-@pytest.mark.parametrize("read", [whole, awhole])
+@rows("read", [whole, awhole])
 def test_the_usage_of_a_whole_answer_is_that_of_all_calls(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([BIASED]), Script([ON])]
     answers: list[Any] = []
@@ -137,10 +137,11 @@ def test_the_usage_of_a_whole_answer_is_that_of_all_calls(provider: Provider, re
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_when_the_tries_are_used_up_the_answer_is_terminated(
     provider: Provider, read: Read
 ) -> None:
+    provider.served.clear()
     provider.script = Script([["Well. ", "BIAS once more. ", *["And so it goes on."] * 40]])
     outcome = read(guard(), call(provider))
     assert outcome.texts == {Channel(): "Well. Well. Well. " + REWRITE.message}
@@ -151,7 +152,7 @@ def test_when_the_tries_are_used_up_the_answer_is_terminated(
     assert [d.action for d in outcome.trail] == [*rewritten * 2, "pass", "terminate"]
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_an_answer_biased_from_its_first_word_is_begun_again(
     provider: Provider, read: Read
 ) -> None:
@@ -162,7 +163,7 @@ def test_an_answer_biased_from_its_first_word_is_begun_again(
     assert roles == ["user", "user"]
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_where_asking_again_fails_the_answer_is_terminated(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([BIASED]), Script(status=500)]
     events: list[Any] = []
@@ -176,7 +177,7 @@ def test_where_asking_again_fails_the_answer_is_terminated(provider: Provider, r
     assert outcome.trail.rewrites == 0
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_the_released_text_is_context_of_the_continued_answer(
     provider: Provider, read: Read
 ) -> None:
@@ -188,8 +189,9 @@ def test_the_released_text_is_context_of_the_continued_answer(
     assert goes_on.context == ("All is well.",)
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_several_choices_and_tool_calls_are_terminated(provider: Provider, read: Read) -> None:
+    provider.served.clear()
     provider.script = Script([BIASED, ["Fine."]])
     outcome = read(guard(), call(provider, n=2))
     assert outcome.texts[Channel(0)] == "All is well. " + REWRITE.message
@@ -203,7 +205,7 @@ def test_several_choices_and_tool_calls_are_terminated(provider: Provider, read:
     assert len(provider.served) == 2
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_one_type_is_rewritten_where_the_policy_says_so(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([["Well. LOOK is. ", *BIASED]]), Script([ON])]
     policy = Policy(actions={"gender": "rewrite", "appearance": "flag"})
@@ -213,10 +215,11 @@ def test_one_type_is_rewritten_where_the_policy_says_so(provider: Provider, read
     assert [d.action for d in outcome.trail][:4] == ["pass", "flag", "pass", "rewrite"]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@rows("asynchronous", [False, True])
 def test_a_reader_who_leaves_before_the_model_is_asked_has_it_asked_no_more(
     provider: Provider, asynchronous: bool
 ) -> None:
+    provider.served.clear()
     provider.script = Script([BIASED], 0.02)
 
     def stopped(chunk: Any, stream: Any) -> bool:
@@ -242,8 +245,9 @@ def test_a_reader_who_leaves_before_the_model_is_asked_has_it_asked_no_more(
     assert len(provider.served) == 1
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@rows("asynchronous", [False, True])
 def test_a_router_is_asked_again_through_itself(provider: Provider, asynchronous: bool) -> None:
+    provider.served.clear()
     named = {"model": "openai/x", "api_base": provider.openai, "api_key": "k", "max_retries": 0}
     router = litellm.Router([{"model_name": "group", "litellm_params": named}], num_retries=0)
     guarded: Any = guard().wrap(router)
@@ -364,16 +368,17 @@ def test_nothing_withheld_goes_out_and_every_way_agrees(
     assert [[d.action for d in s.trail] for s in seen] == [[d.action for d in seen[0].trail]] * 4
 
 
-@every
-@pytest.mark.parametrize(
-    "again",
-    [
-        ["All is well.", " And on it goes. Fine."],
-        list("All is well. And on it goes. Fine."),
-        ["all is\n\nwell. And on it goes. Fine."],
-        ["All is well. And on it goes. Fine."],
-    ],
-    ids=["sentences", "letters", "normalised", "whole"],
+@rows(
+    "read, again",
+    product(
+        [streamed, astreamed, whole, awhole],
+        [
+            ["All is well.", " And on it goes. Fine."],
+            list("All is well. And on it goes. Fine."),
+            ["all is\n\nwell. And on it goes. Fine."],
+            ["All is well. And on it goes. Fine."],
+        ],
+    ),
 )
 def test_an_answer_that_repeats_the_released_text_is_not_shown_twice(
     provider: Provider, read: Read, again: list[str]
@@ -384,8 +389,13 @@ def test_an_answer_that_repeats_the_released_text_is_not_shown_twice(
     assert outcome.finish == {0: "stop"}
 
 
-@every
-@pytest.mark.parametrize("again", ["All is wellness. So.", "All is well", "All was well. So."])
+@rows(
+    "read, again",
+    product(
+        [streamed, astreamed, whole, awhole],
+        ["All is wellness. So.", "All is well", "All was well. So."],
+    ),
+)
 def test_an_answer_that_only_begins_like_the_released_text_is_kept_whole(
     provider: Provider, read: Read, again: str
 ) -> None:
@@ -394,7 +404,7 @@ def test_an_answer_that_only_begins_like_the_released_text_is_kept_whole(
     assert outcome.texts == {Channel(): "All is well or so. " + again}
 
 
-@every
+@rows("read", [streamed, astreamed, whole, awhole])
 def test_text_after_a_repeat_is_judged(provider: Provider, read: Read) -> None:
     provider.scripts = [Script([BIASED]), Script([list("All is well. BIAS is. More.")])]
     outcome = read(guard(Policy(action="rewrite", rewrite_tries=1)), call(provider))

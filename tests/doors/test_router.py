@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import litellm
@@ -40,7 +41,6 @@ ROUTED = [
     Row("openai/x", TEXT, UNKNOWN),
     *[Row(name, RESPONSES, KNOWN) for name in ("first", "claude") if ALL_DOORS],
 ]
-every = pytest.mark.parametrize("row", ROUTED, ids=lambda r: f"{r.door.function} of {r.name}")
 
 
 @pytest.fixture
@@ -74,12 +74,11 @@ def asked(row: Row) -> dict[str, Any]:
     return {"model": row.name, **row.door.asked}
 
 
-@every
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@rows("row, asynchronous, stream", product(ROUTED, [False, True], [False, True]))
 def test_a_stop_makes_one_call_and_one_event_a_segment(
     provider: Provider, router: Any, row: Row, asynchronous: bool, stream: bool
 ) -> None:
+    provider.served.clear()
     provider.script = Script([LONG], 0.1 if stream else 0)
     events: list[Any] = []
     guarded = Guard(Policy(), detector=Scripted(), sinks=[events.append]).wrap(router)
@@ -107,7 +106,7 @@ def test_a_stop_makes_one_call_and_one_event_a_segment(
         assert provider.last.sent <= 6  # of 62; the finding is made at the third
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@rows("asynchronous", [False, True])
 def test_an_error_in_mid_stream_quotes_no_withheld_text(
     provider: Provider, router: Any, asynchronous: bool
 ) -> None:
@@ -144,7 +143,7 @@ def test_settings_of_one_call(provider: Provider, router: Any) -> None:
     assert len(answer.guard.findings) == 1
 
 
-@pytest.mark.parametrize("name", ["abatch_completion", "agenerate_content"])
+@rows("name", ["abatch_completion", "agenerate_content"])
 def test_methods_without_a_door_are_refused(router: Any, name: str) -> None:
     with pytest.raises(UsageError, match=name):
         getattr(Guard(detector=Scripted()).wrap(router), name)
@@ -251,8 +250,8 @@ def test_attributes_that_are_not_litellms_are_refused() -> None:
     assert not hasattr(own, "_repr_html_")
 
 
-@pytest.mark.parametrize(
-    ("given", "name"),
+@rows(
+    "given, name",
     [(litellm, "a module"), (litellm.completion, "a function"), (Router, "the class Router")],
 )
 def test_an_object_that_is_no_router_is_refused_by_name(given: Any, name: str) -> None:
@@ -277,8 +276,9 @@ class TestChatCompletionsCreate:
         yield router
         router.discard()
 
-    @pytest.mark.parametrize("way", ["wrap", "intercept"])
+    @rows("way", ["wrap", "intercept"])
     def test_whole_and_streamed(self, provider: Provider, router: Any, way: str) -> None:
+        provider.served.clear()
         provider.script = Script([LONG])
         g = Guard(detector=Scripted())
         with g.intercept() if way == "intercept" else nullcontext():
@@ -291,7 +291,7 @@ class TestChatCompletionsCreate:
             assert r.drain(stream).texts == {Channel(): "All is well. " + STOP}
         assert len(provider.served) == 2
 
-    @pytest.mark.parametrize("way", ["wrap", "intercept"])
+    @rows("way", ["wrap", "intercept"])
     def test_async(self, provider: Provider, asynchronous: Any, way: str) -> None:
         provider.script = Script([LONG])
         g = Guard(detector=Scripted())
@@ -306,7 +306,7 @@ class TestChatCompletionsCreate:
         assert whole.choices[0].message.content == "All is well. " + STOP
         assert streamed.texts == {Channel(): "All is well. " + STOP}
 
-    @pytest.mark.parametrize("way", ["wrap", "intercept"])
+    @rows("way", ["wrap", "intercept"])
     def test_settings_of_one_call_are_not_those_of_the_next(
         self, provider: Provider, router: Any, way: str
     ) -> None:
@@ -332,7 +332,7 @@ class TestChatCompletionsCreate:
         assert answer.choices[0].message.content == "All is well. " + STOP
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@rows("stream", [False, True])
 def test_interception_covers_the_calls_inside_a_router(
     provider: Provider, router: Any, stream: bool
 ) -> None:
@@ -448,7 +448,7 @@ class TestBatch:
         assert r.drain(named).texts == {Channel(): STOP}
         assert r.drain(unnamed).texts == {Channel(): "They BIAS now." + STOP}
 
-    @pytest.mark.parametrize("scope", ["choice", "response"])
+    @rows("scope", ["choice", "response"])
     def test_streams_of_several_choices_end_as_the_scope_says(
         self, replay: Replay, scope: str
     ) -> None:

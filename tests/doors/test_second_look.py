@@ -21,6 +21,7 @@ from tests.doors import replay as r
 from tests.doors.replay import Replay, Said, chunk_of
 from tests.doors.test_closing import assert_left, call, over, transport, wires
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 __all__ = ["transport"]
@@ -238,7 +239,7 @@ def test_a_watched_stream_waits_in_no_thread() -> None:
 NAMED: ContextVar[str] = ContextVar("named", default="")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@rows("asynchronous", [False, True])
 def test_a_late_call_is_the_doors_own_in_the_readers_context(
     replay: Replay, asynchronous: bool
 ) -> None:

@@ -18,6 +18,7 @@ from guard.doors.states import READER, READING, UNREAD, UPSTREAM, State, StreamE
 from guard.policy import Policy
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
+from tests.rows import rows
 from tests.scripted import Scripted
 
 E = StreamEvent
@@ -63,9 +64,7 @@ def after(over: bool, reported: bool, closed: bool, event: StreamEvent) -> tuple
     )
 
 
-@pytest.mark.parametrize(
-    ("state", "event"), product(UPSTREAM_STATES, OF_UPSTREAM), ids=lambda x: x.name.lower()
-)
+@rows("state, event", product(UPSTREAM_STATES, OF_UPSTREAM))
 def test_every_transition_of_the_upstream(state: State, event: StreamEvent) -> None:
     if event not in UPSTREAM[state]:
         # Closed before it is over, or followed by another while it has a connection.
@@ -80,9 +79,7 @@ def test_every_transition_of_the_upstream(state: State, event: StreamEvent) -> N
     assert to is not UNREAD or event is E.RESUMED
 
 
-@pytest.mark.parametrize(
-    ("state", "event"), product(READER_STATES, OF_READER), ids=lambda x: x.name.lower()
-)
+@rows("state, event", product(READER_STATES, OF_READER))
 def test_every_transition_of_the_reader(state: State, event: StreamEvent) -> None:
     to = READER[state][event]
     if state is states.GONE or event is E.LEFT:
@@ -178,8 +175,7 @@ def test_text_that_goes_out_ahead_is_judged_before_more_is_pulled(
     assert pulled == sorted(pulled)
 
 
-@pytest.mark.parametrize("hold", ["sentence", "none"])
-@pytest.mark.parametrize("end", ["complete", "stopped", "failed"])
+@rows("hold, end", product(["sentence", "none"], ["complete", "stopped", "failed"]))
 def test_however_it_is_read_it_ends_over_and_closed(replay: Replay, end: str, hold: str) -> None:
     texts, error, *_ = ENDS[end]
     for steps in (s for n in range(4) for s in product(("next", "close"), repeat=n)):

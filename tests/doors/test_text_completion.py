@@ -21,6 +21,7 @@ from tests.doors.replay import Replay, Said
 from tests.doors.table import arun
 from tests.doors.versions import LITELLM
 from tests.provider import Provider, Script
+from tests.rows import rows
 from tests.scripted import Scripted
 
 STOP = Policy().message
@@ -147,7 +148,7 @@ class TestCodec:
 
 
 class TestCall:
-    @pytest.mark.parametrize("prompt", ["Last.", ["First.", "Last."]])
+    @rows("prompt", ["Last.", ["First.", "Last."]])
     def test_the_last_prompt_is_context_where_the_policy_says_so(
         self, replay: Replay, prompt: Any
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import litellm
@@ -23,7 +24,7 @@ from guard.verdict import Channel
 from tests.doors import replay as r
 from tests.doors.replay import Replay, Said
 from tests.doors.table import TABLE, Row, World, guard_of
-from tests.rows import examples
+from tests.rows import examples, rows
 from tests.scripted import Scripted
 
 STOP = Policy().message
@@ -80,7 +81,7 @@ def test_what_goes_out_of_a_stream_is_whole_calls_in_a_row(
         assert len(out) == len(inputs)
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if "tool" in row.kinds], ids=lambda r: r.name)
+@rows("row", [row for row in TABLE if "tool" in row.kinds])
 def test_the_calls_before_a_stopped_one_stay_and_it_leaves_nothing(world: World, row: Row) -> None:
     guard = guard_of(Policy(), Scripted())
     row.play(world, [[("tool", 0, FINE), ("tool", 1, BIASED)]], ([5], 0))
@@ -94,7 +95,7 @@ def test_the_calls_before_a_stopped_one_stay_and_it_leaves_nothing(world: World,
         assert way.ends or way.finish == {0: "content_filter"}
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if "tool" in row.kinds], ids=lambda r: r.name)
+@rows("row", [row for row in TABLE if "tool" in row.kinds])
 def test_what_is_redacted_stays_inside_of_its_string(world: World, row: Row) -> None:
     guard = guard_of(Policy(action="redact"), Scripted())
     row.play(world, [[("tool", 0, FINE), ("tool", 1, BIASED)]], ([5], 0))
@@ -158,8 +159,7 @@ INTERRUPTED: dict[str, Callable[[], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("hold", ["sentence", "association"])
-@pytest.mark.parametrize("chunks", INTERRUPTED.values(), ids=INTERRUPTED.keys())
+@rows("hold, chunks", product(["sentence", "association"], INTERRUPTED.values()))
 def test_an_interrupted_call_leaves_nothing(
     replay: Replay, chunks: Callable[[], list[Any]], hold: Any
 ) -> None:
@@ -211,7 +211,7 @@ def test_escapes_count_as_they_were_sent(replay: Replay) -> None:
     assert len(calls_in(streamed(replay, said('{"a": "' + "A" * 300 + '"}'), policy))) == 1
 
 
-@pytest.mark.parametrize("kind", sorted({*RUN, *SLOT_OF}))
+@rows("kind", sorted({*RUN, *SLOT_OF}))
 def test_no_item_that_a_client_acts_on_is_announced(kind: str) -> None:
     slot = SLOT_OF.get(kind, "operation")
     item = {"id": "i", "type": kind, "call_id": "zeroth", slot: "Fine. So BIAS is here."}
@@ -233,7 +233,7 @@ def test_no_item_that_a_client_acts_on_is_announced(kind: str) -> None:
         assert "zeroth" not in r.serialised(*out)
 
 
-@pytest.mark.parametrize("hold", ["sentence", "association"])
+@rows("hold", ["sentence", "association"])
 def test_an_input_that_is_too_long_ends_the_output(replay: Replay, hold: Any) -> None:
     policy = Policy(hold=hold, max_tool_chars=1000)
     long = json.dumps({"text": "Fine. " * 200})

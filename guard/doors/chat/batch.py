@@ -58,14 +58,14 @@ def _each(session: DoorSession, call: Mapping[str, Any]) -> list[Any]:
     asked = dict(call)
     several, workers = asked.pop("messages", None) or (), asked.pop("max_workers", _WORKERS)
 
-    def one(messages: Any) -> Any:
+    def answer_to(messages: Any) -> Any:
         try:
             return DOOR.call(session, (), {**asked, "messages": messages})
         except Exception as error:
             return error
 
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, several))
+        return list(pool.map(answer_to, several))
 
 
 def _guarded(session: DoorSession, answer: Any, user: str, n: int) -> Any:

@@ -20,7 +20,6 @@ from guard.doors.fields import (
     FUNCTION_CALL,
     REFUSAL,
     THINKING,
-    Repeats,
     arguments_of,
     envelope,
     has_content,
@@ -34,8 +33,10 @@ from guard.doors.fields import (
     tool_number,
 )
 from guard.doors.litellm.compat import hidden_params, set_hidden_params
-from guard.doors.strings import is_data, is_name, members, without_prose, without_text
+from guard.doors.repeats import Repeats
+from guard.doors.strings import is_data, is_name, members, without_text
 from guard.doors.tools import CallEnds
+from guard.doors.walk import without_prose
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel
 
@@ -194,19 +195,19 @@ class ChatCodec(Codec[ModelResponseStream]):
         ends: bool = False,
     ) -> ModelResponseStream | None:
         """Return a copy with this choice alone, its texts replaced; None if nothing is left."""
-        one = next(c for c in chunk.choices if c.index == choice)
+        own = next(c for c in chunk.choices if c.index == choice)
         before = by_channel(
             part
-            for part in _parts(chunk, one)
+            for part in _parts(chunk, own)
             if part.channel in texts or not may_repeat(part.channel)  # else a repeat, judged before
         )
         if before == dict(texts) and not ends:
-            copy: ModelResponseStream = chunk.model_copy(update={"choices": [one]})
+            copy: ModelResponseStream = chunk.model_copy(update={"choices": [own]})
             return copy
         if before != dict(texts):
             self._changed.add(choice)
-        delta = _rewritten(one.delta, choice, texts, ends=ends)
-        reason = None if ends else one.finish_reason
+        delta = _rewritten(own.delta, choice, texts, ends=ends)
+        reason = None if ends else own.finish_reason
         if reason is None and not parts_of(delta, choice) and not _announces(delta):
             return None
         return _bare(chunk, [StreamingChoices(finish_reason=reason, index=choice, delta=delta)])
@@ -235,7 +236,7 @@ class ChatCodec(Codec[ModelResponseStream]):
             return chunk
         for choice, last in self._last.items():
             if chunk is last:
-                if not any(c.index == choice for one in released for c in one.choices):
+                if not any(c.index == choice for earlier in released for c in earlier.choices):
                     last.choices[0].delta.role = "assistant"
                 return chunk
         changed = [c for c in chunk.choices if c.index in self._changed]
@@ -344,7 +345,7 @@ def _stripped(choice: StreamingChoices) -> StreamingChoices:
 
 def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelResponseStream:
     """Return a chunk of the same response that carries ``choices`` and no other text."""
-    made = ModelResponseStream(
+    bare = ModelResponseStream(
         id=without_prose("id", chunk.id),
         created=chunk.created,
         model=without_prose("model", chunk.model),
@@ -353,5 +354,5 @@ def _bare(chunk: ModelResponseStream, choices: list[StreamingChoices]) -> ModelR
     )
     hidden = hidden_params(chunk)
     if isinstance(hidden, dict):
-        set_hidden_params(made, without_text(hidden))
-    return made
+        set_hidden_params(bare, without_text(hidden))
+    return bare

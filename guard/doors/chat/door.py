@@ -40,7 +40,9 @@ DOOR = Door(
 )
 
 
-def created(completions: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def call_arguments(
+    completions: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the arguments of LiteLLM's ``completions.create(*args, **kwargs)``.
 
     LiteLLM itself stores the arguments of a call in ``completions.params`` for all later calls.

@@ -12,7 +12,7 @@ from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.compat import CHAT_FIELDS, CustomStreamWrapper, usage_chunk
 from guard.doors.session import DoorSession
-from guard.doors.stream_text import StreamText, joined, withheld
+from guard.doors.stream_text import StreamText, joined_texts, withheld_texts
 
 
 class ChatStream(GuardedStream, CustomStreamWrapper):
@@ -57,7 +57,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return chunk
 
     def _count(self) -> None:
-        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.needs_rewrite:
+        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.again:
             self._usage = self._answer().usage
 
     def _release(self) -> bool:
@@ -96,13 +96,13 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return StreamText(
             bool(self.chunks),
             self.response_uptil_now,
-            "\n".join(joined(ChatCodec(), self.chunks)),
-            withheld(ChatCodec, self._sent, self.chunks),
+            "\n".join(joined_texts(ChatCodec(), self.chunks)),
+            withheld_texts(ChatCodec, self._sent, self.chunks),
         )
 
     def _next_upstream(self, answer: Any) -> CustomStreamWrapper | None:
         self._before = len(self.chunks)
-        return closing.stream_of_kind(answer, CustomStreamWrapper)
+        return closing.outermost_stream(answer, CustomStreamWrapper)
 
     def _logging(self) -> Any:
         return self._upstream.logging_obj

@@ -75,30 +75,30 @@ TRANSPORTS: tuple[Transport, ...] = (
 T = TypeVar("T")
 
 
-def stream_of_kind(stream: object, kind: type[T]) -> T | None:
+def outermost_stream(stream: object, kind: type[T]) -> T | None:
     """Return the outermost object of ``kind`` that ``stream`` reads from, or is."""
-    return next((x for x in _reading_chain(stream) if isinstance(x, kind)), None)
+    return next((x for x in _objects_under(stream) if isinstance(x, kind)), None)
 
 
 def generator_local(stream: object, name: str) -> Any:
     """Return a local variable of a suspended generator under ``stream``; None if there is none."""
     frames = (
-        getattr(x, "ag_frame", None) or getattr(x, "gi_frame", None) for x in _reading_chain(stream)
+        getattr(x, "ag_frame", None) or getattr(x, "gi_frame", None) for x in _objects_under(stream)
     )
     return next((f.f_locals[name] for f in frames if f is not None and name in f.f_locals), None)
 
 
 def connections(stream: object) -> list[httpx.Response]:
     """Return the HTTP responses under ``stream`` that are still open."""
-    return _open_responses(_reading_chain(stream))
+    return _open_responses(_objects_under(stream))
 
 
 def take_over(stream: object) -> list[httpx.Response]:
     """Return the same, of a stream that guard closes; LiteLLM's finalisers under it do nothing."""
-    objects = _reading_chain(stream)
-    for link in objects:
-        if isinstance(link, CustomStreamWrapper):
-            end_finaliser(link)
+    objects = _objects_under(stream)
+    for stream_under in objects:
+        if isinstance(stream_under, CustomStreamWrapper):
+            end_finaliser(stream_under)
     return _open_responses(objects)
 
 
@@ -117,13 +117,13 @@ def close(
     longer references its connection. Objects that only an event loop can close are closed on
     ``loop``, in which they were opened: in its next iteration if it runs, never if it has ended.
     """
-    objects = _reading_chain(stream, known)
+    objects = _objects_under(stream, known)
     _wake_readers(objects)
     late = [x for x in reversed(objects) if _needs_loop(x)]
-    for link in reversed(objects):
-        if link not in late:
+    for owner in reversed(objects):
+        if owner not in late:
             with contextlib.suppress(Exception):
-                _close_now(link)
+                _close_now(owner)
     if late and loop is not None and not loop.is_closed():
         # A loop that is neither running nor closed may run again, and then makes this call.
         with contextlib.suppress(RuntimeError):
@@ -133,18 +133,18 @@ def close(
 async def aclose(stream: object, known: Iterable[httpx.Response] = ()) -> None:
     """Close everything under ``stream``; a pending cancellation waits until that is done."""
     with anyio.CancelScope(shield=True):
-        objects = _reading_chain(stream, known)
+        objects = _objects_under(stream, known)
         _wake_readers(objects)
         await _aclose_all(list(reversed(objects)))
 
 
 async def _aclose_all(objects: list[object]) -> None:
-    for link in objects:
+    for owner in objects:
         with contextlib.suppress(Exception):
-            if hasattr(link, "aclose") and not _is_sync_response(link):
-                await link.aclose()
+            if hasattr(owner, "aclose") and not _is_sync_response(owner):
+                await owner.aclose()
                 continue
-            result = _close_now(link)
+            result = _close_now(owner)
             if inspect.isawaitable(result):
                 await result
 
@@ -159,7 +159,7 @@ def keep_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) 
     task.add_done_callback(_tasks.discard)
 
 
-def _reading_chain(stream: object, known: Iterable[httpx.Response] = ()) -> list[object]:
+def _objects_under(stream: object, known: Iterable[httpx.Response] = ()) -> list[object]:
     """Return ``stream`` and the objects it reads from, outermost first, each once."""
     objects: list[object] = []
     waiting = [stream, *known]
@@ -196,27 +196,27 @@ def _has_link(owner: object, links: Iterable[str]) -> bool:
     return any(link in fields for link in links) if fields else False
 
 
-def _can_close(one: object) -> bool:
-    return callable(getattr(one, "aclose", None)) or callable(getattr(one, "close", None))
+def _can_close(owner: object) -> bool:
+    return callable(getattr(owner, "aclose", None)) or callable(getattr(owner, "close", None))
 
 
-def _is_sync_response(one: object) -> bool:
-    return isinstance(one, httpx.Response) and isinstance(one.stream, httpx.SyncByteStream)
+def _is_sync_response(owner: object) -> bool:
+    return isinstance(owner, httpx.Response) and isinstance(owner.stream, httpx.SyncByteStream)
 
 
-def _needs_loop(one: object) -> bool:
-    if isinstance(one, httpx.Response):
-        return not _is_sync_response(one)
-    if isinstance(one, AsyncGeneratorType):
+def _needs_loop(owner: object) -> bool:
+    if isinstance(owner, httpx.Response):
+        return not _is_sync_response(owner)
+    if isinstance(owner, AsyncGeneratorType):
         return True
-    close = getattr(one, "close", None)
-    return inspect.iscoroutinefunction(close) or (close is None and hasattr(one, "aclose"))
+    close = getattr(owner, "close", None)
+    return inspect.iscoroutinefunction(close) or (close is None and hasattr(owner, "aclose"))
 
 
-def _close_now(one: Any) -> object:
-    if isinstance(one, httpx.Response) and one.is_closed:
+def _close_now(owner: Any) -> object:
+    if isinstance(owner, httpx.Response) and owner.is_closed:
         return None
-    close = getattr(one, "close", None)
+    close = getattr(owner, "close", None)
     return close() if callable(close) else None
 
 
@@ -226,10 +226,10 @@ def _wake_readers(objects: Iterable[object]) -> None:
     Closing an outer object closes its connection; but closing a socket during a blocked read
     neither wakes the reader nor notifies the provider.
     """
-    for link in objects:
-        if isinstance(link, httpx.Response) and _is_sync_response(link) and not link.is_closed:
+    for owner in objects:
+        if isinstance(owner, httpx.Response) and _is_sync_response(owner) and not owner.is_closed:
             with contextlib.suppress(Exception):
-                _shut_down(link)
+                _shut_down(owner)
 
 
 def _shut_down(response: httpx.Response) -> None:

@@ -254,15 +254,15 @@ def _home(internal: Internal) -> Any:
 @cache
 def _mentioned(home: Any) -> frozenset[str]:
     """Return the names in the code of a class or of a module's functions and classes."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     def read(code: CodeType) -> None:
-        found.update(code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
+        names.update(code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 read(constant)
             elif isinstance(constant, str):
-                found.add(constant)
+                names.add(constant)
 
     def walk(owner: Any) -> None:
         for value in list(vars(owner).values()):
@@ -278,9 +278,9 @@ def _mentioned(home: Any) -> frozenset[str]:
 
     for owner in home.__mro__ if inspect.isclass(home) else (home,):
         walk(owner)
-        found.update(getattr(owner, "__private_attributes__", ()))
-        found.update(getattr(owner, "__annotations__", ()))
-    return frozenset(found)
+        names.update(getattr(owner, "__private_attributes__", ()))
+        names.update(getattr(owner, "__annotations__", ()))
+    return frozenset(names)
 
 
 def router_class(router: Any) -> Any:

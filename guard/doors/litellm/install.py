@@ -178,11 +178,12 @@ class _Create:
 
     def call(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return chat.DOOR.call(session, (), chat.created(own, args, kwargs), _client_of(own))
+        return chat.DOOR.call(session, (), chat.call_arguments(own, args, kwargs), _client_of(own))
 
     async def acall(self, session: DoorSession, args: Any, kwargs: Any, owner: Any) -> Any:
         own = owner.create.__self__
-        return await chat.DOOR.acall(session, (), chat.created(own, args, kwargs), _client_of(own))
+        asked = chat.call_arguments(own, args, kwargs)
+        return await chat.DOOR.acall(session, (), asked, _client_of(own))
 
 
 def _client_of(completions: Any) -> Any:
@@ -279,9 +280,9 @@ def _patch() -> None:
     if _patched:
         return
     compat.check()
-    found = {patch.name: patch for patch in _targets()}
-    _patches.update(found)
-    for key, patch in found.items():
+    patches = {patch.name: patch for patch in _targets()}
+    _patches.update(patches)
+    for key, patch in patches.items():
         patch.function.__code__ = _redirecting(patch.function, key)
     for name in _PER_INSTANCE:
         setattr(_ROUTER, name, _InstanceMethod(name, _DOORS[name]))

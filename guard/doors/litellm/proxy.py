@@ -222,7 +222,7 @@ def _read_call(door: Door, session: DoorSession, call: Arguments) -> tuple[DoorS
 
 
 @dataclass
-class Call:
+class GuardedRequest:
     """One request on the proxy: its session and the guard's decisions, without the text."""
 
     session: DoorSession
@@ -244,8 +244,8 @@ class Call:
     @property
     def types(self) -> dict[str, int]:
         """How often each bias type was found."""
-        found = (str(d.verdict.bias_type) for d in self.decisions if d.verdict.biased and d.counted)
-        return dict(Counter(found))
+        types = (str(d.verdict.bias_type) for d in self.decisions if d.verdict.biased and d.counted)
+        return dict(Counter(types))
 
     @property
     def judging_s(self) -> float:
@@ -282,11 +282,11 @@ class Call:
     def details(self) -> dict[str, Any]:
         """Return what LiteLLM's guardrail log has fields of its own for, beside the facts."""
         scores = [d.verdict.score for d in self.decisions if d.verdict.score is not None]
-        found = bool(self.types)
+        biased = bool(self.types)
         return {
             "detection_method": self.decisions[-1].verdict.detector if self.decisions else None,
             "classification": self.types or None,
-            "violation_categories": sorted(self.types) if found else None,
+            "violation_categories": sorted(self.types) if biased else None,
             "guardrail_action": _strongest(d.action for d in self.decisions),
             "risk_score": round(10 * max(scores), 1) if scores else None,
         }

@@ -139,7 +139,7 @@ class _Completions(Completions):
     """``chat.completions`` of a guarded Router."""
 
     def create(self, messages: Any, model: Any = None, **kwargs: Any) -> Any:
-        asked = chat.created(self, (messages, model), kwargs)
+        asked = chat.call_arguments(self, (messages, model), kwargs)
         return self.router_obj.completion(**asked)  # type: ignore[union-attr]
 
 
@@ -147,7 +147,7 @@ class _AsyncCompletions(AsyncCompletions):
     """The same for a Router whose own is async."""
 
     async def create(self, messages: Any, model: Any = None, **kwargs: Any) -> Any:
-        asked = chat.created(self, (messages, model), kwargs)
+        asked = chat.call_arguments(self, (messages, model), kwargs)
         return await self.router_obj.acompletion(**asked)  # type: ignore[union-attr]
 
 

@@ -41,8 +41,8 @@ class MessagesReport:
         Call it after the connection was closed and before LiteLLM's stream is. The first call may
         be slow: it loads a tokenizer.
         """
-        chat = closing.stream_of_kind(self._upstream, CustomStreamWrapper)
-        events: Any = closing.stream_of_kind(self._upstream, BaseResponsesAPIStreamingIterator)
+        chat = closing.outermost_stream(self._upstream, CustomStreamWrapper)
+        events: Any = closing.outermost_stream(self._upstream, BaseResponsesAPIStreamingIterator)
         with contextlib.suppress(Exception):
             if chat is not None:
                 self.logging = chat.logging_obj

@@ -9,23 +9,20 @@ from operator import itemgetter
 from typing import Any
 
 from guard.doors.errors import redacted
-from guard.doors.fields import Repeats, is_other, path_of
-from guard.doors.messages.events import (
+from guard.doors.fields import channel_at, is_unknown_field
+from guard.doors.messages.events import Frame, FrameText, MessageEvent, encoded
+from guard.doors.messages.shapes import (
     CALL,
     ERROR,
     KNOWN,
     MESSAGE,
     STOPPED,
-    Event,
-    Frame,
-    FrameText,
-    encoded,
-    map_texts,
-    textless,
+    walk_event,
     without_details,
 )
-from guard.doors.responses.events import Place
+from guard.doors.repeats import Repeats
 from guard.doors.tools import is_complete
+from guard.doors.walk import TextPlace, textless
 from guard.gate import Codec, Part, by_channel
 from guard.verdict import Channel, ChannelKind
 
@@ -72,7 +69,7 @@ class MessagesCodec(Codec[Frame]):
         for number, event in enumerate(frame.events):
             self._track(event)
 
-            def visit(place: Place, kind: ChannelKind, text: str, number: int = number) -> str:
+            def visit(place: TextPlace, kind: ChannelKind, text: str, number: int = number) -> str:
                 received = self.joined(self.received).items() if place.slot == "explanation" else ()
                 repeated = any(text in out for c, out in received if c.kind == "content")
                 channel = CONTENT if repeated else self._channel(place, kind)
@@ -83,7 +80,7 @@ class MessagesCodec(Codec[Frame]):
                 frame.texts.append(FrameText(number, place, channel, text, repeated))
                 return text
 
-            map_texts(event, visit)
+            walk_event(event, visit)
         return frame
 
     def parts(self, chunk: Frame) -> list[Part]:
@@ -121,10 +118,10 @@ class MessagesCodec(Codec[Frame]):
 
     def calls(self, chunk: Frame) -> list[Channel]:
         """Return the channels of the calls of which the frame has an event."""
-        found = [self._call_of(event) for event in chunk.events]
-        return [channel for channel in found if channel is not None]
+        calls = [self._call_of(event) for event in chunk.events]
+        return [channel for channel in calls if channel is not None]
 
-    def _call_of(self, event: Event) -> Channel | None:
+    def _call_of(self, event: MessageEvent) -> Channel | None:
         ours = event.fields is not None and event.type.startswith("content_block_")
         return self._tools.get(event.block) if ours else None
 
@@ -140,21 +137,23 @@ class MessagesCodec(Codec[Frame]):
     ) -> Frame | None:
         """Return the frame with the texts that may go out; None if nothing is left."""
         out = _allotted(chunk.texts, texts)
-        out_events: list[Event] = []
+        out_events: list[MessageEvent] = []
         out_texts: list[FrameText] = []
-        cut_calls = {one.channel for one in chunk.texts if not texts.get(one.channel, "").strip()}
+        cut_calls = {
+            said.channel for said in chunk.texts if not texts.get(said.channel, "").strip()
+        }
         for number, event in enumerate(chunk.events):
             call = self._call_of(event)
             if ends and call is not None and (call not in texts or call in cut_calls):
                 break
             mine = [(s, o) for s, o in zip(chunk.texts, out, strict=True) if s.event == number]
-            changed = [one for one, text in mine if one.text != text]
-            self._changed.update(one.channel.kind for one in changed)
-            self._dropped.update(one.channel for one in changed if is_other(one.channel))
-            made = _rewritten(event, [text for _, text in mine]) if changed else event
-            if made is not None:
+            changed = [said for said, text in mine if said.text != text]
+            self._changed.update(said.channel.kind for said in changed)
+            self._dropped.update(said.channel for said in changed if is_unknown_field(said.channel))
+            rewritten = _rewritten(event, [text for _, text in mine]) if changed else event
+            if rewritten is not None:
                 out_texts += [s._replace(event=len(out_events), text=text) for s, text in mine]
-                out_events.append(made)
+                out_events.append(rewritten)
             later = [o for s, o in zip(chunk.texts, out, strict=True) if s.event > number]
             if ends and not any(later) and (changed or not later):
                 break  # but a replacement in one channel does not end the others
@@ -175,18 +174,18 @@ class MessagesCodec(Codec[Frame]):
         events = self.passed(chunk)
         if chunk.chunk is not None and [*map(id, events)] == [*map(id, chunk.events)]:
             return [chunk.chunk]
-        made = [encoded(e.fields, form) for e in events if e.fields is not None]
-        return made if form is dict or not made else [type(made[0])().join(made)]
+        chunks = [encoded(e.fields, form) for e in events if e.fields is not None]
+        return chunks if form is dict or not chunks else [type(chunks[0])().join(chunks)]
 
-    def passed(self, chunk: Frame) -> list[Event]:
+    def passed(self, chunk: Frame) -> list[MessageEvent]:
         """Return the events to emit for a released frame, and record them."""
         events = list(chunk.events)
         if self._changed:
             left = (self._without_dropped(n, e, chunk.texts) for n, e in enumerate(events))
             events = [e for e in map(self._silenced, filter(None, left)) if e is not None]
-        for one in chunk.texts:
-            if not one.repeated:
-                self.released.setdefault(one.channel, []).append(one.text)
+        for said in chunk.texts:
+            if not said.repeated:
+                self.released.setdefault(said.channel, []).append(said.text)
         for event in events:
             self._record(event)
         return events
@@ -201,7 +200,7 @@ class MessagesCodec(Codec[Frame]):
         """Return the texts of ``received`` or ``released``, joined by channel."""
         return {channel: "".join(pieces) for channel, pieces in texts.items()}
 
-    def _track(self, event: Event) -> None:
+    def _track(self, event: MessageEvent) -> None:
         fields = event.fields
         if fields is None:
             return
@@ -223,14 +222,14 @@ class MessagesCodec(Codec[Frame]):
         elif event.type == "message_delta":
             self.usage.update(_counts(fields.get("usage")))
 
-    def _channel(self, place: Place, kind: ChannelKind) -> Channel:
+    def _channel(self, place: TextPlace, kind: ChannelKind) -> Channel:
         if kind == "tool" and place.slot == CALL:
             return self._tool(place.item)
         if place.slot in ("text", "thinking"):
             return self._block(place.item, kind)
         if place.slot in _SLOTS:
             return Channel(0, kind, _SLOTS[place.slot])
-        return path_of(Channel(0, kind), f"{place.item}.{place.slot}")
+        return channel_at(Channel(0, kind), f"{place.item}.{place.slot}")
 
     def _block(self, block: int, kind: ChannelKind) -> Channel:
         known = self._texts.get((kind, block))
@@ -255,15 +254,17 @@ class MessagesCodec(Codec[Frame]):
     def _tool(self, block: int) -> Channel:
         return self._tools.setdefault(block, Channel(0, "tool", len(self._tools)))
 
-    def _without_dropped(self, number: int, event: Event, texts: list[FrameText]) -> Event | None:
+    def _without_dropped(
+        self, number: int, event: MessageEvent, texts: list[FrameText]
+    ) -> MessageEvent | None:
         """Return an event without repeats of a text that did not go out."""
-        mine = [one for one in texts if one.event == number]
-        gone = {one for one in mine if one.repeated and one.channel in self._dropped}
+        mine = [said for said in texts if said.event == number]
+        gone = {said for said in mine if said.repeated and said.channel in self._dropped}
         if not gone:
             return event
-        return _rewritten(event, ["" if one in gone else one.text for one in mine])
+        return _rewritten(event, ["" if said in gone else said.text for said in mine])
 
-    def _silenced(self, event: Event) -> Event | None:
+    def _silenced(self, event: MessageEvent) -> MessageEvent | None:
         """Return an event without fields that could repeat a text that was cut or replaced."""
         fields, kind = event.fields, event.delta_type
         if fields is None:
@@ -273,12 +274,13 @@ class MessagesCodec(Codec[Frame]):
         if kind == "signature_delta" and "reasoning" in self._changed:
             return None
         if event.type == "message_delta" and isinstance(fields.get("delta"), Mapping):
-            return Event(without_details(fields)) if "stop_details" in fields["delta"] else event
+            told = "stop_details" in fields["delta"]
+            return MessageEvent(without_details(fields)) if told else event
         if event.type == "error" and isinstance(fields.get("error"), Mapping):
             return self._redacted(event, fields)
         return event
 
-    def _redacted(self, event: Event, fields: Mapping[str, Any]) -> Event:
+    def _redacted(self, event: MessageEvent, fields: Mapping[str, Any]) -> MessageEvent:
         """Return an error event without quotations of withheld text, which LiteLLM may add."""
         error = RuntimeError(str(fields["error"].get("message")))
         shown = "\n".join(self.joined(self.released).values())
@@ -286,7 +288,7 @@ class MessagesCodec(Codec[Frame]):
         if clean is error:
             return event
         message = {"type": fields["error"].get("type"), "message": str(clean)}
-        return Event({"type": "error", "error": message})
+        return MessageEvent({"type": "error", "error": message})
 
     def withheld(self) -> list[str]:
         """Return the texts that did not go out unchanged, joined by channel and piece by piece."""
@@ -294,7 +296,7 @@ class MessagesCodec(Codec[Frame]):
         held = {c: pieces for c, pieces in self.received.items() if "".join(pieces) != out.get(c)}
         return [*self.joined(held).values(), *chain.from_iterable(held.values())]
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: MessageEvent) -> None:
         fields, index = event.fields, event.block
         if fields is None:
             return
@@ -335,10 +337,10 @@ class MessagesCodec(Codec[Frame]):
         return {"type": "content_block_delta", "index": index, "delta": delta}
 
 
-def _rewritten(event: Event, texts: list[str]) -> Event | None:
+def _rewritten(event: MessageEvent, texts: list[str]) -> MessageEvent | None:
     left = iter(texts)
-    fields = map_texts(event, lambda place, kind, text: next(left, ""))
-    return None if fields is None else Event(fields)
+    fields = walk_event(event, lambda place, kind, text: next(left, ""))
+    return None if fields is None else MessageEvent(fields)
 
 
 def _allotted(frame_texts: list[FrameText], texts: Mapping[Channel, str]) -> list[str]:
@@ -347,17 +349,17 @@ def _allotted(frame_texts: list[FrameText], texts: Mapping[Channel, str]) -> lis
     If a channel's released text is a prefix of its text, each text of the channel gets its share.
     If something was replaced, the first text of the channel gets all of it.
     """
-    whole = by_channel((one.channel, one.text) for one in frame_texts if not one.repeated)
+    whole = by_channel((said.channel, said.text) for said in frame_texts if not said.repeated)
     left = {channel: texts.get(channel, "") for channel in whole}
     cut = {channel for channel in whole if whole[channel].startswith(left[channel])}
     out = []
-    for one in frame_texts:
-        if one.repeated:
-            out.append(one.text)
+    for said in frame_texts:
+        if said.repeated:
+            out.append(said.text)
             continue
-        length = len(one.text) if one.channel in cut else len(left[one.channel])
-        out.append(left[one.channel][:length])
-        left[one.channel] = left[one.channel][length:]
+        length = len(said.text) if said.channel in cut else len(left[said.channel])
+        out.append(left[said.channel][:length])
+        left[said.channel] = left[said.channel][length:]
     return out
 
 

@@ -17,12 +17,14 @@ from guard.doors.litellm import closing
 from guard.doors.litellm.compat import HIDDEN, MESSAGES_FIELDS
 from guard.doors.messages.accounting import MessagesReport
 from guard.doors.messages.codec import MessagesCodec
-from guard.doors.messages.events import MESSAGE, STOPPED, Event, Frame, Framer, textless
+from guard.doors.messages.events import Frame, Framer, MessageEvent
+from guard.doors.messages.shapes import MESSAGE, STOPPED
 from guard.doors.session import DoorSession
 from guard.doors.states import GONE
 from guard.doors.stream_text import StreamText
 from guard.doors.strings import is_name, without_text
 from guard.doors.sync_or_async import SyncOrAsync, call_async, call_sync, run_without_loop
+from guard.doors.walk import textless
 from guard.verdict import GuardTrail
 
 
@@ -111,7 +113,7 @@ class MessagesStream(GuardedStream):
         return self._message_report.answer()
 
 
-class Message(dict[str, Any]):
+class TrailedMessage(dict[str, Any]):
     """A whole message: a dict, as LiteLLM's, with the trail as its attribute ``guard``."""
 
     guard: GuardTrail
@@ -124,14 +126,14 @@ class WholeMessage(Whole):
         self._message = message
         self._codec = MessagesCodec()
         self._blocks = {n: _plain(b) for n, b in enumerate(message.get("content") or ())}
-        events = [Event(fields) for fields in self._events()]
+        events = [MessageEvent(fields) for fields in self._events()]
         self._frames = [self._codec.read(Frame(None, [event])) for event in events]
         self.gate = session.gate(self._codec, user=user)
         for frame in self._frames:
             self.gate.push(frame)
         self.gate.finish()
 
-    def delivered(self) -> Message:
+    def delivered(self) -> TrailedMessage:
         """Return the message as released so far.
 
         Its values are the provider's own objects if nothing was cut. A tool call that was cut is
@@ -139,10 +141,10 @@ class WholeMessage(Whole):
         """
         out = self.gate.emit()
         if [*map(id, out)] == [*map(id, self._frames)]:
-            return Message(self._message)
-        made = {**textless(self._message, MESSAGE), **STOPPED}
+            return TrailedMessage(self._message)
+        message = {**textless(self._message, MESSAGE), **STOPPED}
         if isinstance(hidden := self._message.get(HIDDEN), Mapping):
-            made[HIDDEN] = without_text(hidden)
+            message[HIDDEN] = without_text(hidden)
         content: dict[int, Any] = {}
         for fields in self._out(out):
             index = fields.get("index", 0)
@@ -153,8 +155,8 @@ class WholeMessage(Whole):
                 block = _plain(content[index])
                 content[index] = {**block, "text": block["text"] + fields["delta"]["text"]}
             elif fields["type"] == "message_delta":
-                made |= fields["delta"]
-        return Message({**made, "content": [content[n] for n in sorted(content)]})
+                message |= fields["delta"]
+        return TrailedMessage({**message, "content": [content[n] for n in sorted(content)]})
 
     def _events(self) -> Iterator[Mapping[str, Any]]:
         ends = ("stop_reason", "stop_sequence", "stop_details")

@@ -7,23 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from guard.doors.responses.events import (
-    Meaning,
-    Place,
-    delta_of,
+    event_fields,
     litellm_event,
-    meaning,
     name_of,
-    opens_with_more,
-    plain,
-    plain_delta,
-    response_fields,
     rewritten,
     rewritten_item,
-    visit_text,
+    walk_event,
 )
 from guard.doors.responses.names import CALLS, EVENTS, RUN, SLOT_OF, TERMINAL
-from guard.doors.responses.transcript import Item, ResponseText, Transcript
+from guard.doors.responses.shapes import (
+    Meaning,
+    delta_of,
+    meaning,
+    plain_delta,
+    response_fields,
+)
+from guard.doors.responses.transcript import OutputItem, ResponseText, Transcript
 from guard.doors.tools import CallEnds
+from guard.doors.walk import TextPlace, Walk
 from guard.gate import Codec, Part
 from guard.verdict import Channel, ChannelKind
 
@@ -39,8 +40,8 @@ class ReadEvent:
     fields: dict[str, Any]
     means: Meaning = field(init=False)
     new: list[tuple[ResponseText, str]] = field(default_factory=list)  # in no earlier event
-    texts_at: dict[Place, ResponseText] = field(default_factory=dict)  # all, by place
-    place: Place | None = None  # the place of a delta's text
+    texts_at: dict[TextPlace, ResponseText] = field(default_factory=dict)  # all, by place
+    place: TextPlace | None = None  # the place of a delta's text
     texts: Mapping[Channel, str] | None = None  # the released part of `new`, if cut
     ends: bool = False
     message: str | None = None
@@ -71,11 +72,11 @@ class EventCodec(Codec[ReadEvent]):
 
     def read(self, event: Any) -> ReadEvent:
         """Read an event of the provider; raises UsageError if a text is not a string."""
-        read_event = ReadEvent(event, name_of(event), plain(event))
+        read_event = ReadEvent(event, name_of(event), event_fields(event))
         delta = delta_of(read_event.fields, read_event.means)
         read_event.place = delta and delta[0]
 
-        def visit(place: Place, kind: ChannelKind, text: str) -> str:
+        def visit(place: TextPlace, kind: ChannelKind, text: str) -> str:
             if place == read_event.place:
                 known = self.transcript.text(place, kind)
                 new = known.delta(text)
@@ -89,14 +90,15 @@ class EventCodec(Codec[ReadEvent]):
             return text
 
         if delta is not None and plain_delta(read_event.fields, read_event.means):
-            visit_text(visit, delta[0], read_event.means.kind, delta[1])
+            Walk(visit).text(delta[1], delta[0], read_event.means.kind)
             return read_event
         holds = "item" in read_event.fields or "part" in read_event.fields
         opens = holds and read_event.verb == "added" and read_event.name in EVENTS
-        read = rewritten(read_event.fields, read_event.name, visit, opens=opens)
+        walk = Walk(visit, strips=True, opens=opens)
+        read = walk_event(read_event.fields, read_event.means, walk)
         if opens and read_event.texts_at:
             rewritten(read_event.fields, read_event.name, visit)  # it waits, so all is judged
-        elif opens and opens_with_more(read_event.fields, read):
+        elif walk.dropped:
             event = litellm_event(read_event.name, read, event)
             read_event.event, read_event.fields = event, read
         return read_event
@@ -137,11 +139,11 @@ class EventCodec(Codec[ReadEvent]):
         if isinstance(number, int) and isinstance(item, Mapping):
             kind = str(item.get("type"))
             if kind in SLOT_OF or kind in RUN:
-                place = Place(number, SLOT_OF.get(kind, "call"))
+                place = TextPlace(number, SLOT_OF.get(kind, "call"))
                 self._calls[number] = self.transcript.text(place, "tool").channel
         texts = (t for t in chunk.texts_at.values() if t.place.slot in CALLS)
-        found = [text.channel for text in texts if text.channel.kind == "tool"]
-        return [*found, self._calls[number]] if number in self._calls else found
+        channels = [text.channel for text in texts if text.channel.kind == "tool"]
+        return [*channels, self._calls[number]] if number in self._calls else channels
 
     def continued(self, channel: Channel) -> Channel | None:
         """Return the channel of the part or item that this one continues for a reader."""
@@ -192,7 +194,7 @@ class EventCodec(Codec[ReadEvent]):
                 text.take_unshown()
 
     def _rewriter(self, chunk: ReadEvent) -> Any:
-        def visit(place: Place, kind: ChannelKind, sent: str) -> str:
+        def visit(place: TextPlace, kind: ChannelKind, sent: str) -> str:
             text = chunk.texts_at[place]
             if chunk.verb == "delta":
                 return text.take_unshown()
@@ -217,17 +219,17 @@ class EventCodec(Codec[ReadEvent]):
             known = transcript.items.get(number)
             announced = not chunk.ends or (known is not None and known.announced)
             if chunk.verb == "done" and not chunk.ends:
-                transcript.items[number] = Item(fields["item"], announced=True, done=True)
+                transcript.items[number] = OutputItem(fields["item"], announced=True, done=True)
             else:
                 blank = rewritten_item(fields["item"], number, _nothing)
-                transcript.items[number] = Item(blank, announced=announced)
+                transcript.items[number] = OutputItem(blank, announced=announced)
         elif number not in transcript.items:
             for text in chunk.texts_at.values():  # of an item that was not announced
                 if "output_index" not in fields and "item_id" not in fields:
                     break  # of no item
                 kind = CALLS.get(text.place.slot, _TYPES.get(text.channel.kind, "message"))
                 item = {"id": fields.get("item_id"), "type": kind, "role": "assistant"}
-                transcript.items[number] = Item(item, announced=text.shown)
+                transcript.items[number] = OutputItem(item, announced=text.shown)
         if chunk.verb == "added" and isinstance(fields.get("part"), Mapping):
             place = (number, fields.get("content_index") or 0)
             transcript.parts[place] = str(fields["part"].get("type"))
@@ -242,12 +244,12 @@ class EventCodec(Codec[ReadEvent]):
             if number < cut:
                 if not all(text.whole for text in texts):
                     item = rewritten_item(item, number, self._rewriter(chunk))
-                self.transcript.items[number] = Item(item, announced=True, done=True)
+                self.transcript.items[number] = OutputItem(item, announced=True, done=True)
             elif number == cut and item.get("type") in ("message", "reasoning"):
-                self.transcript.items[number] = Item(
+                self.transcript.items[number] = OutputItem(
                     rewritten_item(item, number, _nothing), announced=False
                 )
 
 
-def _nothing(place: Place, kind: ChannelKind, text: str) -> str:
+def _nothing(place: TextPlace, kind: ChannelKind, text: str) -> str:
     return ""

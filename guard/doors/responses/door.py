@@ -16,12 +16,13 @@ from guard.doors.litellm.compat import (
     set_hidden_params,
 )
 from guard.doors.responses.codec import EventCodec, ReadEvent
-from guard.doors.responses.events import hidden, name_of
+from guard.doors.responses.events import hidden_without_text, name_of
 from guard.doors.responses.names import TERMINAL
 from guard.doors.session import DoorSession
 from guard.doors.states import StreamEvent
 from guard.doors.stream_text import StreamText
-from guard.doors.strings import member, without_prose
+from guard.doors.strings import member
+from guard.doors.walk import without_prose
 
 
 class ResponsesStream(GuardedStream):
@@ -109,15 +110,15 @@ class WholeResponse(Whole):
     def delivered(self) -> Any:
         """Return the response as released so far; a copy if anything was cut."""
         if self._delivered is None:
-            self._delivered = self._made(self.gate.emit())
+            self._delivered = self._response_of(self.gate.emit())
         return self._delivered
 
-    def _made(self, out: list[ReadEvent]) -> Any:
+    def _response_of(self, out: list[ReadEvent]) -> Any:
         if out == [self._event]:
             return self._response
         events = [event for read_event in out for event in self._codec.seal(read_event)]
         end = events[-1] if events else self._codec.transcript.ended(self._response.usage)
-        set_hidden_params(end.response, hidden(self._response))
+        set_hidden_params(end.response, hidden_without_text(self._response))
         return end.response
 
 

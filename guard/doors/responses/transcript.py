@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from guard.doors.fields import Repeats, other
-from guard.doors.responses.events import Place, litellm_event, rewritten_item
+from guard.doors.fields import unknown_field
+from guard.doors.repeats import Repeats
+from guard.doors.responses.events import litellm_event, rewritten_item
 from guard.doors.responses.names import CALLS, STEMS
+from guard.doors.walk import TextPlace
 from guard.gate import Part
 from guard.verdict import Channel, ChannelKind
 
@@ -19,7 +21,7 @@ from guard.verdict import Channel, ChannelKind
 class ResponseText:
     """One text of a response: what the provider sent of it, and what was released."""
 
-    place: Place
+    place: TextPlace
     channel: Channel
     received: list[str] = field(default_factory=list)  # the pieces, as they were fed to the gate
     length: int = 0  # characters received
@@ -71,7 +73,7 @@ class ResponseText:
         return rest
 
 
-class Item:
+class OutputItem:
     """One item of the output, as released."""
 
     def __init__(self, fields: Mapping[str, Any], *, announced: bool, done: bool = False) -> None:
@@ -84,32 +86,32 @@ class Transcript:
     """The state of one response: its texts, its items, and the fields around them."""
 
     def __init__(self) -> None:
-        self.texts: dict[Place, ResponseText] = {}  # the first text at each place
-        self.more: dict[Place, list[ResponseText]] = {}  # further texts at the same place
-        self.items: dict[int, Item] = {}
+        self.texts: dict[TextPlace, ResponseText] = {}  # the first text at each place
+        self.more: dict[TextPlace, list[ResponseText]] = {}  # further texts at the same place
+        self.items: dict[int, OutputItem] = {}
         self.parts: dict[tuple[int, int], str] = {}  # the type of each announced part
         self.response: dict[str, Any] = {}
         self.sequence: int | None = None  # the number of the last event, if they are numbered
         self._numbers: dict[tuple[ChannelKind, bool], int] = {}
         self._repeats = Repeats()
-        self._grown: dict[Place, ResponseText] = {}  # texts that came in pieces
+        self._grown: dict[TextPlace, ResponseText] = {}  # texts that came in pieces
         # Texts that came in one event.
         self._wholes: dict[tuple[ChannelKind, str], ResponseText] = {}
         self._latest: dict[tuple[ChannelKind, str, int], Channel] = {}
         self._before: dict[Channel, Channel | None] = {}
 
-    def text(self, place: Place, kind: ChannelKind) -> ResponseText:
+    def text(self, place: TextPlace, kind: ChannelKind) -> ResponseText:
         """Return the text at a place, to be continued; each is a channel of its own."""
         text = self.texts.get(place) or self._begun(place, kind)
         self._grown[place] = text
         return text
 
-    def _begun(self, place: Place, kind: ChannelKind, *, beside: bool = False) -> ResponseText:
+    def _begun(self, place: TextPlace, kind: ChannelKind, *, beside: bool = False) -> ResponseText:
         """Return a new text at a place; ``beside``: of an unknown field, beside a known text."""
         number = self._numbers.get((kind, beside), 0)
         self._numbers[kind, beside] = number + 1
         channel = Channel(0, kind, number)
-        text = ResponseText(place, other(channel, number) if beside else channel)
+        text = ResponseText(place, unknown_field(channel, number) if beside else channel)
         behind = 0
         if self.texts.setdefault(place, text) is not text:
             more = self.more.setdefault(place, [])
@@ -129,7 +131,7 @@ class Transcript:
         """Return the channel of the text that this one continues: the one before, of its kind."""
         return self._before.get(channel)
 
-    def streamed(self, place: Place, kind: ChannelKind, text: str) -> tuple[ResponseText, str]:
+    def streamed(self, place: TextPlace, kind: ChannelKind, text: str) -> tuple[ResponseText, str]:
         """Return the text that a string of an unknown place continues, and its new characters."""
         if place not in self.texts:
             self._begun(place, kind, beside=True)
@@ -137,7 +139,7 @@ class Transcript:
         repeated = self._repeats.repeated(Part(known.channel, text))
         return known, "" if repeated else known.receive(text)
 
-    def repeated(self, place: Place, kind: ChannelKind, text: str) -> tuple[ResponseText, str]:
+    def repeated(self, place: TextPlace, kind: ChannelKind, text: str) -> tuple[ResponseText, str]:
         """Return the text that an event carries in whole, and its new characters.
 
         It equals or continues the first or the last text at its place; or it equals a text of
@@ -180,7 +182,7 @@ class Transcript:
             target = max(self.items, default=-1) + 1
             # Later items were not released: the message takes their place.
             self.texts = {place: t for place, t in self.texts.items() if place.item < target}
-            self.items[target] = Item(_message(), announced=False)
+            self.items[target] = OutputItem(_message(), announced=False)
         for number in [n for n in open_ if n != target]:
             yield from self._completed(number)
         yield from self._completed(target, message)
@@ -253,7 +255,7 @@ class Transcript:
         last = max(parts, default=0)
         if parts.get(last) == "refusal":
             last += 1
-        return self.text(Place(number, "text", last), "content")
+        return self.text(TextPlace(number, "text", last), "content")
 
     def _own(self, number: int) -> list[ResponseText]:
         own = (t for t in self.texts.values() if t.place.item == number)

@@ -7,8 +7,10 @@ from typing import Any
 
 from litellm.types.utils import TextChoices, TextCompletionResponse
 
-from guard.doors.fields import Repeats, envelope, index_of, may_repeat, parts_around, parts_of
-from guard.doors.strings import members, without_prose
+from guard.doors.fields import envelope, index_of, may_repeat, parts_around, parts_of
+from guard.doors.repeats import Repeats
+from guard.doors.strings import members
+from guard.doors.walk import without_prose
 from guard.doors.whole import ChoiceText
 from guard.doors.whole import joined as texts_of
 from guard.gate import Codec, Part
@@ -51,14 +53,14 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
         ends: bool = False,
     ) -> TextCompletionResponse | None:
         """Return a copy with this choice alone, its texts replaced; None if nothing is left."""
-        one = next(c for c in chunk.choices if c.index == choice)
-        before = dict(_parts(chunk, one))
+        own = next(c for c in chunk.choices if c.index == choice)
+        before = dict(_parts(chunk, own))
         if any(before.get(c) != texts.get(c) for c in before if c in texts or not may_repeat(c)):
             self._changed.add(choice)
-        reason = None if ends else one.finish_reason
+        reason = None if ends else own.finish_reason
         if not reason and not any(texts.values()):
             return None
-        return _bare(chunk, _rewritten(one, texts, reason))
+        return _bare(chunk, _rewritten(own, texts, reason))
 
     def last(
         self, template: TextCompletionResponse, choice: int, message: str
@@ -99,11 +101,11 @@ def cut_choice(choice: TextChoices, read: ChoiceText, out: list[ChoiceText]) -> 
 
 
 def _rewritten(choice: TextChoices, texts: Mapping[Channel, str], reason: Any) -> TextChoices:
-    made = TextChoices(reason, choice.index, texts.get(Channel(choice.index)))
+    rewritten = TextChoices(reason, choice.index, texts.get(Channel(choice.index)))
     thought = texts.get(Channel(choice.index, "reasoning"))
     if thought:
-        made["reasoning_content"] = thought
-    return made
+        rewritten["reasoning_content"] = thought
+    return rewritten
 
 
 def _bare(chunk: TextCompletionResponse, *choices: TextChoices) -> TextCompletionResponse:

@@ -17,7 +17,7 @@ from guard.doors.driver import GuardedStream
 from guard.doors.litellm import accounting, closing
 from guard.doors.litellm.compat import CustomStreamWrapper, TextCompletionStreamWrapper
 from guard.doors.session import DoorSession
-from guard.doors.stream_text import StreamText, joined, withheld
+from guard.doors.stream_text import StreamText, joined_texts, withheld_texts
 from guard.doors.text.codec import TextCompletionCodec, cut_choice, parts_of_choice
 from guard.doors.whole import WholeAnswer
 
@@ -35,14 +35,14 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
         self._sent: list[TextCompletionResponse] = []
         # For a chat API, LiteLLM wraps its chat stream. For a text API, the stream is created at
         # the first pull and does not distinguish choices.
-        self._chat = closing.stream_of_kind(upstream, CustomStreamWrapper)
+        self._chat = closing.outermost_stream(upstream, CustomStreamWrapper)
         n = n if self._chat is not None else 1
         self._codec = TextCompletionCodec(n)
         super().__init__(upstream, session, self._codec, user=user, n=n)
 
     def _begin(self) -> None:
         super()._begin()
-        self._chat = closing.stream_of_kind(self._upstream, CustomStreamWrapper)
+        self._chat = closing.outermost_stream(self._upstream, CustomStreamWrapper)
 
     def _read(self, chunk: TextCompletionResponse) -> TextCompletionResponse:
         self._sent.append(chunk)
@@ -57,8 +57,8 @@ class TextCompletionStream(GuardedStream, TextCompletionStreamWrapper):
         return StreamText(
             bool(self.chunks),
             "".join(text for text in first if text),
-            "\n".join(joined(TextCompletionCodec(), self.chunks)),
-            withheld(TextCompletionCodec, self._sent, self.chunks),
+            "\n".join(joined_texts(TextCompletionCodec(), self.chunks)),
+            withheld_texts(TextCompletionCodec, self._sent, self.chunks),
         )
 
     def _logging(self) -> Any:
