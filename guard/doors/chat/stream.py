@@ -57,7 +57,7 @@ class ChatStream(GuardedStream, CustomStreamWrapper):
         return chunk
 
     def _count(self) -> None:
-        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.again:
+        if getattr(self._upstream, "send_stream_usage", False) and not self._gate.needs_rewrite:
             self._usage = self._answer().usage
 
     def _release(self) -> bool:
