@@ -17,8 +17,8 @@ from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
+from guard.results.table import csv_text
 from guard.suites import GroupTexts, Record, Suite, registry
-from guard.texts import csv_text
 
 _STRATA = 6
 """The most strata that a warning names."""

@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from guard.results.chart import Chart
 from guard.results.conclusions import conclusions
 from guard.results.estimate import Estimate
+from guard.results.figures import SuiteFigures, headline_charts
 from guard.results.measure import Measure
 from guard.suites.requests import Answer, Request, Role
 from guard.suites.tables import by_id
@@ -290,6 +292,13 @@ class Suite(ABC):
         ``found`` are the suite's measures with their estimates, in order.
         """
         return conclusions(found, self.meanings)
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the charts of a report; those without data are left out.
+
+        By default one of each headline measure. Their names are unique in the suite.
+        """
+        return headline_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return what a plan shows besides items and calls: counts by category, then name."""

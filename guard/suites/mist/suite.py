@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from guard.results.chart import Chart
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.suites import Answer, Chat, Compared, Item, Options, Outcome, Record, Request, Side
 from guard.suites.mist import scores
 from guard.suites.mist.answers import assignment, count_sides, kind
 from guard.suites.mist.build import Association, associations, attributions
+from guard.suites.mist.charts import mist_charts
 from guard.suites.packs import PackedSuite
 from guard.suites.refusal import refused, unread
 
@@ -211,6 +214,10 @@ class Mist(PackedSuite):
         sides = Compared({**axis, "by": "side"}, data["side"], "", name, any_size=True)
         groups = Compared({**axis, "by": "group"}, data["group"], "", name, any_size=True)
         return sides, groups
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield WABT as radars, and the answers of AAT."""
+        return mist_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the instances by task, and those of WABT by group."""

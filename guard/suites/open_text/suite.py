@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from guard.errors import UsageError
+from guard.results.chart import Chart
 from guard.results.estimate import Estimate
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.suites import (
     Answer,
@@ -25,6 +27,7 @@ from guard.suites import (
     Side,
 )
 from guard.suites.open_text import measures
+from guard.suites.open_text.charts import open_text_charts
 from guard.suites.open_text.prompts import Prompt, read, shipped
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
@@ -149,6 +152,10 @@ class OpenText(PackedSuite):
     def conclusions(self, found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return the bias level of an arm, or the guard's effect."""
         return measures.conclusions(found)
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the bias level of both arms, and the mitigation."""
+        return open_text_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the prompts by kind, and by bias type."""

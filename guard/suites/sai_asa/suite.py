@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import UsageError
+from guard.results.chart import Chart
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.results.permutation import two_groups_p
 from guard.suites import Answer, Chat, Compared, Item, Options, Outcome, Record, Request, Side
@@ -23,6 +25,7 @@ from guard.suites.refusal import unread
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
 from guard.suites.sai_asa.build import build
+from guard.suites.sai_asa.charts import sai_asa_charts
 from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, Row, chosen
 
 # A higher tau or dPL ties good to good. Below 0 is the opposite association, as intervals show.
@@ -157,6 +160,10 @@ class SaiAsa(PackedSuite):
             Compared({**axis, "domain": data["domain"]}, given, "", word, any_size=True),
             Compared(axis, data["pronoun"], item.unit or item.id, item.id),
         )
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the changes of the likelihoods in each direction."""
+        return sai_asa_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the sentences by direction and domain, and by pronoun."""

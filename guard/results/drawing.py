@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from guard.audit.reports.charts import Chart, ChartSeries
-from guard.audit.reports.texts import one_line, shortened
 from guard.results import svg
+from guard.results.chart import Chart, ChartSeries
 from guard.results.svg import INK, MARKERS, PAPER, SERIES, WIDTH
+from guard.texts import one_line, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +25,7 @@ _LINES = 2
 _TICKS_ACROSS = 6  # intervals between labels below rows
 _SIDE = 0.15  # inches beside the axes: half of a label may stand out
 _TICKS = 8  # labels below a trend
+_LEGEND = 32  # characters of a name beside a chart over time
 
 
 def draw(chart: Chart) -> str:
@@ -34,6 +36,7 @@ def draw(chart: Chart) -> str:
         "stacked": partial(_rows, mark=_stacked),
         "radar": _radar,
         "trend": _trend,
+        "time": _over_time,
     }
     return svg.drawn(chart.name, chart.title, chart.text, partial(drawers[chart.kind], chart))
 
@@ -42,16 +45,12 @@ def _label(text: str) -> str:
     return "\n".join(textwrap.wrap(one_line(text), _LABEL, max_lines=_LINES, placeholder=" …"))
 
 
-def _names(chart: Chart) -> list[str]:
-    return list(dict.fromkeys(one.name for one in chart.series))
-
-
 DrawPanel = Any  # (axes, chart, series of a panel, places of the names) -> None
 
 
 def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
     """Draw categories below each other, and panels beside each other."""
-    panels, names = chart.panels, _names(chart)
+    panels, names = chart.panels, chart.names
     labels = [_label(text) for text in chart.categories]
     lines = max(text.count("\n") + 1 for text in labels)
     tall = 1 if mark is _stacked else len(names)
@@ -135,7 +134,7 @@ def _stacked(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequenc
 
 def _radar(chart: Chart, figure: Figure) -> None:
     """Draw a small radar for each panel, three in a row."""
-    panels, names = chart.panels, _names(chart)
+    panels, names = chart.panels, chart.names
     rows = math.ceil(len(panels) / 3)
     figure.set_size_inches(WIDTH, 0.6 + 1.75 * rows)
     axes = figure.subplots(rows, 3, subplot_kw={"projection": "polar"}, squeeze=False).ravel()
@@ -169,7 +168,7 @@ def _radar(chart: Chart, figure: Figure) -> None:
 
 def _trend(chart: Chart, figure: Figure) -> None:
     """Draw categories after each other, the points of a series joined, and the marks."""
-    names = _names(chart)
+    names = chart.names
     size = len(chart.categories)
     figure.set_size_inches(WIDTH, 2.6)
     ax = figure.subplots()
@@ -199,3 +198,35 @@ def _trend(chart: Chart, figure: Figure) -> None:
     ax.set_axisbelow(True)
     ax.tick_params(length=0)
     _legend(figure, [ax], names)
+
+
+def _over_time(chart: Chart, figure: Figure) -> None:
+    """Draw the values of each series at their times, on an axis from 0."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import FuncFormatter
+
+    several = len(chart.series) > 1
+    figure.set_size_inches(WIDTH, 2.6 if several else 2.1)
+    ax: Any = figure.subplots()
+    for each, colour, marker in zip(chart.series, SERIES, MARKERS, strict=False):
+        value, low, high = (np.array(part, float) for part in (each.values, each.low, each.high))
+        ax.errorbar(
+            [_utc(time) for time in each.times], value,
+            yerr=np.nan_to_num(np.maximum([value - low, high - value], 0)),
+            fmt=f"{marker}-", color=colour, label=each.name[:_LEGEND],
+            markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
+        )  # fmt: skip
+    if several:
+        figure.legend(loc="outside lower left", ncols=2)
+    ax.set_xlim(*map(_utc, chart.span))
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} {chart.label}"))
+    locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)
