@@ -84,7 +84,7 @@ def test_the_worst_model_is_first_and_an_unknown_one_not_last(content: Content) 
 
 
 def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path) -> None:
-    rows = models_table(content).rows
+    rows = models_table(content).texts()
     assert len(rows) == 4 * len(model_figures(content))
     value = rows[0][3]
     assert "[" in value

@@ -89,7 +89,7 @@ def test_a_chart_over_time_spans_it_however_few_values_it_has() -> None:
     from matplotlib.dates import num2date
     from matplotlib.figure import Figure
 
-    from guard.results.drawing import _over_time
+    from guard.results.chart import _over_time
 
     figure = Figure()
     one_value = ChartSeries("", [0.5], [0.4], [0.6], times=[3600.0], n=[9])
