@@ -77,13 +77,13 @@ def test_every_format_reports_it_without_a_line_of_the_suite(
     monkeypatch.setattr(module, "__file__", str(PAGE), raising=False)
 
     def says(request: Any, slot: Any) -> str:
-        return "The young one." if slot.item == "0-0" else "The old one."
+        return "The old one, I think." if slot.item == "0-0" else "The old one."
 
     audit = Audit.of(module.Drivers(Options()))
     run = tmp_path / "run"
     run.mkdir()
     path = run / FILE.format(suite=audit.suite.name)
-    guard = Guard(detector=Scripted("young"))
+    guard = Guard(detector=Scripted("think"))
     asyncio.run(audit.run(Saying(says), path, guard, Settings()))
     names = ("html", "markdown", "junit", "sarif", "csv")
     files = {name: tmp_path / f"report.{name}" for name in names}
