@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import io
 import json
 import math
@@ -23,7 +22,6 @@ from guard.exit_codes import ExitCode
 from guard.texts import printable
 
 if TYPE_CHECKING:
-    from guard.results.table import Table
     from guard.watch.alerts import Alerts
     from guard.watch.compare import RateComparison
     from guard.watch.rates import Rate, Report
@@ -405,7 +403,9 @@ def _print_table(
     cells = [list(map(printable, row)) for row in rows]
     table = Table(title, columns, cells, list(map(printable, notes)))
     if form == "html":
-        click.echo(_page(table))
+        from guard.results.pages import table_page
+
+        click.echo(table_page("guard rates", table), nl=False)
         return
     from rich.text import Text
 
@@ -418,19 +418,3 @@ def _print_table(
     console.print(table.rich("open"))
     for note in table.notes:
         console.print(Text(note, "dim"))
-
-
-def _page(table: Table) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
-    paragraphs = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
-    head = cells("th", table.header)
-    style = "body{font-family:sans-serif}td,th{padding:.2em 1em .2em 0;text-align:left}"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>guard rates</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
-        f"<h1>{html.escape(table.title)}</h1><table><tr>{head}</tr>{body}</table>"
-        f"{paragraphs}"
-    )

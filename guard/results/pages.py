@@ -13,7 +13,10 @@ from guard.texts import for_xml
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from guard.results.table import Table
+
 _FOLDER = Path(__file__).parent
+_ROWS = 10_000
 
 
 def environment(*folders: Path, finalize: Callable[[Any], Any] | None = None) -> Environment:
@@ -42,6 +45,11 @@ def render(folder: Path, template: str, **values: Any) -> str:
     style = Markup(STYLE.read_text("utf-8"))
     page = environment(folder, finalize=_for_xml).get_template(template)
     return str(page.render(version=__version__, style=style, **values))
+
+
+def table_page(title: str, table: Table) -> str:
+    """Return a page of one table with its notes."""
+    return render(_FOLDER, "table.html", title=title, table=table, most=_ROWS)
 
 
 @cache
