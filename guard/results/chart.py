@@ -157,7 +157,8 @@ class Chart:
         """Return the chart with its explanation and its table, for a page in guard's style."""
         from guard.results.pages import macros
 
-        return macros().figure(self)
+        html: Markup = macros().figure(self)
+        return html
 
 
 def _drawn(chart: Chart) -> str:

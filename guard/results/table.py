@@ -224,7 +224,8 @@ class Table:
         """Return the table, of at most ``most`` rows, for a page with guard's style sheet."""
         from guard.results.pages import macros
 
-        return macros().table(self, folded, most)
+        html: Markup = macros().table(self, folded, most)
+        return html
 
     def csv(self, *, lineterminator: str = "\n", exact: bool = False) -> str:
         """Return the cells, unrounded, as :func:`csv_text` does."""

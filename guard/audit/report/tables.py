@@ -200,9 +200,8 @@ def published(result: SuiteResult) -> Table:
     for figure in shown:
         mine = ours.get((figure.name, *sorted(figure.axis.items())))
         here = "" if mine is None else mine.value
-        cells = [figure.axis.get(name, "") for name in axes]
-        cells += [figure.name, figure.model, figure.value, here, figure.source]
-        table.rows.append(cells)
+        texts = [*(figure.axis.get(name, "") for name in axes), figure.name, figure.model]
+        table.rows.append([*texts, figure.value, here, figure.source])
     return table
 
 
