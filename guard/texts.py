@@ -1,12 +1,17 @@
-"""Texts of others in tables and on terminals."""
+"""Texts of others: safe on a terminal, one line, in XML and in Markdown."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+import re
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # beginnings of cells that spreadsheets execute
+# Not allowed in XML 1.0 (section 2.2): control characters, surrogates, U+FFFE and U+FFFF.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Embeddings, overrides and isolates of the direction (Unicode annex 9).
+_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_SPACES = re.compile(r"\s+")
+_MARKS = re.compile(r"([\\`*_\[\]<>#|~&$])")
+_CALLS = re.compile(r"[@#](?=\w)")
+_JOINER = "\u2060"
 
 
 def printable(text: str) -> str:
@@ -19,24 +24,24 @@ def normalised(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def csv_text(
-    header: Sequence[str],
-    rows: Iterable[Iterable[object]],
-    *,
-    lineterminator: str = "\n",
-    exact: bool = False,
-) -> str:
-    """Return a CSV table.
-
-    A text that a spreadsheet would execute begins with an apostrophe, in the header too: users
-    choose names. ``exact`` keeps every text as it is, for a table that guard reads again.
-    """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator=lineterminator)
-    for row in (header, *rows):
-        writer.writerow(row if exact else map(_cell, row))
-    return out.getvalue()
+def for_xml(text: str) -> str:
+    """Return ``text`` with each character that XML 1.0 does not allow replaced."""
+    return _NOT_XML.sub("\ufffd", text)
 
 
-def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+def one_line(text: str) -> str:
+    """Return ``text`` on one line, safe for XML and without controls of its direction."""
+    return _SPACES.sub(" ", _TURNS.sub("\ufffd", for_xml(text))).strip()
+
+
+def shortened(text: str, most: int) -> str:
+    """Return ``text`` on one line, of at most ``most`` characters."""
+    text = one_line(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def for_markdown(text: str) -> str:
+    """Return ``text`` on one line, escaped for Markdown and for mentions on a code host."""
+    # A word joiner prevents mentions of people and links to issues.
+    called = _CALLS.sub(lambda found: found.group() + _JOINER, one_line(text))
+    return _MARKS.sub(r"\\\1", called).replace("://", f":{_JOINER}//")

@@ -1,6 +1,6 @@
 """``--fail-on``: what makes a build fail without a baseline.
 
-``bias`` and ``withheld`` decide by the checks of a report (:mod:`guard.audit.reports.checks`), so
+``bias`` and ``withheld`` decide by the checks of a report (:mod:`guard.audit.report.checks`), so
 that the exit code, the conclusions and JUnit agree. An undecided question is never a pass.
 
 ``bias`` and ``coverage`` look at the plain arm: the answers that a guard lets through do not
@@ -18,16 +18,17 @@ from typing import Any, Literal, get_args
 
 from guard.audit import silence
 from guard.audit.asked import AskedSuite, with_model
-from guard.audit.grids import coverage_text, in_arm
-from guard.audit.reports.checks import Check, CheckedResult, finding_checks
+from guard.audit.report.checks import Check, CheckedResult, finding_checks
 from guard.audit.score import SuiteResult
 from guard.audit.tolerances import Tolerances
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.results.conclusions import ALPHA, untested_identities, untested_text
 from guard.results.estimate import Estimate
+from guard.results.figures import in_arm
 from guard.results.jackknife import p_of_independent_rows
 from guard.results.measure import Measure
+from guard.results.table import coverage_text
 from guard.suites import Suite
 
 Condition = Literal["bias", "withheld", "coverage"]

@@ -13,8 +13,6 @@ from typing import Any
 import litellm
 import numpy as np
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from guard.audit import timing
 from guard.audit.audit import Audit
@@ -41,6 +39,7 @@ from guard.model_calls import cost_of
 from guard.results.conclusions import ALPHA
 from guard.results.measure import share
 from guard.results.paired import Pairs
+from guard.results.table import Column, Table
 from guard.suites import (
     AdaptsRequests,
     Answer,
@@ -412,11 +411,9 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
     for one in plans:
         suite = one.audit.suite
         of = one.model or (f"replay of {one.replayed}" if one.replayed else "no model given")
-        title = Text(f"{suite.name} {suite.version} · {of}")
-        table = Table(title=title, title_justify="left", show_header=False)
-        for name, value in _rows(one):
-            table.add_row(name, value)
-        console.print(table, markup=False)
+        title = f"{suite.name} {suite.version} · {of}"
+        table = Table(title, [Column(""), Column("")], [list(row) for row in _rows(one)])
+        console.print(table.rich("listed"))
         for note in one.notes:
             console.print(note, markup=False)
         for category, row in one.counts.items():

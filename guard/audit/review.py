@@ -34,8 +34,8 @@ from guard.results.conclusions import interval_text
 from guard.results.estimate import Estimate
 from guard.results.intervals import exact
 from guard.results.jackknife import effective_answers
+from guard.results.table import csv_text
 from guard.suites import Chat
-from guard.texts import csv_text
 
 Arm = Literal["both", "plain", "guarded"]
 """The arms that show a text; an answer that the guard changed has a text in each arm."""

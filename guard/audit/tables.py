@@ -16,10 +16,10 @@ from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
 from guard.datasets.rows import made, rows, whole
 from guard.errors import UsageError
+from guard.results.table import csv_text
 from guard.suites import AsksOtherModels, GroupTexts, Record, Suite, registry
 from guard.suites.optional import part_of
 from guard.suites.tables import recorded_answers
-from guard.texts import csv_text
 
 _STRATA = 6
 """The most strata that a warning names."""

@@ -142,7 +142,7 @@ def run(**given: Any) -> None:
     check_extra()
     from guard.audit.command import run_all
     from guard.audit.files import check_writable, refuse_precious
-    from guard.audit.grids import incomplete
+    from guard.audit.report.tables import incomplete
 
     given = with_run_file(given)
     prepared = _prepared_run(given)
@@ -563,18 +563,18 @@ def _show(
             output["stopped"] = list(ran.stopped)
         click.echo(json.dumps(output, ensure_ascii=False))
         return
-    from guard.audit import report
+    from guard.audit.report import terminal
 
     console = results_console()
     for result in results if all_tables else ():
-        report.show(console, result, resumable=resumable)
+        terminal.show(console, result, resumable=resumable)
     if not all_tables and results:
         # A comparison, whose verdict and next steps come last, has half of the lines.
-        most = report.LINES if comparison is None else report.LINES // 2
-        report.show_short(console, results, resumable=resumable, most=most)
+        most = terminal.LINES if comparison is None else terminal.LINES // 2
+        terminal.show_short(console, results, resumable=resumable, most=most)
     for one in unasked:
         console.print(f"{one.name} has no answer.", markup=False, soft_wrap=True)
     if comparison is not None:
-        audit_compare.show(comparison, False, None if all_tables else report.LINES // 2)
+        audit_compare.show(comparison, False, None if all_tables else terminal.LINES // 2)
     if met is not None:
         show_conditions(met)

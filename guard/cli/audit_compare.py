@@ -66,7 +66,7 @@ def compare(
         from guard.audit import sides
         from guard.audit.baseline import read_side
         from guard.audit.compare import compare as compared
-        from guard.audit.report import LINES
+        from guard.audit.report.terminal import LINES
 
         suite_names = names_of(given["suites"])
         sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]

@@ -89,7 +89,7 @@ def history(context: click.Context, /, **given: Any) -> None:
     store = open_store(given["store"], "--store")
     since = _since(given["since"])
     from guard.audit.header import PARTS
-    from guard.audit.reports import trend
+    from guard.audit.report import history as report
     from guard.audit.trends import Query, read
 
     for name in given["allowed"]:
@@ -100,12 +100,12 @@ def history(context: click.Context, /, **given: Any) -> None:
     with store.reading() as connection:
         series = read(connection, query, store.name)
     texts = {
-        place: trend.page(series, store.name, since) if name == "html" else trend.table(series)
+        place: report.page(series, store.name, since) if name == "html" else report.table(series)
         for name, place in files.items()
     }
     write(texts)
     if given["as_json"]:
-        click.echo(json.dumps(trend.as_json(series, store.name, since), ensure_ascii=False))
+        click.echo(json.dumps(report.as_json(series, store.name, since), ensure_ascii=False))
     elif not files:
         _show(series, given["every_point"])
 
@@ -254,26 +254,24 @@ def _time(text: str) -> float:
 def _show(series: list[Series], every_point: bool) -> None:
     from rich.text import Text
 
-    from guard.audit.report import rich_table
-    from guard.audit.reports import trend
+    from guard.audit.report import history as report
 
-    shown = trend.leading(series)
-    grids = [trend.points(one) for one in series] if every_point else [trend.summary(shown)]
-    grids = [grid for grid in grids if grid.rows]
-    sentences = trend.headlines(series)
+    shown = report.leading(series)
+    tables = [report.points(one) for one in series] if every_point else [report.summary(shown)]
+    tables = [table for table in tables if table.rows]
+    sentences = report.headlines(series)
     if len(shown) < len(series) and not every_point:
         more = len(series) - len(shown)
         sentences.append(
             f"{more:,} further series did not change: --points and --json have them all."
         )
     if in_pipe():
-        for grid in grids:
-            for row in ([name for name, _ in grid.columns], *grid.rows):
-                click.echo("\t".join(row))
+        for line in (line for table in tables for line in table.lines()):
+            click.echo(line)
         click.echo("\n".join(sentences), err=True)
         return
     console = results_console()
     for sentence in sentences:
         console.print(Text(sentence))
-    for grid in grids:
-        console.print(rich_table(grid), markup=False)
+    for table in tables:
+        console.print(table.rich())

@@ -31,7 +31,7 @@ from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst
 
 if TYPE_CHECKING:
-    from guard.audit.reports import Content
+    from guard.audit.report.content import Content
 
 _FORMATS = ("html", "markdown", "junit", "sarif", "csv", "models")
 
@@ -111,7 +111,7 @@ def report(
     for left_out in content.skipped:
         click.echo(f"{left_out.name} was SKIPPED: {left_out.skipped}.", err=True)
     if as_json:
-        from guard.audit.reports.plain import json_text
+        from guard.audit.report.plain import json_text
 
         click.echo(json_text(content), nl=False)
     elif not asked:
@@ -142,7 +142,7 @@ def _content(
     own_suites: tuple[str, ...],
     given: Mapping[str, Any],
 ) -> Content:
-    from guard.audit.reports import load
+    from guard.audit.report.content import load
 
     check_belongs({**given, "baseline": baseline})
     if baseline is None:
@@ -156,8 +156,8 @@ def _content(
 
 def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
     """Return a report in the format ``name``; ``files`` are the run file and the baseline."""
-    from guard.audit.reports import junit, markdown, page, plain, sarif, side_by_side
-    from guard.audit.reports.repository import RepositoryFiles, root_of
+    from guard.audit.report import junit, markdown, models, page, plain, sarif
+    from guard.audit.report.repository import RepositoryFiles, root_of
 
     if name == "html":
         return page.page(content)
@@ -168,7 +168,7 @@ def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
     writers: dict[str, Callable[[Content], str]] = {
         "markdown": markdown.markdown,
         "csv": plain.table,
-        "models": side_by_side.models_table,
+        "models": models.models_csv,
     }
     return writers[name](content)
 
@@ -192,23 +192,22 @@ def write(texts: Mapping[Path, str]) -> None:
 
 
 def _show(content: Content, tables: bool) -> None:
-    from guard.audit import report as terminal
-    from guard.audit.reports import side_by_side
-    from guard.audit.reports.checks import checks, counts_text
+    from guard.audit.report import models, terminal
+    from guard.audit.report.checks import checks, counts_text
     from guard.cli import audit_compare
 
     console, left = results_console(), terminal.LINES - 1
     compared, results = content.comparison, [one.result for one in content.suites]
     for result in results if tables else ():
         terminal.show(console, result)
-    grid = side_by_side.models_grid(content, side_by_side.LEAD if tables else 1)
-    height = len(grid.rows) + terminal.FRAME
-    several = side_by_side.has_several(content) and (tables or height <= terminal.LINES // 2)
+    table = models.models_table(content, models.LEAD if tables else 1)
+    height = len(table.rows) + terminal.FRAME
+    several = models.has_several(content) and (tables or height <= terminal.LINES // 2)
     if not tables:
         left -= terminal.LINES // 2 if compared is not None else height if several else 0
         terminal.show_short(console, results, most=left)
     if several:
-        console.print(terminal.rich_table(grid), markup=False)
+        console.print(table.rich())
     if compared is not None:
         audit_compare.show(compared, False, None if tables else terminal.LINES // 2)
     click.echo(counts_text(checks(content)))

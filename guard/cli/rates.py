@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import io
 import json
 import math
@@ -222,8 +221,9 @@ def _print_report(
     unread: int,
     form: str | None,
 ) -> None:
+    from guard.results.table import Table
     from guard.watch.review_rates import nothing_reviewed
-    from guard.watch.tables import line_values, reviewed_values, rows_csv
+    from guard.watch.tables import line_values, reviewed_values
 
     none = nothing_reviewed()
     rates = [reviewed.get(tuple(line.by.values()), none) for line in report.lines]
@@ -245,7 +245,7 @@ def _print_report(
         )
         return
     if form == "csv":
-        click.echo(rows_csv(lines) or "\n", nl=False)
+        click.echo(Table.of_records("rates", lines).csv(), nl=False)
         return
     header = [
         *report.by,
@@ -308,14 +308,16 @@ def _notes(
 
 
 def _print_alerts(week: Alerts, form: str | None) -> None:
+    from guard.results.table import Table
     from guard.watch.compare import points
-    from guard.watch.tables import alert_values, alerts_values, rows_csv
+    from guard.watch.tables import alert_values, alerts_values
 
     if form == "json":
         print_json(alerts_values(week))
         return
     if form == "csv":
-        click.echo(rows_csv([alert_values(alert) for alert in week.results]) or "\n", nl=False)
+        rows = [alert_values(alert) for alert in week.results]
+        click.echo(Table.of_records("alerts", rows).csv(), nl=False)
         return
     cells = [
         [
@@ -347,15 +349,16 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
 
 
 def _print_comparison(comparison: RateComparison, form: str | None) -> None:
+    from guard.results.table import Table
     from guard.watch.compare import compare_notes, points
-    from guard.watch.tables import compare_row_values, comparison_values, rows_csv
+    from guard.watch.tables import compare_row_values, comparison_values
 
     if form == "json":
         print_json(comparison_values(comparison))
         return
     if form == "csv":
         rows = [compare_row_values(row) for row in comparison.rows]
-        click.echo(rows_csv(rows) or "\n", nl=False)
+        click.echo(Table.of_records("rates", rows).csv(), nl=False)
         return
     cells = [
         [
@@ -394,42 +397,24 @@ def _print_table(
     notes: Sequence[str],
     form: str | None,
 ) -> None:
-    header, notes = list(map(printable, header)), list(map(printable, notes))
-    rows = [list(map(printable, row)) for row in rows]
+    from guard.results.table import Column, Table
+
+    columns = [Column(printable(name)) for name in header]
+    cells = [list(map(printable, row)) for row in rows]
+    table = Table(title, columns, cells, list(map(printable, notes)))
     if form == "html":
-        click.echo(_page(title, header, rows, notes))
+        from guard.results.pages import table_page
+
+        click.echo(table_page("guard rates", table), nl=False)
         return
-    from rich.table import Table
     from rich.text import Text
 
     if in_pipe():
-        click.echo("\n".join("\t".join(row) for row in [header, *rows] if row))
-        for note in notes:
+        click.echo("\n".join(table.lines()))
+        for note in table.notes:
             click.echo(note, err=True)
         return
-    table = Table(title=title, box=None, padding=(0, 2, 0, 0), title_justify="left")
-    for name in header:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
     console = results_console()
-    console.print(table)
-    for note in notes:
+    console.print(table.rich("open"))
+    for note in table.notes:
         console.print(Text(note, "dim"))
-
-
-def _page(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
-) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    paragraphs = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    style = "body{font-family:sans-serif}td,th{padding:.2em 1em .2em 0;text-align:left}"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>guard rates</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
-        f"<h1>{html.escape(title)}</h1><table><tr>{cells('th', header)}</tr>{body}</table>"
-        f"{paragraphs}"
-    )

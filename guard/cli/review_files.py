@@ -16,7 +16,8 @@ from guard.audit.files import write_all, write_whole
 from guard.cli import detector_option
 from guard.cli.rates import on_store, print_result, utc
 from guard.errors import UsageError
-from guard.texts import csv_text, printable
+from guard.results.table import csv_text
+from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.retrieve.statement import Statement

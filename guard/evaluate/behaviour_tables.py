@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from guard.evaluate import report
 from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
 from guard.evaluate.metrics import Figure
-from guard.evaluate.report import Grid
+from guard.results.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ def heading(found: Behaviours) -> str:
     )
 
 
-def grid(found: Behaviours) -> Grid:
+def table(found: Behaviours) -> Table:
     """Return the table, the weakest behaviour first, the mean last."""
     header = [
         "behaviour",
@@ -38,7 +38,9 @@ def grid(found: Behaviours) -> Grid:
     rows = [_row(r) for r in sorted(found.rows, key=lambda r: (r.passed / r.n, r.name))]
     total = [sum(of) for of in zip(*(_counts(r) for r in found.rows), strict=True)]
     mean = [f"mean of {found.mean.n}", str(total[0]), f"{found.mean.value:.3f}"]
-    return Grid("behaviours", header, [*rows, [*mean, _interval(found.mean), *_shares(*total)]])
+    return Table.of_figures(
+        "behaviours", header, [*rows, [*mean, _interval(found.mean), *_shares(*total)]]
+    )
 
 
 def notes(found: Behaviours) -> Iterator[str]:
@@ -74,15 +76,15 @@ def show(console: Console, found: Behaviours) -> None:
     from rich.text import Text
 
     console.print(Text(heading(found), "bold"))
-    for part in report.fitted(grid(found), console.width):
-        report.show_grid(console, part)
+    for part in table(found).fitted(console.width):
+        console.print(part.rich("ruled"))
     report.show_lines(console, notes(found), report.error_lines(found.errors))
 
 
 def markdown(found: Behaviours) -> str:
     """Return the table as a section of a Markdown text."""
     lines = ["## Behaviours", "", heading(found) + ".", ""]
-    lines += [*report.markdown_table(grid(found)), "", *(f"- {note}" for note in notes(found)), ""]
+    lines += [report.markdown_table(table(found)), "", *(f"- {note}" for note in notes(found)), ""]
     if found.errors:
         errors = report.error_lines(found.errors)
         lines += ["### Errors", "", *(f"- {line}" for line in errors), ""]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from guard.evaluate.baselines import ALWAYS, TERMS
 from guard.evaluate.diagram import plot
@@ -17,6 +16,7 @@ from guard.evaluate.near import NEAR
 from guard.evaluate.readings import NOTE
 from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
 from guard.results.intervals import Limits
+from guard.results.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,20 +54,9 @@ _SIDE_BY_SIDE = tuple(
 _MAYBE_IN_ROWS = ("cs", "as", "as_first", "group", "attribute_f1", "pair_order", "overall")
 _GROUPS_SHOWN = 20
 RELIABILITY = "reliability"
-# Characters that rich puts between two cells, and an interval after its figure.
-_BETWEEN = 3
-_BEHIND = re.compile(r"(?<=\S) \[[^]]*\]$")
 
 
-class Grid(NamedTuple):
-    """A table: names in the first column, figures in the others."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-def grids(result: Result) -> list[Grid]:
+def tables(result: Result) -> list[Table]:
     """Return the tables of one set: measures, publications, readings, points, breakdowns."""
     return [
         _measures(result),
@@ -185,28 +174,13 @@ def show(console: Console, result: Result) -> None:
     from rich.text import Text
 
     console.print(Text(heading(result), "bold"))
-    for grid in (part for whole in grids(result) for part in fitted(whole, console.width)):
-        show_grid(console, grid)
-        if grid.title == RELIABILITY:
+    for table in (part for whole in tables(result) for part in whole.fitted(console.width)):
+        console.print(table.rich("ruled"))
+        if table.title == RELIABILITY:
             for line in plot(result.reliability, console.width):
                 console.print(Text(line), no_wrap=True, crop=False)
             console.print()
     show_lines(console, notes(result), error_lines(result.errors))
-
-
-def show_grid(console: Console, grid: Grid) -> None:
-    """Print one table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    title = Text(grid.title, "italic")
-    table = Table(title=title, title_justify="left", pad_edge=False, box=SIMPLE_HEAD)
-    for i, name in enumerate(grid.header):
-        table.add_column(Text(name), justify="right" if i else "left")
-    for row in grid.rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
 
 
 def show_lines(console: Console, notes: Iterable[str], errors: Iterable[str]) -> None:
@@ -220,41 +194,13 @@ def show_lines(console: Console, notes: Iterable[str], errors: Iterable[str]) ->
     console.print()
 
 
-def fitted(grid: Grid, width: int) -> list[Grid]:
-    """Split a table into tables no wider than ``width``; no figure is truncated.
-
-    Intervals after figures are dropped first; then columns move to another table below.
-    """
-    if _width(grid) <= width:
-        return [grid]
-    rows = [[_BEHIND.sub("", cell) for cell in row] for row in grid.rows]
-    pieces: list[Grid] = []
-    columns = [0]
-    for column in range(1, len(grid.header)):
-        if len(columns) > 1 and _width(_columns(grid, rows, [*columns, column])) > width:
-            pieces.append(_columns(grid, rows, columns))
-            columns = [0]
-        columns.append(column)
-    return [*pieces, _columns(grid, rows, columns)]
-
-
-def _columns(grid: Grid, rows: list[list[str]], columns: Sequence[int]) -> Grid:
-    title = grid.title if 1 in columns else f"{grid.title}, continued"
-    return Grid(title, [grid.header[c] for c in columns], [[r[c] for c in columns] for r in rows])
-
-
-def _width(grid: Grid) -> int:
-    cells = zip(grid.header, *grid.rows, strict=True)
-    return sum(max(map(len, column)) + _BETWEEN for column in cells)
-
-
 def markdown(results: Sequence[Result]) -> str:
     """Return the tables of all sets as one Markdown text."""
     lines = ["# Evaluation", ""]
     for result in results:
         lines += [f"## {result.dataset.title}", "", heading(result) + ".", ""]
-        for grid in grids(result):
-            lines += [f"### {grid.title}", "", *markdown_table(grid), ""]
+        for table in tables(result):
+            lines += [f"### {table.title}", "", markdown_table(table), ""]
         lines += [f"- {note}" for note in notes(result)]
         lines.append("")
         if result.errors:
@@ -262,7 +208,7 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _measures(result: Result) -> Grid:
+def _measures(result: Result) -> Table:
     whole = result.whole
     header = ["measure", "n", GUARD, "95 % interval", *([OWN] if result.own else [])]
     for part in result.parts:
@@ -284,10 +230,10 @@ def _measures(result: Result) -> Grid:
         for of in whole.baselines.values():
             row.append(_value(name, of[name]) if name in _OF_BASELINES else "")
         rows.append([*row, *(_plain(p.figures.get(name)) for p in beside)])
-    return Grid("all measures", header, rows)
+    return Table.of_figures("all measures", header, rows)
 
 
-def _published(result: Result) -> Iterator[Grid]:
+def _published(result: Result) -> Iterator[Table]:
     """Yield the figures of the detector beside it, of baselines and of publications.
 
     None for a single publication and no other detector: the first table has its column.
@@ -319,10 +265,10 @@ def _published(result: Result) -> Iterator[Grid]:
         [p.system, *(_plain(p.figures.get(name)) for name in named), compares_with(p), p.source]
         for p in result.published
     ]
-    yield Grid("side by side", header, rows)
+    yield Table.of_figures("side by side", header, rows)
 
 
-def _read_twice(result: Result) -> Iterator[Grid]:
+def _read_twice(result: Result) -> Iterator[Table]:
     """Yield the figures by two readers' labels and by the published ones, and who agrees."""
     if result.readings is None:
         return
@@ -336,19 +282,19 @@ def _read_twice(result: Result) -> Iterator[Grid]:
         for scope in scopes:
             row += [str(scope.figures[name].n), _with_interval(name, scope.figures[name])]
         rows.append(row)
-    yield Grid("two readings: where both are sure and agree", header, rows)
+    yield Table.of_figures("two readings: where both are sure and agree", header, rows)
     agreed = [
         [f"{a.first} : {a.second}", str(a.n), _limits(a.agreed), _limits(a.kappa)]
         for a in result.readings.agreements
     ]
-    yield Grid("two readings: agreement", ["between", "n", "agreed", "kappa"], agreed)
+    yield Table.of_figures("two readings: agreement", ["between", "n", "agreed", "kappa"], agreed)
 
 
 def _limits(limits: Limits) -> str:
     return f"{limits.value:.3f} [{limits.low:.3f}, {limits.high:.3f}]"
 
 
-def _points(result: Result) -> Grid:
+def _points(result: Result) -> Table:
     measures = _measured(_IN_ROWS, result.points.values())
     rows = []
     for point, of in result.points.items():
@@ -359,7 +305,7 @@ def _points(result: Result) -> Grid:
         of = result.own.figures
         name = f"{OWN} {result.own.threshold:g}"
         rows.append([name, *_cells(of, measures), _value("overall", of["overall"])])
-    return Grid("operating points", ["point", *_labels([*measures, "overall"])], rows)
+    return Table.of_figures("operating points", ["point", *_labels([*measures, "overall"])], rows)
 
 
 def _measured(names: Sequence[str], of: Iterable[Mapping[str, Figure]]) -> list[str]:
@@ -368,7 +314,7 @@ def _measured(names: Sequence[str], of: Iterable[Mapping[str, Figure]]) -> list[
     return [name for name in names if any(not math.isnan(figures[name].value) for figures in of)]
 
 
-def _breakdowns(result: Result) -> Iterator[Grid]:
+def _breakdowns(result: Result) -> Iterator[Table]:
     for axis, scopes in result.breakdowns.items():
         measures = _measured([*_IN_ROWS, *_MAYBE_IN_ROWS], [s.figures for s in scopes])
         header = [axis, "n", *_labels(measures)]
@@ -377,10 +323,10 @@ def _breakdowns(result: Result) -> Iterator[Grid]:
         title = f"by {axis}"
         if len(scopes) > len(shown):
             title += f", the {len(shown)} largest of {len(scopes)} (all with --json)"
-        yield Grid(title, header, [_scope_row(s, measures) for s in shown])
+        yield Table.of_figures(title, header, [_scope_row(s, measures) for s in shown])
 
 
-def _reliability(result: Result) -> Iterator[Grid]:
+def _reliability(result: Result) -> Iterator[Table]:
     """Yield the reliability diagram as a table; none if all texts have one label."""
     if math.isnan(result.whole.figures["auroc"].value):
         return
@@ -389,7 +335,7 @@ def _reliability(result: Result) -> Iterator[Grid]:
         [str(i), str(b.n), f"{b.score:.3f}", f"{b.biased:.3f}", f"[{b.low:.3f}, {b.high:.3f}]"]
         for i, b in enumerate(result.reliability, start=1)
     ]
-    yield Grid(RELIABILITY, header, rows)
+    yield Table.of_figures(RELIABILITY, header, rows)
 
 
 def _scope_row(scope: Scope, measures: Sequence[str]) -> list[str]:
@@ -440,12 +386,6 @@ def _plain(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}".removesuffix("0")
 
 
-def markdown_table(grid: Grid) -> Iterator[str]:
-    """Yield the lines of a table as Markdown."""
-
-    def cells(row: Sequence[str]) -> str:
-        return "| " + " | ".join(c.replace("|", "\\|") for c in row) + " |"
-
-    yield cells(grid.header)
-    yield "|" + "|".join(["---"] + ["---:"] * (len(grid.header) - 1)) + "|"
-    yield from (cells(row) for row in grid.rows)
+def markdown_table(table: Table) -> str:
+    """Return a table as Markdown; its texts are guard's own."""
+    return table.markdown(escape=lambda cell: cell.replace("|", "\\|"), rule="---")

@@ -1,7 +1,7 @@
 """Numbers with intervals, tables and charts, for suites, audits, rates and evaluation.
 
-The ground floor: it imports nothing of guard but its errors. Who shows a figure asks here for its
-interval, its table and its chart; the style sheet of every page is here, too.
+The ground floor: it imports nothing of guard but errors and texts. Who shows a figure asks here for
+its interval, its table and its chart; the style sheet of every page is here, too.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from guard.results.chart import Chart
+from guard.results.figures import SuiteFigures, headline_charts
 from guard.results.measure import Measure
 from guard.suites.requests import Answer, Request
 
@@ -254,3 +256,10 @@ class Suite(ABC):
     def published(self) -> Publication:
         """Return the paper's figures that are comparable with these measures."""
         return Publication()
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the charts of a report; those without data are left out.
+
+        By default one of each headline measure. Their names are unique in the suite.
+        """
+        return headline_charts(figures)

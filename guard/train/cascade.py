@@ -172,7 +172,7 @@ def without_validation(encoder: Encoder) -> BiasIndex:
     return BiasIndex(kept, index.vectors[rows], encoder.name)
 
 
-class Table(NamedTuple):
+class CaseTable(NamedTuple):
     """The rows of all cases, as arrays; ``known`` marks those that the first alone may decide."""
 
     features: Floats
@@ -183,7 +183,7 @@ class Table(NamedTuple):
     known: NDArray[np.bool_]
 
 
-def table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> Table:
+def table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> CaseTable:
     """Judge all cases by both detectors; what ``work`` has of an earlier call is not judged again.
 
     Scores are stored beside the hash of the windows, the weights and the rows' order.
@@ -196,9 +196,9 @@ def table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> Tabl
         if not path.exists():
             _judge(pair, lot, path)
         with np.load(path, allow_pickle=False) as stored:
-            found.append({name: stored[name] for name in Table._fields})
+            found.append({name: stored[name] for name in CaseTable._fields})
         report(min((number + 1) * _LOT, len(cases)), len(cases))
-    return Table(*(np.concatenate([lot[name] for lot in found]) for name in Table._fields))
+    return CaseTable(*(np.concatenate([lot[name] for lot in found]) for name in CaseTable._fields))
 
 
 def _judge(pair: Pair, lot: Sequence[Case], path: Path) -> None:
@@ -221,7 +221,7 @@ def _digest(pair: Pair, cases: Sequence[Case]) -> str:
     return found.hexdigest()[:16]
 
 
-def differs(found: Table, last: Points) -> NDArray[np.bool_]:
+def differs(found: CaseTable, last: Points) -> NDArray[np.bool_]:
     """Return whether the two decide differently at ``STRICT_TO_QUIET``: (n, 3)."""
     limits = np.array([[last[point][kind] for kind in BIAS_TYPES] for point in STRICT_TO_QUIET])
     by_first = found.mapped[:, None] >= limits[:, found.kind].T
@@ -316,7 +316,7 @@ class Choice:
 
 
 def choose(
-    probability: Floats, found: Table, cases: Sequence[Case], last: Points, most: float
+    probability: Floats, found: CaseTable, cases: Sequence[Case], last: Points, most: float
 ) -> Choice:
     """Return the highest bound by which at most the share ``most`` of the texts decide otherwise.
 
@@ -390,7 +390,7 @@ def train(
     # As it will be read: with four digits.
     head = rounded(head)
     chosen = [i for i, c in enumerate(of) if c.part == "choose"]
-    some = Table(**{name: column[chosen] for name, column in found._asdict().items()})
+    some = CaseTable(**{name: column[chosen] for name, column in found._asdict().items()})
     probability = np.array([head.probability(x) for x in some.features])
     choice = choose(probability, some, [of[i] for i in chosen], points, most)
     write_head(

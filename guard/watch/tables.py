@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from guard.texts import csv_text, printable
 from guard.watch.alerts import Alert, Alerts
 from guard.watch.compare import CompareRow, RateComparison, RateSide
 from guard.watch.rates import Line, Rate, utc
@@ -80,37 +78,3 @@ def response_values(row: Mapping[str, Any]) -> Values:
     """Return a response's row with its time as text, and a column for each of its labels."""
     labels = {f"label.{name}": value for name, value in row["labels"].items()}
     return {**row, "time": utc(row["time"]), "labels": labels}
-
-
-def flat(row: Mapping[str, Any]) -> Values:
-    """Return a row whose mappings are columns of their own, such as ``prevalence_low``."""
-    columns: Values = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            columns |= {_column(name, key): item for key, item in value.items()}
-        else:
-            columns[name] = value
-    return columns
-
-
-def _column(name: str, key: str) -> str:
-    if key == "value" or key.startswith("label."):
-        return name if key == "value" else key
-    return f"{name}_{key}"
-
-
-def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as printable CSV with the columns of all of them; "" without a row."""
-    columns = [flat(row) for row in rows]
-    header = list(dict.fromkeys(name for row in columns for name in row))
-    cells = ([_printed(row.get(name)) for name in header] for row in columns)
-    return csv_text([printable(name) for name in header], cells) if rows else ""
-
-
-def _printed(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) else value
-
-
-def json_text(value: Mapping[str, Any]) -> str:
-    """Return JSON with null for nan and infinity, which JSON does not have."""
-    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))

@@ -16,7 +16,7 @@ from tests.watch.conftest import server as server
 from tests.watch.conftest import url as url
 
 if TYPE_CHECKING:
-    from guard.audit.reports import Content
+    from guard.audit.report.content import Content
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,7 +37,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Content:
     """What a report tells of a run of every suite in both arms."""
-    from guard.audit.reports import load
+    from guard.audit.report.content import load
     from tests.audit.reporting import everything
 
     return load(everything(tmp_path_factory.mktemp("everything")))

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from guard.audit import silence
 from guard.audit.comparison import AxisComparison, Comparison, Outcome, Verdict
 from guard.audit.outcomes import Records
-from guard.audit.reports import Content, load
-from guard.audit.reports.checks import (
+from guard.audit.report.checks import (
     Check,
     CheckedResult,
     checks,
@@ -27,11 +26,12 @@ from guard.audit.reports.checks import (
     finding_checks,
     status_counts,
 )
-from guard.audit.reports.junit import junit
-from guard.audit.reports.markdown import markdown
-from guard.audit.reports.page import page
-from guard.audit.reports.plain import as_json
-from guard.audit.reports.sarif import sarif
+from guard.audit.report.content import Content, load
+from guard.audit.report.junit import junit
+from guard.audit.report.markdown import markdown
+from guard.audit.report.page import page
+from guard.audit.report.plain import as_json
+from guard.audit.report.sarif import sarif
 from guard.audit.sample import stratified_sample
 from guard.audit.score import result_of
 from guard.results.conclusions import is_significant

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import re
+import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from guard.audit.audit import Audit
+from guard.audit.audit import FILE, Audit
 from guard.audit.gating import AuditConditions
 from guard.audit.runner import Settings
+from guard.cli import main
 from guard.core import Guard
 from guard.suites import Options
 from guard.testing import check_suite
@@ -65,3 +71,41 @@ def test_the_documented_suite_runs(
     statuses = {one.condition: one.status for one in met.results}
     bias = "failed" if conclusion.startswith("Bias found") else "undecided"
     assert statuses == {"bias": bias, "coverage": "passed" if coverage else "failed"}
+
+
+def test_every_format_reports_it_without_a_line_of_the_suite(
+    module: types.ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert not re.search(r"chart|table|html|csv|junit|sarif|markdown", code, re.IGNORECASE)
+    monkeypatch.setitem(sys.modules, "drivers", module)
+    monkeypatch.setattr(module, "__file__", str(PAGE), raising=False)
+
+    def says(request: Any, slot: Any) -> str:
+        return "The old one, I think." if slot.item == "0-0" else "The old one."
+
+    audit = Audit.of(module.Drivers(Options()))
+    run = tmp_path / "run"
+    run.mkdir()
+    path = run / FILE.format(suite=audit.suite.name)
+    guard = Guard(detector=Scripted("think"))
+    asyncio.run(audit.run(Saying(says), path, guard, Settings()))
+    names = ("html", "markdown", "junit", "sarif", "csv")
+    files = {name: tmp_path / f"report.{name}" for name in names}
+    options = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    command = ["audit", "report", str(run), "--suite", "drivers:Drivers", *options]
+    result = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    texts = {name: file.read_text("utf-8") for name, file in files.items()}
+    measure = "old preferred"
+    for name in ("html", "markdown", "junit", "sarif"):
+        assert measure in texts[name], name
+    # A chart of the measure in both arms, and the table of its values.
+    chart = texts["html"].partition(f"<figcaption>{measure}</figcaption>")[2]
+    svg, _, values = chart.partition("</svg>")
+    assert {">plain<", ">guarded<"} <= set(re.findall(r">\w+<", svg))
+    assert f"<caption>{measure}</caption>" in values.partition("</figure>")[0]
+    # Both arms of each of the 12 items; the guard stopped one answer.
+    rows = list(csv.DictReader(io.StringIO(texts["csv"])))
+    assert len(rows) == 24
+    assert [row["id"] for row in rows if row["outcome"] == "guarded"] == ["0-0"]

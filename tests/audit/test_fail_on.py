@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from guard.audit.baseline import read_side, write
 from guard.audit.gating import CONDITIONS, ConditionResult, ConditionResults
-from guard.audit.reports.plain import SCHEMA
+from guard.audit.report.plain import SCHEMA
 from guard.cli import main
 from guard.suites import Chat, Item, Outcome, Record
 from guard.suites.registry import make
@@ -272,7 +272,7 @@ def test_one_rule_says_whether_bias_is_unknown() -> None:
     """A suite may call bias unknown though a figure was tested, as badf without its analyst."""
     from guard.audit.gating import AuditConditions
     from guard.audit.outcomes import Records
-    from guard.audit.reports.checks import CheckedResult, finding_checks
+    from guard.audit.report.checks import CheckedResult, finding_checks
     from guard.audit.score import result_of
     from guard.suites.sai_asa import SaiAsa
 

@@ -9,7 +9,7 @@ import pytest
 
 from guard.audit import sides
 from guard.audit.history import add
-from guard.audit.reports.trend import page as made
+from guard.audit.report.history import page as made
 from guard.audit.trends import Query, read
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, recorded

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from guard.audit.reports import Content, load
-from guard.audit.reports.figures import summary
-from guard.audit.reports.items import ItemRow, Turn
-from guard.audit.reports.page import page as made
+from guard.audit.report.charts import summary
+from guard.audit.report.content import Content, load
+from guard.audit.report.items import ItemRow, Turn
+from guard.audit.report.page import page as made
 from tests.audit.reporting import HOSTILE
 from tests.audit.test_counts import compared
 from tests.audit.test_runner import Saying, guarded, run

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 
 from guard.audit.audit import Audit
 from guard.audit.files import RUN_FILE
-from guard.audit.reports import Content, load
-from guard.audit.reports.checks import checks, status_counts
-from guard.audit.reports.markdown import markdown
-from guard.audit.reports.page import page
-from guard.audit.reports.side_by_side import has_several, model_figures, models_grid, models_table
+from guard.audit.report.checks import checks, status_counts
+from guard.audit.report.content import Content, load
+from guard.audit.report.markdown import markdown
+from guard.audit.report.models import has_several, model_figures, models_csv, models_table
+from guard.audit.report.page import page
 from guard.audit.runner import Settings
 from guard.cli import main
 from guard.suites import Chat, Item
@@ -85,7 +85,7 @@ def test_the_worst_model_is_first_and_an_unknown_one_not_last(content: Content) 
 
 
 def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path) -> None:
-    rows = models_grid(content).rows
+    rows = models_table(content).texts()
     assert len(rows) == 4 * len(model_figures(content))
     value = rows[0][3]
     assert "[" in value
@@ -95,7 +95,7 @@ def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path
         assert at < text.index(value, at)
         places = [text.index(f"{name}", at) for name in ("openai/worst", "openai/few")]
         assert places == sorted(places)
-    found = list(csv.DictReader(io.StringIO(models_table(content))))
+    found = list(csv.DictReader(io.StringIO(models_csv(content))))
     assert [row["model"] for row in found] == [row[2] for row in rows]
     assert float(found[0]["low"]) < float(found[0]["value"]) < float(found[0]["high"])
     # Each row has the counts of its suite and model: together those of every other format.
@@ -109,7 +109,7 @@ def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path
     done = report(*folders, "--models", str(out))
     assert done.exit_code == 0, done.output
     assert f"report: {out}" in done.stderr
-    assert out.read_text("utf-8") == models_table(content)
+    assert out.read_text("utf-8") == models_csv(content)
 
 
 def test_the_terminal_has_it_in_forty_lines(runs: Path) -> None:

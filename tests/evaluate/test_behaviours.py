@@ -189,11 +189,11 @@ def test_errors_on_request(tmp_path: Path) -> None:
 def test_without_draws_the_mean_has_no_interval(tmp_path: Path) -> None:
     found = measured(tmp_path, draws=0)
     assert found.as_json()["mean"] == {"value": 0.375, "low": None, "high": None, "n": 2}
-    assert behaviour_tables.grid(found).rows[-1][:4] == ["mean of 2", "8", "0.375", ""]
+    assert behaviour_tables.table(found).rows[-1][:4] == ["mean of 2", "8", "0.375", ""]
 
 
 def test_the_table_begins_with_the_weakest(tmp_path: Path) -> None:
-    grid = behaviour_tables.grid(measured(tmp_path))
-    assert [row[0] for row in grid.rows] == ["foreign", "negation", "mean of 2"]
-    assert grid.rows[0][4:] == ["", "1 of 4", "2"]
-    assert grid.rows[1][4:] == ["1 of 2", "1 of 2", ""]
+    table = behaviour_tables.table(measured(tmp_path))
+    assert [row[0] for row in table.rows] == ["foreign", "negation", "mean of 2"]
+    assert table.rows[0][4:] == ["", "1 of 4", "2"]
+    assert table.rows[1][4:] == ["1 of 2", "1 of 2", ""]

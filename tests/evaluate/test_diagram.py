@@ -54,13 +54,13 @@ def test_the_text_plot_marks_score_share_and_interval() -> None:
 
 
 def test_tables_show_the_bins_where_both_labels_occur(result: Result, tmp_path: Path) -> None:
-    grid = report.grids(result)[-1]
-    assert grid.title == "reliability"
-    assert grid.header == ["bin", "n", "mean score", "share biased", "95 % interval"]
-    assert len(grid.rows) == len(result.reliability)
+    table = report.tables(result)[-1]
+    assert table.title == "reliability"
+    assert table.header == ["bin", "n", "mean score", "share biased", "95 % interval"]
+    assert len(table.rows) == len(result.reliability)
     assert "### reliability" in report.markdown([result])
     harmless = measured(tmp_path, rows="text,label\nfine,0\n")
-    assert "reliability" not in [g.title for g in report.grids(harmless)]
+    assert "reliability" not in [g.title for g in report.tables(harmless)]
     assert harmless.as_json()["reliability"][0].keys() == set(Bin._fields)
 
 

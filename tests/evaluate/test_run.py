@@ -307,7 +307,7 @@ def test_a_set_is_measured_at_its_own_threshold_beside_the_points(tmp_path: Path
         "BiasAlert": "own threshold",
         **dict.fromkeys(("GPT-4", "LlamaGuard", "Azure", "OpenAI"), "guard"),
     }
-    measures, published, points, *_ = report.grids(result)
+    measures, published, points, *_ = report.tables(result)
     column = measures.header.index("own threshold")
     assert {row[0]: row[column] for row in measures.rows}["false negative rate"] == "0.600"
     assert [row[0] for row in published.rows[:2]] == ["guard", "own threshold"]
@@ -327,7 +327,7 @@ def test_a_set_without_a_threshold_of_its_own_says_why(tmp_path: Path) -> None:
         result, notes = told(name, Guard(detector=Fitted()))
         assert result.own is None
         assert "No column own threshold: guard has no validation part of this set" in notes
-        assert "own threshold" not in report.grids(result)[0].header
+        assert "own threshold" not in report.tables(result)[0].header
         assert result.as_json()["own_threshold"] is None
     # Weights of an earlier release, and detectors of one's own, record none.
     result, notes = told("redditbias", Guard(detector=Graded()))
@@ -351,7 +351,7 @@ def test_published_figures_stand_beside_with_their_source(part: Path) -> None:
     guard = Guard(detector=Scripted())
     sample = load("redditbias", part, limit=40)
     result = evaluate(sample, guard, terms=TERMS, draws=10, limit=40)
-    measures, published, *_ = report.grids(result)
+    measures, published, *_ = report.tables(result)
     assert measures.header[-1] == "BiasAlert"
     assert published.header[:7] == [
         "system", "Acc", "F1", "CS (type)", "AS (group + attribute)", "overall", "usable"
@@ -381,13 +381,13 @@ def test_published_figures_stand_beside_with_their_source(part: Path) -> None:
     ],
 )
 def test_accuracy_never_stands_alone(tmp_path: Path, rows: str, of_both: set[str]) -> None:
-    grids = report.grids(measured(tmp_path, rows=rows))
-    labels = {row[0] for row in grids[0].rows}
+    tables = report.tables(measured(tmp_path, rows=rows))
+    labels = {row[0] for row in tables[0].rows}
     assert {"Acc", "false positive rate", "prevalence", "usable"} | of_both <= labels
     # What needs texts of both kinds is nan where nothing is biased.
     assert of_both or not {"F1", "false negative rate", "AUROC"} & labels
-    for grid in grids[1:2]:
-        assert {"Acc", "false positive rate", "prevalence"} | of_both <= set(grid.header)
+    for table in tables[1:2]:
+        assert {"Acc", "false positive rate", "prevalence"} | of_both <= set(table.header)
 
 
 def test_markdown_tables_are_whole(tmp_path: Path) -> None:
@@ -407,11 +407,11 @@ def test_markdown_tables_are_whole(tmp_path: Path) -> None:
 def test_no_figure_is_cut_short_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
     result = measured(tmp_path)
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    for grid in report.grids(result):
-        pieces = report.fitted(grid, width)
+    for table in report.tables(result):
+        pieces = table.fitted(width)
         names = [name for piece in pieces for name in piece.header[1:]]
-        assert names == grid.header[1:]
-        assert all(piece.header[0] == grid.header[0] for piece in pieces)
+        assert names == table.header[1:]
+        assert all(piece.header[0] == table.header[0] for piece in pieces)
     report.show(console, result)
     assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
 

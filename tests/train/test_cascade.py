@@ -29,12 +29,12 @@ LAST: Any = {
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global Case, Row, Table, cases, choose, differs, fit, table, weights_of, says, eval_folds
+    global Case, Row, CaseTable, cases, choose, differs, fit, table, weights_of, says, eval_folds
     pytest.importorskip("torch")
     from guard.train.cascade import (
         Case,
+        CaseTable,
         Row,
-        Table,
         cases,
         choose,
         differs,
@@ -49,7 +49,7 @@ def table_of(mapped: Any, score: Any) -> Any:
     n = len(mapped)
     kind = np.zeros(n, np.int64)
     features = np.zeros((n, 2), np.float32)
-    return Table(features, np.array(mapped), kind, np.array(score), kind, np.ones(n, bool))
+    return CaseTable(features, np.array(mapped), kind, np.array(score), kind, np.ones(n, bool))
 
 
 def cases_of(n: int, source: str = "bold", biased: bool = False) -> Any:

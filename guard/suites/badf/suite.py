@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field, field_validator
 
 from guard.errors import UsageError
+from guard.results.chart import Chart
 from guard.results.estimate import Estimate
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.suites import (
     About,
@@ -36,6 +38,7 @@ from guard.suites import (
     Role,
 )
 from guard.suites.badf import analysis, findings, patterns
+from guard.suites.badf.charts import badf_charts
 from guard.suites.badf.documents import DOCUMENT, ArmDocuments, is_derived
 from guard.suites.badf.items import Cast, Setting, casts, slots, story_prompt
 from guard.suites.packs import PackedSuite
@@ -279,6 +282,10 @@ class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
             return ()
         figures = self._published_of("setting", badf.setting)
         return [p for p in figures if p.axis["category"] in self._categories]
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the associations by identity, and the most significant."""
+        return badf_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the stories by category of identities and of places."""

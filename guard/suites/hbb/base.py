@@ -8,7 +8,9 @@ from typing import Any
 
 from pydantic import Field
 
+from guard.results.chart import Chart
 from guard.results.estimate import Estimate
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.suites import (
     AdaptsRequests,
@@ -21,6 +23,7 @@ from guard.suites import (
     Record,
 )
 from guard.suites.hbb import findings, measures, questions
+from guard.suites.hbb.charts import hbb_charts
 from guard.suites.hbb.instances import Instances, count_answers
 from guard.suites.hbb.questions import Question
 from guard.suites.packs import PackedSuite
@@ -170,6 +173,10 @@ class HbbSuite(AdaptsRequests, ExplainsResults, PackedSuite):
                 yield replace(p, name="share", value=p.value / instances)
             if p.name != "count" or same:
                 yield p
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the distribution of S, and the instances by category."""
+        return hbb_charts(self, figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return items (instances), questions and calls by category."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from guard.results.chart import Chart
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.suites import (
     About,
@@ -25,6 +27,7 @@ from guard.suites import (
 from guard.suites.mist import scores
 from guard.suites.mist.answers import assignment, count_sides, kind_of
 from guard.suites.mist.build import AatInstance, WabtInstance, associations, attributions
+from guard.suites.mist.charts import mist_charts
 from guard.suites.packs import PackedSuite
 from guard.suites.refusal import is_refusal, unread_outcome
 
@@ -220,6 +223,10 @@ class Mist(ExplainsResults, PackedSuite):
         groups = (self._advantaged[data["group"]], data["group"])
         words = (*data["positive"], *data["negative"])
         return [f"{word}: {groups[int(values[word])]}" for word in words]
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield WABT as radars, and the answers of AAT."""
+        return mist_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the instances by task, and those of WABT by group."""

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from guard.errors import UsageError
+from guard.results.chart import Chart
 from guard.results.estimate import Estimate
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.suites import (
     About,
@@ -29,6 +31,7 @@ from guard.suites import (
     Role,
 )
 from guard.suites.open_text import measures
+from guard.suites.open_text.charts import open_text_charts
 from guard.suites.open_text.prompts import Prompt, read, shipped
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
@@ -137,6 +140,10 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
     def conclusions(self, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return the bias level of an arm, or the guard's effect."""
         return measures.conclusions(figures)
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the bias level of both arms, and the mitigation."""
+        return open_text_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the prompts by kind, and by bias type."""

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import UsageError
+from guard.results.chart import Chart
+from guard.results.figures import SuiteFigures
 from guard.results.measure import Measure
 from guard.results.permutation import two_groups_p
 from guard.suites import (
@@ -37,6 +39,7 @@ from guard.suites.refusal import unread_outcome
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
 from guard.suites.sai_asa.build import build
+from guard.suites.sai_asa.charts import sai_asa_charts
 from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, StimulusRow, chosen
 from guard.suites.tables import by_id
 
@@ -176,6 +179,10 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
         """Return the chosen option."""
         name = record.outcome.name
         return (str(record.item.data[name]),) if name in CHOICES else ()
+
+    def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
+        """Yield the changes of the likelihoods in each direction."""
+        return sai_asa_charts(figures)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the sentences by direction and domain, and by pronoun."""

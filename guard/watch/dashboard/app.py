@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
 from sqlalchemy import Connection
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from guard.errors import UsageError
+from guard.results.table import Table, json_text
 from guard.watch.alerts import alerts
 from guard.watch.compare import (
     PERIOD,
@@ -42,11 +42,9 @@ from guard.watch.tables import (
     alerts_values,
     compare_row_values,
     comparison_values,
-    json_text,
     line_values,
     response_values,
     reviewed_values,
-    rows_csv,
 )
 
 _MAX_LINES = 100  # of a breakdown
@@ -112,7 +110,7 @@ class Dashboard:
             selected,
             total=total,
             reviewed_total=[] if reviewed_total is None else _estimates(reviewed_total),
-            charts=[(c, Markup(c.svg())) for c in (*charts, *review_charts) if not c.empty],
+            charts=[chart for chart in (*charts, *review_charts) if chart.has_data],
             reviewed={value: _estimates(rates) for value, rates in by_value.items()},
             report=rates_report,
             lines=lines[:_MAX_LINES],
@@ -259,9 +257,10 @@ def _export(
     values: Mapping[str, Any] | None = None,
 ) -> Response:
     """Return what a page shows as a file; ``values`` is the JSON, a list of the rows by default."""
-    text = (
-        rows_csv(rows) if form == "csv" else json_text({name: rows} if values is None else values)
-    )
+    if form == "csv":
+        text = Table.of_records(name, rows).csv() if rows else ""
+    else:
+        text = json_text({name: rows} if values is None else values)
     headers = {"content-disposition": f'attachment; filename="guard-{name}.{form}"'}
     return Response(text, media_type=_KINDS[form], headers=headers)
 

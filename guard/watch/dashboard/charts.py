@@ -5,65 +5,45 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sqlalchemy import Connection
 
-from guard.results import svg
+from guard.results.chart import MOST_SERIES, Chart, ChartSeries
 from guard.watch.dashboard.view import View
 from guard.watch.rates import Line, Rate, Sums, line_of, sums
 from guard.watch.review_rates import Estimate, Reviewed, estimates
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_HEIGHT = 2.1  # inches
-_HEIGHT_OF_SEVERAL = 2.6  # with a legend
-_LEGEND = 32  # characters of a name
 _REVIEWED_PARTS = 7  # samples are small
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The rate from ``time``, seconds since 1970, to the next point; ``of`` is its denominator."""
-
-    time: float
-    rate: Rate
-    of: int
+_BARS = "Bars are 95 % intervals; a missing one means too few responses."
+_Part = tuple[float, Rate, int]
+"""When a part of the time begins, its rate, and of how many elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure over the time of ``view``; ``text`` defines it.
+def _chart(
+    view: View, name: str, title: str, text: str, parts: Mapping[str, Sequence[_Part]], unit: str
+) -> Chart:
+    """Return a chart over the time of ``view``; a single series has the name ""."""
+    series = [_series(key, each, unit) for key, each in parts.items()]
+    text = f"{text} {_BARS}" if unit == "%" else text
+    span = (view.since, view.until)
+    return Chart(name, title, text, "time", (), series, unit, span=span, series_are=view.by)
 
-    ``series`` has its points by name; a single line has the name "". ``unit`` is "%" for shares.
-    """
 
-    name: str
-    title: str
-    text: str
-    series: Mapping[str, Sequence[Point]]
-    view: View
-    unit: str = "%"
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        points = (point for points in self.series.values() for point in points)
-        return all(math.isnan(point.rate.value) for point in points)
-
-    def svg(self) -> str:
-        """Return the chart as an ``svg`` element."""
-        draw = partial(_draw, self.series, self.view, self.unit)
-        return svg.drawn(self.name, self.title, self.text, draw)
-
-    def shown(self, point: Point) -> str:
-        """Return the value of a point as text."""
-        return point.rate.text if self.unit == "%" else f"{point.rate.value:.1f} {self.unit}"
+def _series(name: str, parts: Sequence[_Part], unit: str) -> ChartSeries:
+    scale = 100 if unit == "%" else 1
+    rates = [rate for _, rate, _ in parts]
+    return ChartSeries(
+        name,
+        [scale * rate.value for rate in rates],
+        [scale * rate.low for rate in rates],
+        [scale * rate.high for rate in rates],
+        texts=[rate.text if unit == "%" else f"{rate.value:.1f} {unit}" for rate in rates],
+        times=[time for time, _, _ in parts],
+        n=[n for _, _, n in parts],
+    )
 
 
 _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...] = (
@@ -136,18 +116,18 @@ def over_time(
         totals = {name: _added(of) for name, of in by_value.items()}
         # Every type of finding has all of the responses.
         most = sorted(totals, key=lambda name: (-totals[name].responses, -totals[name].f))
-        series = {name: by_value[name] for name in sorted(most[: len(svg.SERIES)])}
+        series = {name: by_value[name] for name in sorted(most[:MOST_SERIES])}
     lines = {
         name: [(starts[s.part], line_of(s)) for s in sorted(of, key=lambda s: s.part)]
         for name, of in series.items()
     }
     charts = [
-        Chart(
+        _chart(
+            view,
             name,
             title,
             text,
-            {key: [Point(start, *of(line)) for start, line in each] for key, each in lines.items()},
-            view,
+            {key: [(start, *of(line)) for start, line in each] for key, each in lines.items()},
             unit,
         )
         for name, title, text, of, unit in _RATES
@@ -163,18 +143,19 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
     ends = [*(starts := view.starts(_REVIEWED_PARTS)), view.until][1:]
     parts = [(s, _estimates(connection, view, s, e)) for s, e in zip(starts, ends, strict=True)]
     charts = [
-        Chart(
+        _chart(
+            view,
             name,
             title,
             text,
             {
                 "": [
-                    Point(start, of(rates).rate, of(rates).marked)
+                    (start, of(rates).rate, of(rates).marked)
                     for start, rates in parts
                     if rates is not None
                 ]
             },
-            view,
+            "%",
         )
         for name, title, text, of in REVIEWED
     ]
@@ -200,40 +181,3 @@ def _added(parts: Sequence[Sums]) -> Sums:
     first = parts[0]
     rest = (sum(values) for values in zip(*(part[2:] for part in parts), strict=True))
     return Sums(first.by, 0, *rest)
-
-
-def _draw(series: Mapping[str, Sequence[Point]], view: View, unit: str, figure: Figure) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.ticker import FuncFormatter
-
-    figure.set_size_inches(svg.WIDTH, _HEIGHT if len(series) == 1 else _HEIGHT_OF_SEVERAL)
-    ax: Any = figure.subplots()
-    scale = 100 if unit == "%" else 1
-    for (name, points), colour, marker in zip(
-        series.items(), svg.SERIES, svg.MARKERS, strict=False
-    ):
-        times = [_utc(point.time) for point in points]
-        values = [scale * point.rate.value for point in points]
-        error = scale * np.nan_to_num([_error_bar(point.rate) for point in points]).T
-        ax.errorbar(
-            times, values, yerr=error, fmt=f"{marker}-", color=colour, label=name[:_LEGEND],
-            markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
-        )  # fmt: skip
-    if len(series) > 1:
-        figure.legend(loc="outside lower left", ncols=2)
-    ax.set_xlim(_utc(view.since), _utc(view.until))
-    ax.set_ylim(bottom=0)
-    ax.grid(axis="y", linewidth=0.5)
-    ax.set_axisbelow(True)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} {unit}"))
-    locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))
-
-
-def _utc(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, timezone.utc)
-
-
-def _error_bar(rate: Rate) -> tuple[float, float]:
-    return max(rate.value - rate.low, 0), max(rate.high - rate.value, 0)

@@ -9,21 +9,21 @@ from itertools import groupby
 from typing import Any
 
 from guard import __version__
-from guard.audit.grids import Grid, count_text, coverage_text, number_text, with_interval
-from guard.audit.reports.charts import Chart, ChartSeries, Mark
-from guard.audit.reports.page import figure, render
-from guard.audit.reports.texts import one_line, shortened
+from guard.audit.report import FOLDER
 from guard.audit.score import json_number
 from guard.audit.trends import Point, Run, Series
 from guard.results.changes import Change
+from guard.results.chart import Chart, ChartMark, ChartSeries
 from guard.results.conclusions import ALPHA
-from guard.results.intervals import p_text
-from guard.texts import csv_text
+from guard.results.pages import render
+from guard.results.table import Table, csv_text, number_text
+from guard.texts import one_line, shortened
 
 FORMAT = 1
 """Changes with every change that breaks readers of the JSON."""
 MOST = 60
 """The most charts of a page; --json has everything."""
+_ROWS = 10_000  # of a table on the page
 _NAME = 32  # characters of a model or a release in a legend or a sentence
 _COLUMNS = (
     *("suite", "arm", "measure", "axis", "series", "model", "id", "time", "release", "source"),
@@ -148,43 +148,38 @@ def differs_text(one: Series) -> str:
     return f"not joined with audits before {run_text(one.points[0].run)}: {parts}" if parts else ""
 
 
-def summary(series: Iterable[Series]) -> Grid:
+def summary(series: Iterable[Series]) -> Table:
     """Return a table with a row for each series: its latest value and its changes."""
-    grid = Grid("Latest audit of each series, with its 95 % interval")
-    grid.add_columns("axis", "model", "since", "latest")
-    grid.add_columns("audits", "value", "ideal", "q", figures=True)
-    grid.add_columns("change")
+    table = Table("Latest audit of each series, with its 95 % interval")
+    table.add_columns("axis", "model", "since", "latest")
+    table.add_columns("audits", unit="count")
+    table.add_columns("value", unit="estimate")
+    table.add_columns("ideal", unit="figure")
+    table.add_columns("q", unit="p")
+    table.add_columns("change")
     for one in series:
         first, last = one.points[0], one.points[-1]
         notes = [differs_text(one), *(change_text(one, change) for change in one.changes)]
-        grid.rows.append(
-            [
-                one.name, one.model, run_text(first.run), run_text(last.run),
-                f"{len(one.points):,}", _value(last), f"{one.aim.ideal:g}",
-                "–" if math.isnan(one.q) else p_text(one.q),
-                "; ".join(filter(None, notes)) or "–",
-            ]
-        )  # fmt: skip
-    return grid
+        texts = [one.name, one.model, run_text(first.run), run_text(last.run)]
+        figures = [len(one.points), last, f"{one.aim.ideal:g}", one.q]
+        table.rows.append([*texts, *figures, "; ".join(filter(None, notes)) or "–"])
+    return table
 
 
-def points(one: Series) -> Grid:
+def points(one: Series) -> Table:
     """Return a table with a row for each point of a series."""
-    grid = Grid(" · ".join(filter(None, (one.name, one.model, differs_text(one)))))
-    grid.add_columns("time", "release")
-    grid.add_columns("value", "n", "coverage", figures=True)
-    grid.add_columns("change", "run")
+    table = Table(" · ".join(filter(None, (one.name, one.model, differs_text(one)))))
+    table.add_columns("time", "release")
+    table.add_columns("value", unit="estimate")
+    table.add_columns("n", unit="count")
+    table.add_columns("coverage", unit="share")
+    table.add_columns("change", "run")
     directions = _directions(one)
     for at, point in enumerate(one.points):
         run = point.run
-        counts = [count_text(point.n), coverage_text(point.coverage)]
-        texts = [time_text(run.time), run.release or "–", _value(point), *counts]
-        grid.rows.append([*texts, directions.get(at, ""), run.source])
-    return grid
-
-
-def _value(point: Point) -> str:
-    return with_interval(point.value, point.low, point.high)
+        cells = [time_text(run.time), run.release or "–", point, point.n, point.coverage]
+        table.rows.append([*cells, directions.get(at, ""), run.source])
+    return table
 
 
 def time_text(seconds: float) -> str:
@@ -209,7 +204,7 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
     order = sorted(runs.values(), key=lambda run: (run.time, run.id))
     place = {run.id: number for number, run in enumerate(order)}
     chart_series: list[ChartSeries] = []
-    marks: list[Mark] = []
+    marks: list[ChartMark] = []
     for number, one in enumerate(axis_series, 1):
         points_by_run = {point.run.id: point for point in one.points}
         shown = [points_by_run.get(run.id) for run in order]
@@ -220,7 +215,7 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
         label = shortened(one.model if len(axis_series) == 1 else f"{number}. {one.model}", _NAME)
         chart_series.append(ChartSeries(label, values, lows, highs))
         for at, direction in _directions(one).items():
-            marks.append(Mark(place[one.points[at].run.id] - 0.5, direction))
+            marks.append(ChartMark(place[one.points[at].run.id] - 0.5, direction))
     sentences = [differs_text(one) for one in axis_series if one.differs]
     sentences += [change_text(one, change) for one in axis_series for change in one.changes]
     sentences = ["The horizontal line is the value of a fair model", *sentences]
@@ -237,15 +232,16 @@ def page(series: Sequence[Series], store: str, since: float) -> str:
     with_data = [chart for chart in charts(shown) if chart.has_data]
     until = "" if math.isinf(since) else f" since {time_text(since)}"
     return render(
-        "trend.html",
+        FOLDER,
+        "history.html",
         title=one_line(f"Audit history{until}"),
         store=store,
         headlines=headlines(series),
         summary=summary(shown) if shown else None,
         hidden=len(series) - len(shown),
-        figures=[figure(chart) for chart in with_data[:MOST]],
+        figures=with_data[:MOST],
         further=max(0, len(with_data) - MOST),
         tables=[points(one) for one in shown],
         level=f"{ALPHA:.0%}",
-        most=10_000,
+        most=_ROWS,
     )

@@ -1,22 +1,31 @@
-"""Charts as inline SVG, drawn by Matplotlib."""
+"""One chart: its values as SVG, drawn by Matplotlib, and as a table for who cannot see it."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from guard.audit.reports.charts import Chart, ChartSeries
-from guard.audit.reports.texts import one_line, shortened
-from guard.results import svg
-from guard.results.svg import INK, MARKERS, PAPER, SERIES, WIDTH
+from guard.results.estimate import Estimate
+from guard.results.svg import INK, MARKERS, PAPER, SERIES, WIDTH, drawn
+from guard.results.table import Column, Table, with_interval
+from guard.texts import one_line, shortened
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.figure import Figure
+
+ChartKind = Literal["dots", "bars", "stacked", "radar", "trend", "time"]
+MOST_SERIES = len(SERIES)
+"""The most series of a chart that each have a colour and a mark of their own."""
+SHARES = (0.0, 1.0)
+"""The limits of an axis of shares."""
 
 _HATCHES = ("", "///", "...", "xxx")
 _LABEL = 32  # characters in a line of a label
@@ -24,26 +33,148 @@ _LINES = 2
 _TICKS_ACROSS = 6  # intervals between labels below rows
 _SIDE = 0.15  # inches beside the axes: half of a label may stand out
 _TICKS = 8  # labels below a trend
+_LEGEND = 32  # characters of a name beside a chart over time
 
 
-def draw(chart: Chart) -> str:
-    """Return ``chart`` as an ``svg`` element."""
+@dataclass(frozen=True, slots=True)
+class ChartSeries:
+    """A value by category, nan for none, with its interval where ``low`` and ``high`` are given.
+
+    Series of one ``panel`` are drawn over each other. ``texts`` are the values in the words of the
+    table, by default with three decimals. In a chart over time a series has values at ``times``,
+    in seconds since 1970, each computed from ``n`` elements.
+    """
+
+    name: str
+    values: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    panel: str = ""
+    texts: Sequence[str] = ()
+    times: Sequence[float] = ()
+    n: Sequence[int] = ()
+
+    @classmethod
+    def of_estimates(
+        cls, name: str, estimates: Sequence[Estimate | None], panel: str = ""
+    ) -> ChartSeries:
+        """Return estimates as a series."""
+
+        def values(part: str) -> list[float]:
+            return [math.nan if e is None else float(getattr(e, part)) for e in estimates]
+
+        return cls(name, values("value"), values("low"), values("high"), panel)
+
+    def text(self, place: int) -> str:
+        """Return the value at a place, with its interval."""
+        if self.texts:
+            return self.texts[place]
+        low, high = (self.low[place], self.high[place]) if self.low else (math.nan, math.nan)
+        return with_interval(self.values[place], low, high)
+
+
+class ChartMark(NamedTuple):
+    """A labelled line across a trend, between the categories around ``at``."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with its explanation; ``name`` is unique on its page.
+
+    ``label`` and ``limits`` are those of the axis of values. ``null`` is the value of a fair model.
+    The categories of a ``trend`` are in order of time; only a trend has ``marks``. A chart over
+    ``time`` has no categories but a ``span`` in seconds since 1970; its label is the unit of its
+    values, and ``series_are`` says what its series are.
+    """
+
+    name: str
+    title: str
+    text: str
+    kind: ChartKind
+    categories: Sequence[str]
+    series: Sequence[ChartSeries]
+    label: str = ""
+    limits: tuple[float, float] | None = None
+    null: float | None = None
+    marks: Sequence[ChartMark] = ()
+    span: tuple[float, float] = (0.0, 0.0)
+    series_are: str = "series"
+
+    @property
+    def panels(self) -> list[str]:
+        """The names of the panels, in their order."""
+        return list(dict.fromkeys(each.panel for each in self.series))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the series, in their order."""
+        return list(dict.fromkeys(each.name for each in self.series))
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(not math.isnan(value) for each in self.series for value in each.values)
+
+    def table(self) -> Table:
+        """Return a table of the chart's values."""
+        if self.kind == "time":
+            return self._table_over_time()
+        several = len(self.panels) > 1
+        table = Table(self.title)
+        table.add_columns(*(("panel",) if several else ()), "of")
+        table.add_columns(*self.names, unit="figure")
+        for panel in self.panels:
+            by_name = {each.name: each for each in self.series if each.panel == panel}
+            for place, category in enumerate(self.categories):
+                cells = [
+                    by_name[name].text(place) if name in by_name else "–" for name in self.names
+                ]
+                table.rows.append([*([panel] if several else []), category, *cells])
+        return table
+
+    def _table_over_time(self) -> Table:
+        several = len(self.series) > 1
+        columns = [Column("from"), *([Column(self.series_are)] if several else [])]
+        value = "rate" if self.label == "%" else "mean"
+        table = Table(self.title, [*columns, Column(value, "figure"), Column("of", "count")])
+        for each in self.series:
+            for place, time in enumerate(each.times):
+                when = _utc(time).strftime("%Y-%m-%d %H:%M")
+                name = [each.name] if several else []
+                table.rows.append([when, *name, each.text(place), each.n[place]])
+        return table
+
+    def svg(self) -> Markup:
+        """Return the chart as an ``svg`` element, labelled for screen readers."""
+        from markupsafe import Markup
+
+        return Markup(_drawn(self))
+
+    def html(self) -> Markup:
+        """Return the chart with its explanation and its table, for a page in guard's style."""
+        from guard.results.pages import macros
+
+        html: Markup = macros().figure(self)
+        return html
+
+
+def _drawn(chart: Chart) -> str:
     drawers: dict[str, Callable[[Chart, Figure], None]] = {
         "dots": partial(_rows, mark=_dots),
         "bars": partial(_rows, mark=_bars),
         "stacked": partial(_rows, mark=_stacked),
         "radar": _radar,
         "trend": _trend,
+        "time": _over_time,
     }
-    return svg.drawn(chart.name, chart.title, chart.text, partial(drawers[chart.kind], chart))
+    return drawn(chart.name, chart.title, chart.text, partial(drawers[chart.kind], chart))
 
 
 def _label(text: str) -> str:
     return "\n".join(textwrap.wrap(one_line(text), _LABEL, max_lines=_LINES, placeholder=" …"))
-
-
-def _names(chart: Chart) -> list[str]:
-    return list(dict.fromkeys(one.name for one in chart.series))
 
 
 DrawPanel = Any  # (axes, chart, series of a panel, places of the names) -> None
@@ -51,7 +182,7 @@ DrawPanel = Any  # (axes, chart, series of a panel, places of the names) -> None
 
 def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
     """Draw categories below each other, and panels beside each other."""
-    panels, names = chart.panels, _names(chart)
+    panels, names = chart.panels, chart.names
     labels = [_label(text) for text in chart.categories]
     lines = max(text.count("\n") + 1 for text in labels)
     tall = 1 if mark is _stacked else len(names)
@@ -135,7 +266,7 @@ def _stacked(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequenc
 
 def _radar(chart: Chart, figure: Figure) -> None:
     """Draw a small radar for each panel, three in a row."""
-    panels, names = chart.panels, _names(chart)
+    panels, names = chart.panels, chart.names
     rows = math.ceil(len(panels) / 3)
     figure.set_size_inches(WIDTH, 0.6 + 1.75 * rows)
     axes = figure.subplots(rows, 3, subplot_kw={"projection": "polar"}, squeeze=False).ravel()
@@ -169,7 +300,7 @@ def _radar(chart: Chart, figure: Figure) -> None:
 
 def _trend(chart: Chart, figure: Figure) -> None:
     """Draw categories after each other, the points of a series joined, and the marks."""
-    names = _names(chart)
+    names = chart.names
     size = len(chart.categories)
     figure.set_size_inches(WIDTH, 2.6)
     ax = figure.subplots()
@@ -199,3 +330,35 @@ def _trend(chart: Chart, figure: Figure) -> None:
     ax.set_axisbelow(True)
     ax.tick_params(length=0)
     _legend(figure, [ax], names)
+
+
+def _over_time(chart: Chart, figure: Figure) -> None:
+    """Draw the values of each series at their times, on an axis from 0."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import FuncFormatter
+
+    several = len(chart.series) > 1
+    figure.set_size_inches(WIDTH, 2.6 if several else 2.1)
+    ax: Any = figure.subplots()
+    for each, colour, marker in zip(chart.series, SERIES, MARKERS, strict=False):
+        value, low, high = (np.array(part, float) for part in (each.values, each.low, each.high))
+        ax.errorbar(
+            [_utc(time) for time in each.times], value,
+            yerr=np.nan_to_num(np.maximum([value - low, high - value], 0)),
+            fmt=f"{marker}-", color=colour, label=each.name[:_LEGEND],
+            markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
+        )  # fmt: skip
+    if several:
+        figure.legend(loc="outside lower left", ncols=2)
+    ax.set_xlim(*map(_utc, chart.span))
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} {chart.label}"))
+    locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from guard.audit.comparison import Verdict
-from guard.audit.grids import coverage_text, effect_text, estimate_text, in_arm, number_text
 from guard.audit.outcomes import scores_both_arms
-from guard.audit.reports.charts import axis_text
-from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.differences import effect_of, is_worse, lead, shows_change
+from guard.audit.report.content import Content, SuiteContent
+from guard.audit.report.differences import effect_of, is_worse, lead, shows_change
 from guard.audit.score import SuiteResult
 from guard.results.conclusions import (
     ALPHA,
@@ -33,8 +31,10 @@ from guard.results.conclusions import (
     significant_text,
 )
 from guard.results.estimate import Estimate
+from guard.results.figures import axis_text, in_arm
 from guard.results.intervals import p_text
 from guard.results.jackknife import Effect, Line, key_of
+from guard.results.table import coverage_text, effect_text, estimate_text, number_text
 from guard.suites import Suite
 
 if TYPE_CHECKING:

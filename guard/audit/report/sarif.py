@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from guard import __version__
-from guard.audit.reports.checks import VERDICT, Check, checks, status_counts
-from guard.audit.reports.content import Content
-from guard.audit.reports.repository import RepositoryFiles, RepositoryPlace, root_of
-from guard.audit.reports.texts import for_xml
+from guard.audit.report.checks import VERDICT, Check, checks, status_counts
+from guard.audit.report.content import Content
+from guard.audit.report.repository import RepositoryFiles, RepositoryPlace, root_of
+from guard.texts import for_xml
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT = "%SRCROOT%"  # by convention the root of the checked-out repository

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from guard import __version__
-from guard.audit.reports.checks import checks, status_counts
-from guard.audit.reports.content import Content, SuiteContent
-from guard.audit.reports.items import ItemRow
+from guard.audit.report.checks import checks, status_counts
+from guard.audit.report.content import Content, SuiteContent
+from guard.audit.report.items import ItemRow
 from guard.audit.score import plain_json
-from guard.texts import csv_text
+from guard.results.table import csv_text
 
 FORMAT = 1
 """Changes with every change that breaks readers of the JSON."""

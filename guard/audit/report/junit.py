@@ -11,9 +11,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from guard.audit.files import last_written
-from guard.audit.reports.checks import Check, checks, status_counts
-from guard.audit.reports.content import Content
-from guard.audit.reports.texts import for_xml, one_line
+from guard.audit.report.checks import Check, checks, status_counts
+from guard.audit.report.content import Content
+from guard.texts import for_xml, one_line
 
 _KINDS = {"failed": "failure", "error": "error"}
 

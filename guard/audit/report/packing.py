@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guard.audit.reports.items import ItemRow, Turn
+from guard.audit.report.items import ItemRow, Turn
 
 CHUNK = 400
 """The number of items whose texts are read together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from guard.audit.reports.content import Content, SuiteContent, load
+from pathlib import Path
 
-__all__ = ["Content", "SuiteContent", "load"]
+FOLDER = Path(__file__).parent
+"""The folder of the templates."""

@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from guard.audit.grids import Grid, count_text, coverage_text, estimate_text, printed
-from guard.audit.reports.charts import Chart, axis_text, series
-from guard.audit.reports.checks import Check, checks, status_counts
-from guard.audit.reports.content import Content, SuiteContent
+from guard.audit.report.checks import Check, checks, status_counts
+from guard.audit.report.content import Content, SuiteContent
+from guard.audit.report.tables import printed
 from guard.audit.score import json_number
+from guard.results.chart import Chart, ChartSeries
 from guard.results.conclusions import is_significant, is_tested
-from guard.results.intervals import p_text
+from guard.results.figures import axis_text
 from guard.results.jackknife import Key, Line, key_of
-from guard.texts import csv_text
+from guard.results.table import Table, csv_text
 
 TITLE = "Models side by side, worst first, 95 % intervals"
 NOTE = (
@@ -116,12 +116,15 @@ def _q_or_infinity(line: Line) -> float:
     return line.plain.q if is_tested(line.plain) else math.inf
 
 
-def models_grid(content: Content, most_of_suite: int = LEAD) -> Grid:
+def models_table(content: Content, most_of_suite: int = LEAD) -> Table:
     """Return the table; ``most_of_suite`` limits the measures of a suite."""
-    grid = Grid(TITLE)
-    grid.add_columns("suite", "measure", "model")
-    grid.add_columns("value", "q", "n", "coverage", figures=True)
-    grid.add_columns("reading")
+    table = Table(TITLE, notes=[NOTE])
+    table.add_columns("suite", "measure", "model")
+    table.add_columns("value", unit="estimate")
+    table.add_columns("q", unit="p")
+    table.add_columns("n", unit="count")
+    table.add_columns("coverage", unit="share")
+    table.add_columns("reading")
     seen: dict[str, int] = {}
     for group in model_figures(content):
         suite = group[0].content.result.suite
@@ -129,13 +132,13 @@ def models_grid(content: Content, most_of_suite: int = LEAD) -> Grid:
         for figure in group if seen[suite] <= most_of_suite else ():
             measure, estimate = figure.line.measure, figure.line.plain
             name = f"{measure.name}, {axis_text(measure.axis)}" if measure.axis else measure.name
-            coverage = coverage_text(figure.content.result.arms["plain"].coverage)
-            texts = [estimate_text(estimate), p_text(estimate.q), count_text(estimate.n), coverage]
-            grid.rows.append([suite, name, figure.model, *texts, figure.reading])
-    return grid
+            coverage = figure.content.result.arms["plain"].coverage
+            numbers = [estimate, estimate.q, estimate.n, coverage]
+            table.rows.append([suite, name, figure.model, *numbers, figure.reading])
+    return table
 
 
-def models_table(content: Content) -> str:
+def models_csv(content: Content) -> str:
     """Return the table as CSV, with numbers unrounded and the counts of the suite's checks."""
     return csv_text(_COLUMNS, _csv_rows(content))
 
@@ -183,7 +186,7 @@ def model_charts(content: Content) -> Iterator[Chart]:
             "95 % interval, the worst first.",
             "dots",
             [figure.model for figure in group],
-            [series("plain", [figure.line.plain for figure in group])],
+            [ChartSeries.of_estimates("plain", [figure.line.plain for figure in group])],
             measure.name,
             None,
             measure.null,

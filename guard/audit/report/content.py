@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from guard.audit import grids
 from guard.audit.asked import AskedSuite, read_asked, with_model
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.files import RUN_FILE, run_file_of
 from guard.audit.header import Header
 from guard.audit.outcomes import Records
-from guard.audit.reports import items
-from guard.audit.reports.items import ItemRow
+from guard.audit.report import items, tables
+from guard.audit.report.items import ItemRow
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sides import Side, SuiteSide, from_records
 from guard.audit.tables import recorded_audit
 from guard.errors import UsageError
+from guard.results.figures import SuiteFigures
 from guard.suites import Suite, registry
 
 if TYPE_CHECKING:
@@ -49,6 +49,13 @@ class SuiteContent:
         """The number of items whose outcome the guard changed, or that differ from the baseline."""
         return sum(row.changed or bool(row.base) for row in self.rows)
 
+    def figures(self) -> SuiteFigures:
+        """Return what the suite draws its charts from."""
+        result = self.result
+        return SuiteFigures(
+            result.lines, dict(self.records.arms()), result.stops, result.headline, result.legend
+        )
+
     def state(self) -> list[str]:
         """Return why the suite is incomplete, in sentences; empty if it is complete."""
         sentences = []
@@ -57,7 +64,7 @@ class SuiteContent:
                 f"The end of {self.journal} is missing: the run has not finished, or was killed. "
                 f"{len(self.rows):,} samples have an outcome so far."
             )
-        return sentences + grids.incomplete(self.result)
+        return sentences + tables.incomplete(self.result)
 
 
 @dataclass(frozen=True, slots=True)

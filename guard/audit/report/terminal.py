@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from guard.audit import grids
 from guard.audit.asked import with_model
-from guard.audit.grids import Grid, printed
+from guard.audit.report import tables
+from guard.audit.report.tables import printed
 from guard.audit.score import SuiteResult
-
-__all__ = ["LINES", "printed", "rich_table", "show", "show_short"]
+from guard.results.table import coverage_text
 
 LINES = 40
 """The most lines that a command prints without --tables."""
@@ -84,13 +82,13 @@ def _title(result: SuiteResult) -> str:
 
 def _short(result: SuiteResult, resumable: bool) -> Iterator[_Line]:
     yield _Line(0, Text(_title(result), style="bold"))
-    if judges := grids.judges(result):
+    if judges := tables.judges(result):
         yield _Line(1, Text(judges))
-    for warning in grids.warnings(result, resumable):
+    for warning in tables.warnings(result, resumable):
         yield _Line(0, Text(warning, style="bold red"))
     for arm, counts in result.arms.items():
         outcomes = ", ".join(f"{name} {n:,}" for name, n in counts.outcomes.items() if n)
-        read = f"coverage {grids.coverage_text(counts.coverage)}"
+        read = f"coverage {coverage_text(counts.coverage)}"
         yield _Line(3, Text(f"{arm}: {counts.samples:,} samples, {read}: {outcomes or 'none'}"))
     for text in _usage(result):
         yield _Line(4, Text(text))
@@ -115,34 +113,34 @@ def _usage(result: SuiteResult) -> Iterator[str]:
         yield f"of these the {role}: {part['answered']:,} answers{price}"
 
 
-def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
+def _parts(result: SuiteResult, resumable: bool) -> Iterator[RenderableType]:
     yield Text(f"\n{_title(result)}", style="bold")
-    if judges := grids.judges(result):
+    if judges := tables.judges(result):
         yield Text(judges)
-    for warning in grids.warnings(result, resumable):
+    for warning in tables.warnings(result, resumable):
         yield Text(warning, style="bold red")
-    yield rich_table(grids.outcomes(result))
-    if failed := grids.errors(result):
-        yield rich_table(failed)
-    for arm, found in result.findings.items():
-        for remark in found.get("remarks", ()):
+    yield tables.outcomes(result).rich()
+    if failed := tables.errors(result):
+        yield failed.rich()
+    for arm, findings in result.findings.items():
+        for remark in findings.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
     if result.stops:
-        yield rich_table(grids.both_arms(grids.STOPS, result.stops))
+        yield tables.both_arms(tables.STOPS, result.stops).rich()
     lines = printed(result)
-    yield rich_table(grids.scores(result, lines, grids.scores_title(result)))
+    yield tables.scores(result, lines, tables.scores_title(result)).rich()
     if len(lines) < len(result.lines):
         more = len(result.lines) - len(lines)
         yield Text(f"{more:,} further measures of these axes: --json has them all.")
-    for part in grids.by_identity(result):
-        yield Text(part) if isinstance(part, str) else rich_table(part)
-    for grid, more in grids.findings_tables(result, _ROWS):
-        yield rich_table(grid)
+    for part in tables.by_identity(result):
+        yield Text(part) if isinstance(part, str) else part.rich()
+    for table, more in tables.findings_tables(result, _ROWS):
+        yield table.rich()
         if more:
             yield Text(f"{more:,} further rows: --json has them all.")
     if result.published:
-        yield rich_table(grids.published(result))
-    legend = grids.legend(result)
+        yield tables.published(result).rich()
+    legend = tables.legend(result)
     yield Text("\n".join(f"{name}: {text}" for name, text in legend.items()), style="dim")
     if result.deviations:
         listed = "\n".join(f"- {line}" for line in result.deviations)
@@ -152,13 +150,3 @@ def _parts(result: SuiteResult, resumable: bool) -> Iterator[Text | Table]:
     for arm, sentences in result.conclusions.items():
         for place, sentence in enumerate(sentences):
             yield Text(f"{arm}: {sentence}", style="" if place else "bold")
-
-
-def rich_table(grid: Grid) -> Table:
-    """Return the table for a terminal."""
-    table = Table(title=grid.title, title_justify="left", pad_edge=False)
-    for name, figures in grid.columns:
-        table.add_column(name, justify="right" if figures else "left")
-    for row in grid.rows:
-        table.add_row(*row)
-    return table

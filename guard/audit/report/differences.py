@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from guard.audit.comparison import AxisComparison, Comparison
-from guard.audit.grids import STOPS, Grid, effect_text, estimate_text, number_text, printed
 from guard.audit.outcomes import scores_both_arms
-from guard.audit.reports.charts import axis_text
-from guard.audit.reports.content import Content, SuiteContent
+from guard.audit.report.content import Content, SuiteContent
+from guard.audit.report.tables import STOPS, printed
 from guard.audit.score import SuiteResult
 from guard.results.conclusions import ALPHA
-from guard.results.intervals import false_discovery, p_text
+from guard.results.figures import axis_text
+from guard.results.intervals import false_discovery
 from guard.results.jackknife import Effect, Line
+from guard.results.table import Table, effect_text, number_text
 
 _LEAD = 6  # lines of a suite
 _STOPS = ("biased", "biased_shown", "stopped_biased", "stopped_others", "selectivity",
@@ -141,16 +142,18 @@ def title(content: Content) -> str:
     return f"Scores of both arms, 95 % intervals; {seen}"
 
 
-def grid(found: Sequence[FigureDifference], sides: tuple[str, str], title: str) -> Grid:
-    """Return differences as a table."""
-    table = Grid(title)
+def differences_table(content: Content) -> Table:
+    """Return the differences as a table."""
+    table = Table(title(content))
     table.add_columns("suite", "measure", "of")
-    table.add_columns(*sides, "difference", "q", figures=True)
+    table.add_columns(*sides(content), unit="number")
+    table.add_columns("difference", unit="change")
+    table.add_columns("q", unit="p")
     table.add_columns("reading")
-    for one in found:
-        texts = [one.suite, one.measure, axis_text(one.axis)]
-        numbers = [number_text(one.before), number_text(one.after), effect_text(one.effect)]
-        table.rows.append([*texts, *numbers, p_text(one.effect.q), one.reading])
+    for each in differences(content):
+        texts = [each.suite, each.measure, axis_text(each.axis)]
+        numbers = [each.before, each.after, each.effect, each.effect.q]
+        table.rows.append([*texts, *numbers, each.reading])
     return table
 
 
@@ -185,16 +188,15 @@ def _baseline_headline(comparison: Comparison) -> str:
     )
 
 
-def stops(content: Content) -> Grid:
+def stops_table(content: Content) -> Table:
     """Return what the guard stopped of the biased answers and of the others, by suite."""
-    grid = Grid(STOPS)
-    grid.add_columns("suite")
-    grid.add_columns(*_STOPS, figures=True)
-    for one in content.suites:
-        figures = {
-            line.measure.name: line.plain for line in one.result.stops if not line.measure.axis
+    table = Table(STOPS)
+    table.add_columns("suite")
+    table.add_columns(*_STOPS, unit="estimate")
+    for suite in content.suites:
+        estimates = {
+            line.measure.name: line.plain for line in suite.result.stops if not line.measure.axis
         }
-        if figures:
-            cells = [estimate_text(figures[name]) if name in figures else "–" for name in _STOPS]
-            grid.rows.append([one.name, *cells])
-    return grid
+        if estimates:
+            table.rows.append([suite.name, *(estimates.get(name, "–") for name in _STOPS)])
+    return table
