@@ -15,7 +15,7 @@ from guard.audit.score import SuiteResult
 from guard.results.conclusions import ALPHA
 from guard.results.estimate import Estimate
 from guard.results.intervals import p_text
-from guard.results.jackknife import Effect, Line
+from guard.results.jackknife import Line
 from guard.results.measure import Measure
 from guard.suites import Published
 
@@ -271,7 +271,7 @@ def estimate_text(e: Estimate) -> str:
     return with_interval(e.value, e.low, e.high)
 
 
-def effect_text(e: Effect) -> str:
+def effect_text(e: Estimate) -> str:
     """Return a change with its interval and signs."""
     return with_interval(e.value, e.low, e.high, signed_text)
 

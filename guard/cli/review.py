@@ -202,7 +202,7 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
     from guard.watch import review as reviews
     from guard.watch.rates import span_s
     from guard.watch.review_rates import estimates
-    from guard.watch.tables import reviewed_values
+    from guard.watch.tables import interval_values, reviewed_values
 
     now = time.time()
     begin = now - span_s(since, "--since")
@@ -213,7 +213,11 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
     values = {
         **progress._asdict(),
         "agreement": [
-            {**a._asdict(), "agreed": a.agreed._asdict(), "kappa": a.kappa._asdict()}
+            {
+                **a._asdict(),
+                "agreed": interval_values(a.agreed),
+                "kappa": interval_values(a.kappa),
+            }
             for a in agreements
         ],
         "rates": reviewed_values(rates),

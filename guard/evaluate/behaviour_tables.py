@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from guard.evaluate import report
 from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
-from guard.evaluate.metrics import Figure
 from guard.evaluate.report import Grid
+from guard.results.estimate import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,7 +114,7 @@ def _of(count: int, n: int) -> str:
     return f"{count} of {n}" if n else ""
 
 
-def _interval(figure: Figure) -> str:
+def _interval(figure: Estimate) -> str:
     if figure.low != figure.low:
         return ""
     return f"[{figure.low:.3f}, {figure.high:.3f}]"

@@ -19,7 +19,8 @@ from guard.datasets.split import fold
 from guard.errors import GuardError, UsageError
 from guard.evaluate.example import Example
 from guard.places import shipped
-from guard.results.intervals import Limits, cohens_kappa, exact
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson, cohens_kappa
 
 READINGS = "readings.csv"
 FIELDS = ("set", "text", "reader", "label", "sure")
@@ -53,8 +54,8 @@ class Agreement(NamedTuple):
     first: str
     second: str
     n: int
-    agreed: Limits
-    kappa: Limits
+    agreed: Estimate
+    kappa: Estimate
 
 
 def key_of(text: str) -> str:
@@ -141,5 +142,5 @@ def _agreement(
     if not both:
         return None
     same = sum(a == b for a, b in both)
-    agreed = Limits(same / len(both), *exact(same, len(both)))
+    agreed = Estimate(same / len(both), *clopper_pearson(same, len(both)), len(both))
     return Agreement(first[0], second[0], len(both), agreed, cohens_kappa(both))

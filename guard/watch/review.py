@@ -23,7 +23,8 @@ from typing import Literal, NamedTuple, get_args
 from sqlalchemy import Connection, and_, delete, func, select
 
 from guard.errors import UsageError
-from guard.results.intervals import Limits, cohens_kappa, exact
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson, cohens_kappa
 from guard.verdict import BIAS_TYPES
 from guard.watch.draw import Draw as Draw
 from guard.watch.draw import Key as Key
@@ -222,8 +223,8 @@ class Agreement(NamedTuple):
     first: str
     second: str
     segments: int
-    agreed: Limits
-    kappa: Limits
+    agreed: Estimate
+    kappa: Estimate
 
 
 def agreement(connection: Connection) -> list[Agreement]:
@@ -247,7 +248,7 @@ def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]])
     """Return the agreement of two reviewers from their pairs of verdicts, one a segment."""
     n = len(verdicts)
     same = sum(a == b for a, b in verdicts)
-    agreed = Limits(same / n, *exact(same, n))
+    agreed = Estimate(same / n, *clopper_pearson(same, n), n)
     return Agreement(first, second, n, agreed, cohens_kappa(verdicts))
 
 

@@ -45,7 +45,8 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.core import Guard
-from guard.results.jackknife import LEAST_CLUSTERS, Line, estimate, key_of
+from guard.results.intervals import LEAST_CLUSTERS
+from guard.results.jackknife import Line, estimate, key_of
 from guard.suites import Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
@@ -60,6 +61,7 @@ from guard.suites.mist import scores as mist
 from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
+from tests.suites.withheld import has_test
 
 KINDS = (
     "independent", "unit", "template", "position", "name", "names' rates", "word", "question",
@@ -569,7 +571,7 @@ def simulated(
         if suite in SILENT:
             found += silent(suite, size, kind, rng, refusals)
         if tests_alone:
-            found = [m for m in found if m.null is not None or m.p is not None]
+            found = [m for m in found if has_test(m)]
         cell.add(estimate(found))
     return cell
 

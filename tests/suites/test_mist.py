@@ -22,8 +22,11 @@ from guard.audit.gating import AuditConditions
 from guard.audit.outcomes import Records
 from guard.audit.score import result_of
 from guard.errors import UsageError
-from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
+from guard.results.intervals import LEAST_CLUSTERS
+from guard.results.jackknife import estimate
 from guard.results.measure import column
+from guard.results.samples import Samples
+from guard.results.sign_flips import FEW_CLUSTERS
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
 from guard.suites.mist.answers import Assigned, assignment, count_sides, kind
@@ -48,11 +51,11 @@ def words(suite: Mist) -> dict[str, Any]:
 
 
 def value(measure: Measure) -> float:
-    return float(measure.value(measure.rows.sum(axis=0)))
+    return float(measure.value(measure.samples.rows.sum(axis=0)))
 
 
 def over(measure: Measure) -> float:
-    return float(measure.n(measure.rows.sum(axis=0)))
+    return float(measure.n(measure.samples.rows.sum(axis=0)))
 
 
 def at(measures: list[Measure], name: str, **axis: str) -> Measure:
@@ -627,7 +630,7 @@ def test_mean_sd_t_and_p_are_scipys(drawn: list[float]) -> None:
     np.testing.assert_allclose(scores.sd(totals), expected_sd, atol=1e-9, equal_nan=True)
     # Where each answer is a cluster of its own the audit's test is SciPy's.
     names = [str(n) for n in range(len(drawn))]
-    mean = Measure("mean", {}, rows, names, scores.mean, column(scores.SCORED), null=0.0)
+    mean = Measure("mean", {}, Samples(rows, names), scores.mean, column(scores.SCORED), null=0.0)
     p = estimate([mean])[0].plain.p
     if n > 1 and np.ptp(drawn) > 0:
         theirs = ttest_1samp(drawn, 0.0)
@@ -738,8 +741,10 @@ def test_rows_are_additive_and_values_take_many_totals(suite: Mist, items: list[
         outcome = suite.outcome(item, 0, [Answer(text) for text in texts])
         records.append(Record(item, 0, outcome))
     for measure in suite.measures(records):
-        assert len(measure.rows) == len(measure.clusters)
-        halves = np.stack([measure.rows[::2].sum(axis=0), measure.rows[1::2].sum(axis=0)])
+        assert len(measure.samples.rows) == len(measure.samples.clusters)
+        halves = np.stack(
+            [measure.samples.rows[::2].sum(axis=0), measure.samples.rows[1::2].sum(axis=0)]
+        )
         together = measure.value(halves)
         assert together.shape == measure.n(halves).shape == (2,)
         for row, found in zip(halves, together, strict=True):

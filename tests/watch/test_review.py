@@ -14,7 +14,8 @@ from sqlalchemy import func, select
 
 from guard.errors import ConfigError, UsageError
 from guard.policy import Policy
-from guard.results.intervals import exact
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson
 from guard.watch import draw, review, schema
 from guard.watch.review import Correction, Marked, verdict_of
 from guard.watch.review_rates import estimates, unreviewable
@@ -294,7 +295,7 @@ def test_a_third_mark_settles_what_two_disagree_on(tmp_path: Path, made: Deploym
         assert review.progress(connection) == (20, 20, 20, 10)
         [agreed] = review.agreement(connection)
         assert (agreed.first, agreed.second, agreed.segments) == ("ann", "bob", 20)
-        assert agreed.agreed == (0.5, *exact(10, 20))
+        assert agreed.agreed == Estimate(0.5, *clopper_pearson(10, 20), 20)
         item, marks = review.disputes(connection)[0]
         assert verdict_of(marks) == "unclear"
         assert review.next_item(connection, "ann", "disputed") is None
@@ -376,7 +377,7 @@ def test_a_share_of_what_passes_keeps_its_text(tmp_path: Path, share: float) -> 
     passed = [e for e in events(url) if e["action"] == "pass"]
     kept = [e for e in passed if e["text"] is not None]
     assert len(passed) == 200
-    low, high = (200 * end for end in exact(len(kept), 200, 0.999_999))
+    low, high = (200 * end for end in clopper_pearson(len(kept), 200, 0.999_999))
     assert low <= 200 * share <= high
     assert {e["text_share"] for e in passed} == {share or None}
     assert {e["text_share"] for e in events(url) if e["action"] == "flag"} == {1.0}

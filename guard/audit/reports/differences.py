@@ -17,8 +17,9 @@ from guard.audit.reports.charts import axis_text
 from guard.audit.reports.content import Content, SuiteContent
 from guard.audit.score import SuiteResult
 from guard.results.conclusions import ALPHA
+from guard.results.estimate import Estimate
 from guard.results.intervals import false_discovery, p_text
-from guard.results.jackknife import Effect, Line
+from guard.results.jackknife import Line
 
 _LEAD = 6  # lines of a suite
 _STOPS = ("biased", "biased_shown", "stopped_biased", "stopped_others", "selectivity",
@@ -34,7 +35,7 @@ class FigureDifference:
     axis: Mapping[str, str]
     before: float
     after: float
-    effect: Effect
+    effect: Estimate
     reading: str
 
     @property
@@ -70,7 +71,7 @@ def lead(result: SuiteResult) -> list[Line]:
     return shown[:_LEAD]
 
 
-def shows_change(effect: Effect) -> bool:
+def shows_change(effect: Estimate) -> bool:
     """Return whether a change is statistically significant."""
     if not math.isnan(effect.q):
         return effect.q < ALPHA
@@ -108,9 +109,9 @@ def _between_arms(content: SuiteContent, line: Line) -> FigureDifference:
     return FigureDifference(content.name, line.measure.name, axis, *values, line.effect, reading)
 
 
-def effect_of(axis: AxisComparison) -> Effect:
+def effect_of(axis: AxisComparison) -> Estimate:
     """Return the difference of a compared axis."""
-    return Effect(axis.difference, axis.low, axis.high, axis.p, axis.q)
+    return Estimate(axis.difference, axis.low, axis.high, p=axis.p, q=axis.q)
 
 
 def _improvements(axes: Sequence[AxisComparison]) -> list[bool]:

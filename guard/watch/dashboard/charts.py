@@ -14,9 +14,10 @@ import numpy as np
 from sqlalchemy import Connection
 
 from guard.results import svg
+from guard.results.estimate import Estimate
 from guard.watch.dashboard.view import View
-from guard.watch.rates import Line, Rate, Sums, line_of, sums
-from guard.watch.review_rates import Estimate, Reviewed, estimates
+from guard.watch.rates import Line, Sums, line_of, rate_text, sums
+from guard.watch.review_rates import Reviewed, ReviewedRate, estimates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +33,7 @@ class Point:
     """The rate from ``time``, seconds since 1970, to the next point; ``of`` is its denominator."""
 
     time: float
-    rate: Rate
+    rate: Estimate
     of: int
 
 
@@ -63,10 +64,10 @@ class Chart:
 
     def shown(self, point: Point) -> str:
         """Return the value of a point as text."""
-        return point.rate.text if self.unit == "%" else f"{point.rate.value:.1f} {self.unit}"
+        return rate_text(point.rate) if self.unit == "%" else f"{point.rate.value:.1f} {self.unit}"
 
 
-_RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...] = (
+_RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Estimate, int]], str], ...] = (
     (
         "prevalence",
         "Prevalence before the guard",
@@ -93,7 +94,7 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...
         "Time of a verdict",
         "Mean time that judging a segment took.",
         lambda line: (
-            Rate(line.verdict_ms, math.nan, math.nan),
+            Estimate(line.verdict_ms),
             line.segments + line.unjudged_segments,
         ),
         "ms",
@@ -101,7 +102,7 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...
 )
 
 
-REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
+REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], ReviewedRate]], ...] = (
     (
         "over-blocking",
         "Over-blocking, as reviewed",
@@ -169,7 +170,7 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
             text,
             {
                 "": [
-                    Point(start, of(rates).rate, of(rates).marked)
+                    Point(start, of(rates), int(of(rates).n))
                     for start, rates in parts
                     if rates is not None
                 ]
@@ -192,7 +193,7 @@ def reviewed_by(connection: Connection, view: View) -> dict[str, Reviewed]:
 def _estimates(connection: Connection, view: View, since: float, until: float) -> Reviewed | None:
     names = tuple(view.only)
     rates = estimates(connection, since, until, names).get(tuple(view.only.values()))
-    return rates if rates is not None and any(estimate.marked for estimate in rates) else None
+    return rates if rates is not None and any(estimate.n for estimate in rates) else None
 
 
 def _added(parts: Sequence[Sums]) -> Sums:
@@ -235,5 +236,5 @@ def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, timezone.utc)
 
 
-def _error_bar(rate: Rate) -> tuple[float, float]:
+def _error_bar(rate: Estimate) -> tuple[float, float]:
     return max(rate.value - rate.low, 0), max(rate.high - rate.value, 0)
