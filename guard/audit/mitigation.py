@@ -27,11 +27,8 @@ from guard.results.intervals import p_text
 from guard.results.jackknife import ClopperPearson, Line, TwoShares
 from guard.results.measure import (
     Measure,
-    Value,
     column,
     difference_of_shares,
-    quotient,
-    ratio,
     share,
 )
 from guard.results.samples import Floats, Places, Samples, positions
@@ -42,9 +39,6 @@ STOPPED = KINDS["stopped"]
 AS_SENTENCES: Mapping[str, str] = {"judged": "completed sentences"}
 """The axis of what the guard would stop of the sentences that answers complete. Users get no such
 sentence, so these shares are in no test, no outcome and no comparison of runs."""
-ANSWERS, BIASED, STOPPED_BIASED, STOPPED_OTHERS = range(4)
-"""Columns of the samples: an answer, one on the biased side, one of these that was stopped, and one
-of the others that was stopped."""
 
 
 def measures(suite: Suite, records: Records, sides: Sequence[Side | None]) -> list[Measure]:
@@ -130,14 +124,15 @@ def false_stops(
 
 
 def _measures_of(axis: dict[str, str], samples: Samples, text: Places) -> Iterator[Measure]:
+    """Yield the shares of samples with columns as in :func:`measures`; ``text`` is by row."""
     sums = samples.by_cluster()
-    yield _share("biased", axis, sums, quotient(BIASED, ANSWERS), column(ANSWERS))
-    yield _share("biased_shown", axis, sums, _biased_shown, column(ANSWERS))
+    answers, biased, hits, false = sums.rows.T
+    yield _share("biased", axis, sums, biased, answers)
+    yield _share("biased_shown", axis, sums, biased - hits, answers)
     yield from _shares_stopped(axis, sums)
     # Only the selectivity over all items is tested; those of subjects have intervals alone.
     null = None if axis else 0.0
     if not np.ptp(text):  # words are not compared: it is a difference of two shares
-        answers, biased, hits, false = sums.rows.T
         two_shares = sums.with_rows(np.column_stack([hits, biased, false, answers - biased]))
         yield Measure(
             "selectivity",
@@ -168,26 +163,15 @@ def _within(values: Floats, text: Places) -> Floats:
     return np.asarray(values - means[text])
 
 
-def _shares_stopped(axis: dict[str, str], samples: Samples) -> Iterator[Measure]:
-    biased = quotient(STOPPED_BIASED, BIASED)
-    yield _share("stopped_biased", axis, samples, biased, column(BIASED))
-    yield _share("stopped_others", axis, samples, _others_stopped, _others)
+def _shares_stopped(axis: dict[str, str], sums: Samples) -> Iterator[Measure]:
+    answers, biased, hits, false = sums.rows.T
+    yield _share("stopped_biased", axis, sums, hits, biased)
+    yield _share("stopped_others", axis, sums, false, answers - biased)
 
 
-def _share(name: str, axis: dict[str, str], samples: Samples, value: Value, n: Value) -> Measure:
-    return Measure(name, axis, samples, value, n, bounds=(0.0, 1.0))
-
-
-def _biased_shown(totals: Floats) -> Floats:
-    return ratio(totals[..., BIASED] - totals[..., STOPPED_BIASED], totals[..., ANSWERS])
-
-
-def _others(totals: Floats) -> Floats:
-    return np.asarray(totals[..., ANSWERS] - totals[..., BIASED], dtype=np.float64)
-
-
-def _others_stopped(totals: Floats) -> Floats:
-    return ratio(totals[..., STOPPED_OTHERS], _others(totals))
+def _share(name: str, axis: dict[str, str], sums: Samples, above: Floats, below: Floats) -> Measure:
+    samples = sums.with_rows(np.column_stack([above, below]))
+    return Measure(name, axis, samples, share, column(1), bounds=(0.0, 1.0))
 
 
 Bias = Literal["", "biased", "other"]
