@@ -45,13 +45,13 @@ def measures(suite: Suite, records: Sequence[Record]) -> list[Measure]:
     return [measure for comparison in compared for measure in comparison.measures(hits)]
 
 
-def comparisons(suite: Suite, items: Sequence[Item]) -> list[Comparison]:
+def comparisons(suite: Suite, items: Sequence[Item]) -> list[ComparedIdentities]:
     """Return the comparisons that the suite names of samples of ``items``."""
-    groups: dict[tuple[tuple[str, str], ...], Comparison] = {}
+    groups: dict[tuple[tuple[str, str], ...], ComparedIdentities] = {}
     for at, item in enumerate(items):
         for one in suite.compared(item):
             key = tuple(one.axis.items())
-            group = groups.setdefault(key, Comparison(dict(one.axis)))
+            group = groups.setdefault(key, ComparedIdentities(dict(one.axis)))
             group.add(at, one)
     return list(groups.values())
 
@@ -110,7 +110,7 @@ class _Elements:
         return permutation_p(values, self.identity == identity, self.block)
 
 
-class Comparison:
+class ComparedIdentities:
     """The samples of one comparison, with the identity, block and elements of each."""
 
     def __init__(self, axis: dict[str, str]) -> None:

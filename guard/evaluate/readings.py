@@ -19,8 +19,7 @@ from guard.datasets.split import fold
 from guard.errors import GuardError, UsageError
 from guard.evaluate.example import Example
 from guard.places import shipped
-from guard.results.estimate import Estimate
-from guard.results.intervals import clopper_pearson, cohens_kappa
+from guard.results.agreement import Agreement, agreement_of
 
 READINGS = "readings.csv"
 FIELDS = ("set", "text", "reader", "label", "sure")
@@ -46,16 +45,6 @@ class Reading(NamedTuple):
 
 #: Of one set: by the key of a text and the reader's name.
 Readings = Mapping[str, Mapping[str, Reading]]
-
-
-class Agreement(NamedTuple):
-    """How often two agree on ``n`` texts: the share, and Cohen's kappa."""
-
-    first: str
-    second: str
-    n: int
-    agreed: Estimate
-    kappa: Estimate
 
 
 def key_of(text: str) -> str:
@@ -141,6 +130,4 @@ def _agreement(
     both = [(label, second[1][key]) for key, label in first[1].items() if key in second[1]]
     if not both:
         return None
-    same = sum(a == b for a, b in both)
-    agreed = Estimate(same / len(both), *clopper_pearson(same, len(both)), len(both))
-    return Agreement(first[0], second[0], len(both), agreed, cohens_kappa(both))
+    return agreement_of(first[0], second[0], both)

@@ -10,8 +10,8 @@ from guard.detect.instruction import Instruction
 from guard.evaluate.example import Types
 from guard.evaluate.metrics import ReliabilityBin
 from guard.evaluate.published import Published
-from guard.evaluate.readings import Agreement
 from guard.evaluate.sources import Dataset
+from guard.results.agreement import Agreement
 from guard.results.estimate import Estimate
 
 # The columns of a set's figures: at the chosen operating point, and at the set's own threshold.

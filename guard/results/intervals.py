@@ -8,8 +8,6 @@ takes a second, for which every command would wait; importing ``scipy.special`` 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -121,23 +119,6 @@ def union_of_bootstraps(value: float, low: float, high: float) -> tuple[float, f
     above it, by amounts that are not the same: either interval alone covers too rarely.
     """
     return max(0.0, min(low, 2 * value - high)), max(high, 2 * value - low)
-
-
-def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> Estimate:
-    """Return Cohen's kappa of two raters from their pairs of ratings, one or more.
-
-    Cohen, Educational and Psychological Measurement 20, 1960. It is nan if both gave one same
-    rating to everything. The interval is Clopper and Pearson's of the agreement; it takes the
-    agreement by chance as known, as Cohen's does.
-    """
-    n, same = len(pairs), sum(a == b for a, b in pairs)
-    first, second = (Counter(side) for side in zip(*pairs, strict=True))
-    chance = sum(count * second[rating] for rating, count in first.items()) / n**2
-    value, low, high = (
-        (share - chance) / (1 - chance) if chance < 1 else math.nan
-        for share in (same / n, *clopper_pearson(same, n))
-    )
-    return Estimate(value, low, high, n)
 
 
 def weighted(

@@ -62,6 +62,8 @@ class Samples:
 
         Raises ValueError if items have different numbers of words.
         """
+        if len({len(item.words) for item in items}) > 1:
+            raise ValueError("The items of a measure have different numbers of words.")
         rows = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
         return cls(
             rows,

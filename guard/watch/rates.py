@@ -55,7 +55,7 @@ def _percent(share: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RateLine:
     """One line of a report.
 
     ``by`` has the values of the breakdown. ``prevalence`` is the share of judged segments that were
@@ -91,7 +91,7 @@ class Report:
     since: float
     until: float
     by: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[RateLine, ...]
     running: int
     future: int
     dropped: int
@@ -428,10 +428,10 @@ def shares_of(s: Sums) -> Shares:
     )
 
 
-def line_of(s: Sums) -> Line:
+def line_of(s: Sums) -> RateLine:
     """Return the report line of sums."""
     shares = shares_of(s)
-    return Line(
+    return RateLine(
         s.by,
         int(s.responses),
         int(s.j),

@@ -10,13 +10,13 @@ from guard.results.estimate import Estimate
 from guard.texts import csv_text, printable
 from guard.watch.alerts import Alert, Alerts
 from guard.watch.compare import CompareRow, RateComparison, RateSide
-from guard.watch.rates import Line, utc
+from guard.watch.rates import RateLine, utc
 from guard.watch.review_rates import Reviewed, ReviewedRate
 
 Values = dict[str, Any]
 
 
-def line_values(line: Line) -> Values:
+def line_values(line: RateLine) -> Values:
     """Return a line of a report; rates are mappings of value, low and high."""
     values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
     for name, value in values.items():

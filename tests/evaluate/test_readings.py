@@ -38,7 +38,8 @@ from guard.evaluate.readings import (
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
 from guard.places import shipped
-from guard.results.intervals import clopper_pearson, cohens_kappa
+from guard.results.agreement import cohens_kappa
+from guard.results.intervals import clopper_pearson
 from tests.rows import examples as drawn
 from tests.scripted import Scripted
 

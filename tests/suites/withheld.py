@@ -47,7 +47,7 @@ class Asked:
 
     items: Sequence[Item]
     numbers: Sequence[int]
-    comparisons: Sequence[silence.Comparison]
+    comparisons: Sequence[silence.ComparedIdentities]
     about: Sequence[frozenset[Place]]
     other_tests: int
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from guard.results import svg
 from guard.results.estimate import Estimate
 from guard.watch.dashboard.view import View
-from guard.watch.rates import Line, Sums, line_of, rate_text, sums
+from guard.watch.rates import RateLine, Sums, line_of, rate_text, sums
 from guard.watch.review_rates import Reviewed, ReviewedRate, estimates
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Chart:
         return rate_text(point.rate) if self.unit == "%" else f"{point.rate.value:.1f} {self.unit}"
 
 
-_RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Estimate, int]], str], ...] = (
+_RATES: tuple[tuple[str, str, str, Callable[[RateLine], tuple[Estimate, int]], str], ...] = (
     (
         "prevalence",
         "Prevalence before the guard",
@@ -120,7 +120,7 @@ REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], ReviewedRate]], ...] =
 
 def over_time(
     connection: Connection, view: View, split: bool = False
-) -> tuple[Line | None, list[Chart]]:
+) -> tuple[RateLine | None, list[Chart]]:
     """Return the rates of the view's responses, None if there are none, and their charts.
 
     With ``split`` a chart has a line for each value that the view breaks down by: the four with the
