@@ -105,7 +105,27 @@ class Smooth:
 
 
 @dataclass(frozen=True, slots=True)
-class Jackknife:
+class _OverClusters:
+    """What intervals over clusters share: the level, and the change between arms."""
+
+    level: float = LEVEL
+
+    def change(self, plain: Measure, guarded: Measure) -> Estimate:
+        """Return the change with what t and the sign flips allow; what the arms share cancels."""
+        change = _change(plain, guarded)
+        arms = plain, guarded
+        sums = _aligned(arms)
+        if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
+            return Estimate(change, 0.0, 0.0, p=1.0)  # the guard changed no answer
+        weights = [m.weights(s) for m, s in zip(arms, sums, strict=True)]
+        left = [left_out(s, w, m.value) for m, s, w in zip(arms, sums, weights, strict=True)]
+        spread = Spread(weights[0] + weights[1], left[1] - left[0])
+        low, high = spread.tested_interval(change, self.level)
+        return Estimate(change, low, high, p=spread.tested_p(change, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Jackknife(_OverClusters):
     """The jackknife over clusters with Student's t, and its test of the measure's null value.
 
     Of a tested value with fewer than 30 effective clusters it holds what either t or flipping the
@@ -117,7 +137,6 @@ class Jackknife:
     test's.
     """
 
-    level: float = LEVEL
     smooth: Smooth | None = None
     p: float | None = None
     q: float | None = None
@@ -150,7 +169,7 @@ class Jackknife:
         """Return the change; without an interval where it would be on another scale."""
         if self.smooth is not None:
             return Estimate(_change(plain, guarded))
-        return _jackknifed_change(plain, guarded, self.level)
+        return _OverClusters.change(self, plain, guarded)
 
     def jackknifed(self, measure: Measure) -> Value:
         """Return the function of totals that the interval is computed of."""
@@ -164,10 +183,8 @@ class Jackknife:
 
 
 @dataclass(frozen=True, slots=True)
-class Jeffreys:
+class Jeffreys(_OverClusters):
     """Jeffreys' interval of an untested mean of numbers between the measure's bounds."""
-
-    level: float = LEVEL
 
     def estimate(self, measure: Measure) -> Estimate:
         """Return the value with its interval, for the effective number of independent answers."""
@@ -176,19 +193,13 @@ class Jeffreys:
         low, high = spread_of(measure).bounded_interval(value, least, most, self.level)
         return Estimate(value, max(low, least), min(high, most), n)
 
-    def change(self, plain: Measure, guarded: Measure) -> Estimate:
-        """Return the change between the arms by the jackknife."""
-        return _jackknifed_change(plain, guarded, self.level)
-
 
 @dataclass(frozen=True, slots=True)
-class ClopperPearson:
+class ClopperPearson(_OverClusters):
     """Clopper and Pearson's interval of a share of ``n`` answers that needs one however few.
 
     It is that of the effective number of independent answers.
     """
-
-    level: float = LEVEL
 
     def estimate(self, measure: Measure) -> Estimate:
         """Return the share with its interval; Jeffreys' where there is no answer."""
@@ -196,7 +207,7 @@ class ClopperPearson:
         if not n > 0:
             return Jeffreys().estimate(measure)
         size = spread_of(measure).effective_answers(value, n)
-        return Estimate(value, *clopper_pearson(value * size, size), n)
+        return Estimate(value, *clopper_pearson(value * size, size, self.level), n)
 
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change between the arms, of the same answers by what was gained and lost.
@@ -207,7 +218,7 @@ class ClopperPearson:
         sums = _aligned(arms)
         weights, guarded_weights = (m.weights(s) for m, s in zip(arms, sums, strict=True))
         if not (weights.any() and np.array_equal(weights, guarded_weights)):
-            return _jackknifed_change(plain, guarded, self.level)
+            return _OverClusters.change(self, plain, guarded)
         before, after = (
             np.nan_to_num(evaluate(m.value, s)) * weights for m, s in zip(arms, sums, strict=True)
         )
@@ -217,14 +228,12 @@ class ClopperPearson:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoShares:
+class TwoShares(_OverClusters):
     """The interval of the difference of two shares, of totals (above, below, above, below).
 
     It combines those of both shares, and the test inverts it: if one kind of answer is rare, its
     share is 0 or 1 by chance, and a t interval would have no width.
     """
-
-    level: float = LEVEL
 
     def estimate(self, measure: Measure) -> Estimate:
         """Return the difference with its interval and, with a null value, its p-value."""
@@ -232,10 +241,6 @@ class TwoShares:
         shares = ShareDifference(measure.samples.cluster_totals)
         p = math.nan if measure.null is None else shares.p()
         return Estimate(value, *shares.interval(), n, p)
-
-    def change(self, plain: Measure, guarded: Measure) -> Estimate:
-        """Return the change between the arms by the jackknife."""
-        return _jackknifed_change(plain, guarded, self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,19 +277,6 @@ def _aligned(arms: Sequence[Measure]) -> list[Floats]:
     """Return the sums by cluster (clusters, k) of each arm, over the clusters of both."""
     names = sorted({name for m in arms for name in m.samples.cluster_names})
     return [m.samples.totals_of(names) for m in arms]
-
-
-def _jackknifed_change(plain: Measure, guarded: Measure, level: float) -> Estimate:
-    """Return the change with what t and the sign flips allow; what the arms share cancels."""
-    change = _change(plain, guarded)
-    arms = plain, guarded
-    sums = _aligned(arms)
-    if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
-        return Estimate(change, 0.0, 0.0, p=1.0)  # the guard changed no answer
-    weights = [m.weights(s) for m, s in zip(arms, sums, strict=True)]
-    left = [left_out(s, w, m.value) for m, s, w in zip(arms, sums, weights, strict=True)]
-    spread = Spread(weights[0] + weights[1], left[1] - left[0])
-    return Estimate(change, *spread.tested_interval(change, level), p=spread.tested_p(change, 0.0))
 
 
 def _of_test(

@@ -46,7 +46,7 @@ from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.core import Guard
 from guard.results.intervals import LEAST_CLUSTERS
-from guard.results.jackknife import Line, estimate, key_of
+from guard.results.jackknife import Jackknife, Line, estimate, key_of
 from guard.suites import Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
@@ -61,7 +61,6 @@ from guard.suites.mist import scores as mist
 from guard.suites.open_text import OpenText
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.suite import measures_of as sai_asa_measures
-from tests.suites.withheld import has_test
 
 KINDS = (
     "independent", "unit", "template", "position", "name", "names' rates", "word", "question",
@@ -125,6 +124,13 @@ def items_of(suite: str, size: int | None) -> list[Item]:
 
 
 @cache
+def has_test(measure: Measure) -> bool:
+    """Return whether an audit tests a measure, or its suite does."""
+    interval = measure.interval
+    own = isinstance(interval, Jackknife) and interval.p is not None
+    return measure.null is not None or own
+
+
 def made(suite: str) -> Suite:
     if suite == "sai_asa":
         return SaiAsa(Options())

@@ -25,10 +25,10 @@ from guard.audit.audit import Audit
 from guard.audit.outcomes import samples
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import false_discovery
-from guard.results.jackknife import Jackknife, estimate
+from guard.results.jackknife import estimate
 from guard.results.samples import positions
-from guard.suites import Item, Measure
-from tests.suites.calibration import kept_lines, made
+from guard.suites import Item
+from tests.suites.calibration import has_test, kept_lines, made
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"
 SUITES = ("sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text")
@@ -94,13 +94,6 @@ class Asked:
 
 
 @cache
-def has_test(measure: Measure) -> bool:
-    """Return whether an audit tests a measure, or its suite does."""
-    interval = measure.interval
-    own = isinstance(interval, Jackknife) and interval.p is not None
-    return measure.null is not None or own
-
-
 def asked(name: str, size: str) -> Asked:
     """Return the samples of a suite's audit of a size."""
     suite, quick = made(name), size == "--quick"
