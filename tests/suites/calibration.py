@@ -123,7 +123,6 @@ def items_of(suite: str, size: int | None) -> list[Item]:
     return stratified_sample(made(suite).items(), size, 17)
 
 
-@cache
 def has_test(measure: Measure) -> bool:
     """Return whether an audit tests a measure, or its suite does."""
     interval = measure.interval
@@ -131,6 +130,7 @@ def has_test(measure: Measure) -> bool:
     return measure.null is not None or own
 
 
+@cache
 def made(suite: str) -> Suite:
     if suite == "sai_asa":
         return SaiAsa(Options())
