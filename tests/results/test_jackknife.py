@@ -520,7 +520,8 @@ def test_the_interval_of_a_change_lies_on_the_side_of_the_change() -> None:
 
 def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None:
     def tested(name: str, p: float, q: float | None = None) -> Measure:
-        return replace(of([True] * 6, list(range(6))), name=name, p=p, q=q)
+        interval = Jackknife(p=p, q=q)
+        return replace(of([True] * 6, list(range(6))), name=name, interval=interval)
 
     alone = estimate([tested("a", 0.02), tested("b", 0.04)])
     assert [line.plain.q for line in alone] == pytest.approx([0.04, 0.04])
@@ -531,7 +532,8 @@ def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None
 
 def test_the_suites_own_tests_are_corrected_together() -> None:
     rows = np.ones((4, 2))
-    some = [measure(rows, list("abcd"), f"m{i}", p) for i, p in enumerate((0.01, 0.02, 0.5))]
+    intervals = [Jackknife(p=p) for p in (0.01, 0.02, 0.5)]
+    some = [measure(rows, list("abcd"), f"m{i}", how) for i, how in enumerate(intervals)]
     found = estimate([*some, measure(rows, list("abcd"), "untested")])
     assert [round(line.plain.q, 4) for line in found[:3]] == [0.03, 0.03, 0.5]
     assert math.isnan(found[3].plain.q)
