@@ -16,13 +16,14 @@ from typing import NamedTuple
 from guard import Guard
 from guard.bench import verdict as bench
 from guard.cli.bench import texts_of
-from guard.evaluate import behaviours, metrics
+from guard.evaluate import behaviours
 from guard.evaluate.baselines import terms_for
 from guard.evaluate.behaviours import Behaviour
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import UNSEEN, load
 from guard.places import shipped
-from guard.results.intervals import exact
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson
 
 SETS = ("redditbias", "emgsd", "assistant", "bold")
 HARMLESS = (
@@ -67,7 +68,7 @@ def of_sets(data: Path, guard: Guard, draws: int) -> Iterator[Row]:
         print(f"  {name}", file=sys.stderr)
 
 
-def of_behaviours(rows: dict[str, Behaviour], mean: metrics.Figure) -> Iterator[Row]:
+def of_behaviours(rows: dict[str, Behaviour], mean: Estimate) -> Iterator[Row]:
     """Yield shares of the named behaviours."""
     for name in PASSED:
         row = rows[name]
@@ -91,11 +92,11 @@ def of_speed(detector: str | None, against: str) -> Iterator[Row]:
 
 
 def _share(count: int, n: int) -> str:
-    low, high = exact(count, n)
+    low, high = clopper_pearson(count, n)
     return f"{count} of {n} = {count / n:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _with_interval(figure: metrics.Figure) -> str:
+def _with_interval(figure: Estimate) -> str:
     return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}] of {figure.n}"
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from guard import Guard
 from guard.detect.encoder import Encoder
-from guard.results.intervals import exact
+from guard.results.intervals import clopper_pearson
 from guard.train.forms import all_forms, fillings
 from guard.train.rows import validates
 from guard.verdict import Verdict
@@ -68,7 +68,7 @@ def main() -> None:
         for refuted in (True, False):
             of = [c for c in found if c.refuted == refuted]
             back = sum((c.verdict.second_score or 0.0) < min(limit, c.threshold) for c in of)
-            low, high = exact(back, len(of))
+            low, high = clopper_pearson(back, len(of))
             shares.append(f"{back} of {len(of)} = {back / len(of):.3f} [{low:.3f}, {high:.3f}]")
         print(f"| {limit} | {shares[0]} | {shares[1]} |")
 

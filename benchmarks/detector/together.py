@@ -29,11 +29,11 @@ from guard.detect.encoder import sigmoid
 from guard.detect.named import detector_named
 from guard.detect.protocol import Detector, DetectorSession
 from guard.evaluate.baselines import terms_for
-from guard.evaluate.metrics import Figure
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import Dataset, load
 from guard.places import shipped_index
 from guard.policy import Policy
+from guard.results.estimate import Estimate
 from guard.train import calibrate
 from guard.train.band import SHARES, BandBudget, choose, pairs_of, without_statements
 from guard.train.cascade import Case, cases
@@ -95,7 +95,7 @@ class Row(NamedTuple):
 
     name: str
     escalated: str
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, Estimate]
 
 
 def points_of(
@@ -116,7 +116,7 @@ def points_of(
 
 def figures_of(
     dataset: Dataset, detector: Detector, data: Path, draws: int, label: str
-) -> Mapping[str, Figure]:
+) -> Mapping[str, Estimate]:
     """Return the figures of one detector on a set, at ``balanced``."""
     guard = Guard(PATIENT, detector=detector)
 

@@ -25,10 +25,11 @@ from guard.audit.audit import judged_as_sentences
 from guard.audit.files import BASELINE, GZIP, SQLITE, write_whole
 from guard.audit.header import Header
 from guard.audit.score import plain_json
-from guard.audit.sides import Axis, Function, Side, SuiteSide
+from guard.audit.sides import Axis, Side, SuiteSide
 from guard.errors import UsageError
-from guard.results.measure import share
+from guard.results.measure import Value, share
 from guard.results.paired import UNKNOWN, Aim
+from guard.results.samples import Samples
 from guard.suites import registry
 
 FORMAT = 1
@@ -165,10 +166,15 @@ def _format_json(value: Any, depth: int = 0) -> str:
 def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
     axes = list(one.axes.values())
     cluster_of_item = {
-        i: c for a in axes if a.unit == "item" for i, c in zip(a.ids, a.clusters, strict=True)
+        i: c
+        for a in axes
+        if a.unit == "item"
+        for i, c in zip(a.ids, a.samples.clusters, strict=True)
     }
     ids = list(cluster_of_item)
-    names = list(dict.fromkeys([*cluster_of_item.values(), *(c for a in axes for c in a.clusters)]))
+    names = list(
+        dict.fromkeys([*cluster_of_item.values(), *(c for a in axes for c in a.samples.clusters)])
+    )
     places = {
         "item": {item: at for at, item in enumerate(ids)},
         "cluster": {name: at for at, name in enumerate(names)},
@@ -205,7 +211,7 @@ def _outcomes_to_json(outcomes: Mapping[str, str], ids: Sequence[str]) -> dict[s
 
 
 def _axis_to_json(axis: Axis, places: Mapping[str, int]) -> dict[str, Any]:
-    kinds, kind_of_pair = np.unique(axis.rows, axis=0, return_inverse=True)
+    kinds, kind_of_pair = np.unique(axis.samples.rows, axis=0, return_inverse=True)
     return {
         "arm": axis.arm,
         "measure": axis.measure,
@@ -216,7 +222,7 @@ def _axis_to_json(axis: Axis, places: Mapping[str, int]) -> dict[str, Any]:
         "above": axis.aim.above,
         "unit": axis.unit,
         "pairs": _runs([places[name] for name in axis.ids]),
-        "columns": axis.rows.shape[1],
+        "columns": axis.samples.rows.shape[1],
         "kinds": plain_json(kinds.tolist()),
         "of": _pack(kind_of_pair.reshape(-1).tolist(), len(kinds)),
     }
@@ -288,7 +294,7 @@ def _axis_from_json(
     ids: Sequence[str],
     clusters: Sequence[str],
     cluster_of_item: Sequence[str],
-    function: Function | None,
+    function: Value | None,
 ) -> Axis:
     by_item = stored["unit"] == "item"
     pairs = [at for first, size in stored["pairs"] for at in range(first, first + size)]
@@ -302,9 +308,11 @@ def _axis_from_json(
         labels=stored["labels"],
         aim=Aim(ideal, bounds, stored["above"]),
         unit=stored["unit"],
-        ids=[ids[i] if by_item else clusters[i] for i in pairs],
-        clusters=[cluster_of_item[i] if by_item else clusters[i] for i in pairs],
-        rows=kinds[np.array(_unpack(stored["of"]), dtype=np.int64)],
+        samples=Samples(
+            kinds[np.array(_unpack(stored["of"]), dtype=np.int64)],
+            [cluster_of_item[i] if by_item else clusters[i] for i in pairs],
+            [ids[i] if by_item else clusters[i] for i in pairs],
+        ),
         value=function,
         better=stored.get("better", ""),
     )

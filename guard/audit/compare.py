@@ -307,9 +307,9 @@ class _AxisTest:
         self._ids = [old.ids[row] for row in old_rows]
         value, over = functions.of(self._axis.measure)
         self._pairs = Pairs(
-            old.rows[old_rows],
-            self._axis.rows[[row_of_pair[pair] for pair in self._ids]],
-            [old.clusters[row] for row in old_rows],
+            old.samples.rows[old_rows],
+            self._axis.samples.rows[[row_of_pair[pair] for pair in self._ids]],
+            [old.samples.clusters[row] for row in old_rows],
             value,
             aim,
             over if self._axis.unit == "cluster" else None,

@@ -18,11 +18,12 @@ import numpy as np
 from guard import __version__
 from guard.audit.baseline import identity
 from guard.audit.score import json_number
-from guard.audit.sides import Axis, Function, MeasureFunctions, Side, SuiteSide
+from guard.audit.sides import Axis, MeasureFunctions, Side, SuiteSide
 from guard.errors import GuardError, UsageError
 from guard.results.estimate import Estimate
-from guard.results.jackknife import estimate
-from guard.results.measure import Floats, Measure
+from guard.results.jackknife import interval_of
+from guard.results.measure import Interval, Measure, Value
+from guard.results.samples import Floats
 from guard.watch.events import bounded, clean
 from guard.watch.schema import audit_axes, audits
 from guard.watch.store import Store
@@ -97,9 +98,7 @@ def _rows(
         "items": one.items,
     }
     estimates = {
-        name: axis_estimate(
-            axis, *functions.of(axis.measure), exact=functions.is_exact(axis.measure)
-        )
+        name: axis_estimate(axis, *functions.of(axis.measure), functions.interval_of(axis.measure))
         for name, axis in one.axes.items()
     }
     coverage_by_arm = {
@@ -129,12 +128,12 @@ def _rows(
 
 
 def axis_estimate(
-    axis: Axis, value: Function, over: Function | None = None, *, exact: bool = False
+    axis: Axis, value: Value, over: Value | None = None, interval: Interval | None = None
 ) -> Estimate:
     """Return the estimate of an axis with its 95 % interval, computed as in an audit's result.
 
-    ``value`` and ``over`` map totals (..., k) to the measure and its n, ``exact`` is the measure's;
-    a baseline's axis stores none of them.
+    ``value`` and ``over`` map totals (..., k) to the measure and its n, ``interval`` is the
+    measure's; a baseline's axis stores none of them.
     """
 
     def mean(totals: Floats) -> Floats:
@@ -144,15 +143,9 @@ def axis_estimate(
         by_cluster = axis.unit == "cluster" and over is not None
         return over(totals[..., :-1]) if by_cluster and over else totals[..., -1]
 
-    rows = np.hstack([axis.rows, np.ones((len(axis.rows), 1))])
+    rows = axis.samples.rows
+    samples = axis.samples.with_rows(np.hstack([rows, np.ones((len(rows), 1))]))
     measure = Measure(
-        axis.measure,
-        axis.labels,
-        rows,
-        axis.clusters,
-        mean,
-        n,
-        bounds=axis.aim.bounds,
-        exact=exact,
+        axis.measure, axis.labels, samples, mean, n, bounds=axis.aim.bounds, interval=interval
     )
-    return estimate([measure])[0].plain
+    return interval_of(measure).estimate(measure)

@@ -19,14 +19,19 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from guard.audit.outcomes import Records, scores_both_arms
 from guard.audit.silence import KINDS
 from guard.results.conclusions import ALPHA, share_text
 from guard.results.intervals import p_text
-from guard.results.jackknife import Line, cluster_sums, positions
-from guard.results.measure import Floats, Measure, ratio, share
+from guard.results.jackknife import ClopperPearson, Line, TwoShares
+from guard.results.measure import (
+    Measure,
+    column,
+    difference_of_shares,
+    share,
+)
+from guard.results.samples import Floats, Places, Samples, positions
 from guard.suites import ExplainsResults, Suite
 from guard.suites.contract import AnswerLean
 from guard.suites.optional import part_of
@@ -35,7 +40,6 @@ STOPPED = KINDS["stopped"]
 AS_SENTENCES: Mapping[str, str] = {"judged": "completed sentences"}
 """The axis of what the guard would stop of the sentences that answers complete. Users get no such
 sentence, so these shares are in no test, no outcome and no comparison of runs."""
-Places = NDArray[np.int64]
 
 
 def measures(suite: Suite, records: Records, sides: Sequence[AnswerLean | None]) -> list[Measure]:
@@ -61,23 +65,23 @@ def measures(suite: Suite, records: Records, sides: Sequence[AnswerLean | None])
             verdicts.append(records.verdicts.get(place, ()))
     if not rows:
         return []
-    table = np.array(rows, dtype=np.float64)
-    names, cluster = positions(clusters)
-    types, of = positions(subjects)
+    samples = Samples(np.array(rows, dtype=np.float64), clusters)
+    types, subject = positions(subjects)
     _, text = positions(words)
-    found = list(_measures_of({}, table, text, cluster, names))
-    for at, name in enumerate(types):
-        some = of == at
-        found += _measures_of({"type": name}, table[some], text[some], cluster[some], names)
-    for name in sorted({name for one in verdicts for name in one}):
-        as_such = np.array([name in one for one in verdicts], dtype=np.float64)
-        stops = table * np.column_stack([np.ones((len(rows), 2)), as_such, as_such])
-        found += _shares({"verdict": name}, cluster_sums(stops, cluster, len(names)), names)
+    figures = list(_measures_of({}, samples, text))
+    for place, name in enumerate(types):
+        mine = subject == place
+        figures += _measures_of({"type": name}, samples.chosen(mine), text[mine])
+    for name in sorted({name for stopped_as in verdicts for name in stopped_as}):
+        as_such = np.array([name in stopped_as for stopped_as in verdicts], dtype=np.float64)
+        stops = samples.rows * np.column_stack([np.ones((len(rows), 2)), as_such, as_such])
+        figures += _shares_stopped({"verdict": name}, samples.with_rows(stops).by_cluster())
     if records.sentences:
-        found += _of_sentences(records, sides)
+        figures += _of_sentences(records, sides)
     if scores_both_arms(suite):
-        found = [m if m.name == "selectivity" else replace(m, exact=True) for m in found]
-    return found
+        exact = ClopperPearson()
+        return [m if m.name == "selectivity" else replace(m, interval=exact) for m in figures]
+    return figures
 
 
 def _of_sentences(records: Records, sides: Sequence[AnswerLean | None]) -> Iterator[Measure]:
@@ -89,9 +93,8 @@ def _of_sentences(records: Records, sides: Sequence[AnswerLean | None]) -> Itera
             rows.append((1, biased, biased and stopped, stopped and not biased))
             clusters.append(records.plain[place].item.cluster)
     if rows:
-        names, cluster = positions(clusters)
-        sums = cluster_sums(np.array(rows, dtype=np.float64), cluster, len(names))
-        yield from _shares(dict(AS_SENTENCES), sums, names)
+        samples = Samples(np.array(rows, dtype=np.float64), clusters)
+        yield from _shares_stopped(dict(AS_SENTENCES), samples.by_cluster())
 
 
 def false_stops(
@@ -123,44 +126,37 @@ def false_stops(
     ]
 
 
-def _measures_of(
-    axis: dict[str, str], rows: Floats, text: Places, cluster: Places, names: Sequence[str]
-) -> Iterator[Measure]:
-    sums = cluster_sums(rows, cluster, len(names))
-    answers, biased, hits, _ = sums.T
-    for name, top in (("biased", biased), ("biased_shown", biased - hits)):
-        yield _measure(name, axis, top, answers, names)
-    yield from _shares(axis, sums, names)
+def _measures_of(axis: dict[str, str], samples: Samples, text: Places) -> Iterator[Measure]:
+    """Yield the shares of samples with columns as in :func:`measures`; ``text`` is by row."""
+    sums = samples.by_cluster()
+    answers, biased, hits, false = sums.rows.T
+    yield _share("biased", axis, sums, biased, answers)
+    yield _share("biased_shown", axis, sums, biased - hits, answers)
+    yield from _shares_stopped(axis, sums)
     # Only the selectivity over all items is tested; those of subjects have intervals alone.
     null = None if axis else 0.0
     if not np.ptp(text):  # words are not compared: it is a difference of two shares
-        table = np.column_stack([hits, biased, sums[:, 3], answers - biased])
+        two_shares = sums.with_rows(np.column_stack([hits, biased, false, answers - biased]))
         yield Measure(
             "selectivity",
             axis,
-            table,
-            names,
-            lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]),
+            two_shares,
+            difference_of_shares,
             lambda t: np.where((t[..., 1] > 0) & (t[..., 3] > 0), t[..., 1] + t[..., 3], 0.0),
             null=null,
             bounds=(-1.0, 1.0),
-            two_shares=True,
+            interval=TwoShares(),
         )
         return
     # The difference between the sides within each text, with the weights of Mantel and Haenszel
     # (Cochran 1954): the slope of stopped on biased, each less its mean over the text.
+    rows = samples.rows
     lean, stopped = _within(rows[:, 1], text), _within(rows[:, 2] + rows[:, 3], text)
     # A text on one side only compares nothing: its lean is 0.
     slope = np.column_stack([lean * stopped, lean * lean, np.abs(lean) > 1e-9])
+    within_texts = samples.with_rows(slope).by_cluster()
     yield Measure(
-        "selectivity",
-        axis,
-        cluster_sums(slope, cluster, len(names)),
-        names,
-        share,
-        lambda t: t[..., 2],
-        null=null,
-        bounds=(-1.0, 1.0),
+        "selectivity", axis, within_texts, share, column(2), null=null, bounds=(-1.0, 1.0)
     )
 
 
@@ -170,19 +166,15 @@ def _within(values: Floats, text: Places) -> Floats:
     return np.asarray(values - means[text])
 
 
-def _shares(axis: dict[str, str], rows: Floats, clusters: Sequence[str]) -> Iterator[Measure]:
-    answers, biased, hits, false = rows.T
-    yield _measure("stopped_biased", axis, hits, biased, clusters)
-    yield _measure("stopped_others", axis, false, answers - biased, clusters)
+def _shares_stopped(axis: dict[str, str], sums: Samples) -> Iterator[Measure]:
+    answers, biased, hits, false = sums.rows.T
+    yield _share("stopped_biased", axis, sums, hits, biased)
+    yield _share("stopped_others", axis, sums, false, answers - biased)
 
 
-def _measure(
-    name: str, axis: dict[str, str], top: Floats, bottom: Floats, clusters: Sequence[str]
-) -> Measure:
-    table = np.column_stack([top, bottom])
-    return Measure(
-        name, axis, table, clusters, share, lambda totals: totals[..., 1], bounds=(0.0, 1.0)
-    )
+def _share(name: str, axis: dict[str, str], sums: Samples, above: Floats, below: Floats) -> Measure:
+    samples = sums.with_rows(np.column_stack([above, below]))
+    return Measure(name, axis, samples, share, column(1), bounds=(0.0, 1.0))
 
 
 Bias = Literal["", "biased", "other"]
@@ -277,7 +269,9 @@ def _difference(line: Line) -> str:
     """Return the figures that were tested: not always the difference of the shares of all."""
     e = line.plain
     interval = "" if math.isnan(e.low) else f" [{100 * e.low:+.1f}, {100 * e.high:+.1f}]"
-    between = "" if line.measure.two_shares else "between answers in the same words "
+    between = (
+        "" if isinstance(line.measure.interval, TwoShares) else "between answers in the same words "
+    )
     return (
         f"{between}{100 * e.value:+.1f}{interval} points on the biased side, q {p_text(e.q)}, "
         f"n {e.n:,.0f}"

@@ -32,7 +32,7 @@ from guard.errors import UsageError
 from guard.results import STYLE
 from guard.results.conclusions import interval_text
 from guard.results.estimate import Estimate
-from guard.results.intervals import exact
+from guard.results.intervals import clopper_pearson
 from guard.results.jackknife import effective_answers
 from guard.results.table import csv_text
 from guard.suites import Chat
@@ -310,13 +310,13 @@ def stratified(parts: Sequence[StratumCount], effective: float, empty: int = 0) 
     labelled = sum(part.labels for part in parts)
     total = sum(part.size for part in parts) + empty
     if not total or not all(part.labels for part in parts):
-        return Estimate(math.nan, math.nan, math.nan, labelled)
+        return Estimate(math.nan, n=labelled)
     value = sum(part.size / total * part.hits / part.labels for part in parts)
-    low, high = exact(value * effective, effective)
+    low, high = clopper_pearson(value * effective, effective)
     below, above = (value - low) ** 2, (high - value) ** 2
     for part in parts:
         weight, p = part.size / total, part.hits / part.labels
-        low, high = exact(part.hits, part.labels)
+        low, high = clopper_pearson(part.hits, part.labels)
         # Beside the answers that were not asked, the unlabelled texts contribute uncertainty.
         unknown = weight**2 * (1 - part.labels / part.size)
         below += unknown * (p - low) ** 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from guard.audit import mitigation, silence
@@ -16,9 +16,10 @@ from guard.audit.sending import PATTERNS
 from guard.audit.silence import UnequalShare
 from guard.results.conclusions import BiasShown, bias_of, conclusions, is_significant
 from guard.results.estimate import Estimate
-from guard.results.intervals import LEVEL
-from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, Effect, Line, estimate
+from guard.results.intervals import LEAST_CLUSTERS, LEVEL
+from guard.results.jackknife import Line, estimate
 from guard.results.measure import Measure
+from guard.results.sign_flips import FEW_CLUSTERS
 from guard.suites import AsksOtherModels, ExplainsResults, Published, Suite
 from guard.suites.optional import part_of
 
@@ -109,7 +110,10 @@ class SuiteResult:
             }
             found["stops"] = [_row(x.measure, x.plain) for x in self.stops]
             found["effects"] = [
-                {**_row(x.measure, x.effect), "higher_is": x.measure.higher_is}
+                {
+                    **_row(x.measure, x.effect, effect=True),
+                    "higher_is": x.measure.higher_is,
+                }
                 for x in self.lines
                 if x.effect
             ]
@@ -295,15 +299,17 @@ def plain_json(value: Any) -> Any:
     return [plain_json(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def estimate_to_json(found: Estimate | Effect) -> dict[str, _Number]:
-    """Return an estimate in plain values, without p and q if it was not tested."""
-    values = {name: json_number(value) for name, value in asdict(found).items()}
-    if isinstance(found, Estimate) and math.isnan(found.p):
-        del values["p"], values["q"]
-    return values
+def estimate_to_json(estimate: Estimate, *, effect: bool = False) -> dict[str, _Number]:
+    """Return an estimate in plain values, without p and q if it was not tested.
+
+    An effect of the guard has no n.
+    """
+    names = ["value", "low", "high"] if effect else ["value", "low", "high", "n"]
+    names += ["p", "q"] if effect or not math.isnan(estimate.p) else []
+    return {name: json_number(value) for name, value in estimate.parts(*names).items()}
 
 
-def _row(measure: Measure, found: Estimate | Effect) -> dict[str, Any]:
+def _row(measure: Measure, estimate: Estimate, *, effect: bool = False) -> dict[str, Any]:
     level = {} if measure.level == LEVEL else {"level": json_number(measure.level)}
     axis = {"axis": dict(measure.axis), "measure": measure.name}
-    return {**axis, **estimate_to_json(found), **level}
+    return {**axis, **estimate_to_json(estimate, effect=effect), **level}

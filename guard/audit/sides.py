@@ -7,7 +7,7 @@ guard judged the answers, the shares of answers that the guard stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,14 +25,14 @@ from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
 from guard.audit.tables import as_recorded, recorded_audit
 from guard.errors import UsageError
-from guard.results.jackknife import cluster_sums, positions
-from guard.results.measure import Floats, Measure, share
+from guard.results.jackknife import ClopperPearson
+from guard.results.measure import Interval, Measure, Value, share
 from guard.results.paired import Aim
+from guard.results.samples import Samples
 from guard.suites import AsksOtherModels, Record, Suite, registry
 from guard.suites.optional import part_of
 
 Unit = Literal["item", "cluster"]
-Function = Callable[[Floats], Floats]
 EFFECT = "effect"
 """The arm of both sides when the guarded arm is compared with the plain one."""
 SHARE = Aim(0.0, (0.0, 1.0))
@@ -47,11 +47,12 @@ GENERAL: Mapping[str, Aim] = {
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A measure's rows (pairs, k), each the mean of a pair's samples, with ids and clusters.
+    """A measure over samples of which each row is one pair: an item, or a cluster (``unit``).
 
-    ``value`` and ``over`` map totals (..., k) to the measure and to its n; None in a baseline,
-    which stores no functions. ``better`` is the direction that another harness' log states,
-    "higher" or "lower"; empty for none.
+    An item's row is the mean of its repeats, a cluster's the sum of its rows. ``value`` and
+    ``over`` map totals (..., k) to the measure and to its n; None in a baseline, which stores no
+    functions. ``better`` is the direction that another harness' log states, "higher" or "lower";
+    empty for none.
     """
 
     arm: str
@@ -59,12 +60,16 @@ class Axis:
     labels: Mapping[str, str]
     aim: Aim
     unit: Unit
-    ids: Sequence[str]
-    clusters: Sequence[str]
-    rows: Floats
-    value: Function | None = None
-    over: Function | None = None
+    samples: Samples
+    value: Value | None = None
+    over: Value | None = None
     better: str = ""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The pairs' ids: of items, or of clusters."""
+        assert self.samples.items is not None
+        return self.samples.items
 
     def name(self, suite: str) -> str:
         """Return the axis' unique name in a comparison."""
@@ -226,7 +231,7 @@ def split_arms(side: Side) -> tuple[Side, Side]:
         stops = {
             key: _none_stopped(a)
             for key, a in guarded.items()
-            if key not in plain and a.aim.bounds == SHARE.bounds and a.rows.shape[1] == 2
+            if key not in plain and a.aim.bounds == SHARE.bounds and a.samples.rows.shape[1] == 2
         }
         for part, axes, arm in zip(
             parts, (plain | stops, guarded), ("plain", "guarded"), strict=True
@@ -244,9 +249,9 @@ def split_arms(side: Side) -> tuple[Side, Side]:
 
 def _none_stopped(axis: Axis) -> Axis:
     """Return a share of stopped answers as it is without a guard: 0."""
-    rows = axis.rows.copy()
+    rows = axis.samples.rows.copy()
     rows[:, 0] = 0.0
-    return replace(axis, rows=rows)
+    return replace(axis, samples=axis.samples.with_rows(rows))
 
 
 def _of_arm(
@@ -288,46 +293,20 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
 
 
 def _general(arm: str, name: str, records: Sequence[Record], values: Sequence[float]) -> Axis:
-    rows = np.column_stack([values, np.ones(len(records))]).reshape(len(records), 2)
-    items = [record.item.id for record in records]
-    clusters = [record.item.cluster for record in records]
-    return averaged(arm, name, {}, GENERAL[name], items, clusters, rows, share)
+    items = [record.item for record in records]
+    rows = np.column_stack([np.asarray(values, dtype=np.float64), np.ones(len(items))])
+    samples = Samples(rows, [item.cluster for item in items], [item.id for item in items])
+    return Axis(arm, name, {}, GENERAL[name], "item", samples.by_item(), share)
 
 
 def _axis(arm: str, measure: Measure) -> Axis:
     assert measure.ideal is not None
     aim = Aim(measure.ideal, measure.bounds, measure.above)
-    rows = np.asarray(measure.rows, dtype=np.float64)
-    name, labels, value = measure.name, measure.axis, measure.value
-    if measure.items is not None:
-        return averaged(arm, name, labels, aim, measure.items, measure.clusters, rows, value)
-    names, at = positions(measure.clusters)
-    sums = cluster_sums(rows, at, len(names))
-    return Axis(arm, name, labels, aim, "cluster", names, names, sums, value, measure.n)
-
-
-def averaged(
-    arm: str,
-    name: str,
-    labels: Mapping[str, str],
-    aim: Aim,
-    items: Sequence[str],
-    clusters: Sequence[str],
-    rows: Floats,
-    value: Function,
-) -> Axis:
-    """Return an axis with one row for each item: the mean of the item's repeats.
-
-    Rows of zeros stand for unreadable answers and are left out.
-    """
-    readable = np.flatnonzero(rows.any(axis=1)).tolist()
-    clusters_by_item = {items[row]: clusters[row] for row in readable}
-    ids, at = positions([items[row] for row in readable])
-    means = (
-        cluster_sums(rows[readable], at, len(ids)) / np.bincount(at, minlength=len(ids))[:, None]
-    )
-    of = list(clusters_by_item.values())
-    return Axis(arm, name, labels, aim, "item", ids, of, means, value)
+    name, labels, samples = measure.name, measure.axis, measure.samples
+    if samples.items is not None:
+        return Axis(arm, name, labels, aim, "item", samples.by_item(), measure.value)
+    sums = samples.by_cluster()
+    return Axis(arm, name, labels, aim, "cluster", sums, measure.value, measure.n)
 
 
 def texts_by_item(pairs: Iterable[tuple[str, str]], *, count_equal: bool = True) -> dict[str, str]:
@@ -353,26 +332,25 @@ class MeasureFunctions:
 
     def __init__(self, *sides: SuiteSide) -> None:
         self._sides = sides
-        self._known: dict[str, tuple[Function, Function | None]] = dict.fromkeys(
-            GENERAL, (share, None)
-        )
+        self._known: dict[str, tuple[Value, Value | None]] = dict.fromkeys(GENERAL, (share, None))
         for side in sides:
             for axis in side.axes.values():
                 if axis.value is not None:
                     self._known[axis.measure] = axis.value, axis.over
 
-    def of(self, measure: str) -> tuple[Function, Function | None]:
+    def of(self, measure: str) -> tuple[Value, Value | None]:
         """Return a measure's value as a function of its totals, and that of its n (or None)."""
         if measure not in self._known:
             for name, found in self._measures.items():
                 self._known.setdefault(name, (found.value, found.n))
         return self._known[measure]
 
-    def is_exact(self, measure: str) -> bool:
-        """Return whether the suite gives a measure Clopper and Pearson's interval."""
-        if self._sides[-1].harness:
-            return False
-        return measure in self._measures and self._measures[measure].exact
+    def interval_of(self, measure: str) -> Interval | None:
+        """Return Clopper and Pearson's interval of a measure that the suite gives it; else None."""
+        if self._sides[-1].harness or measure not in self._measures:
+            return None
+        interval = self._measures[measure].interval
+        return interval if isinstance(interval, ClopperPearson) else None
 
     @cached_property
     def _measures(self) -> Mapping[str, Measure]:

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import p_text
-from guard.results.jackknife import Line, cluster_sums, positions
-from guard.results.measure import Floats, Measure, share
+from guard.results.jackknife import Line, NoInterval
+from guard.results.measure import Measure, column, share
 from guard.results.permutation import permutation_p
+from guard.results.samples import Floats, Samples, positions
 from guard.suites import Item, Record
 from guard.suites.contract import ComparisonGroup
 
@@ -40,19 +41,18 @@ def measures(records: Sequence[Record]) -> list[Measure]:
     """Return the shares of every identity of every comparison that items name."""
     answered = [r for r in records if r.outcome.name != "failed"]
     hits = {k: np.array([r.outcome.name in v for r in answered]) for k, v in KINDS.items()}
-    names, cluster = positions([r.item.cluster for r in answered])
-    found = comparisons([r.item for r in answered])
-    return [m for one in found for m in one.measures(hits, cluster, names)]
+    compared = comparisons([r.item for r in answered])
+    return [measure for comparison in compared for measure in comparison.measures(hits)]
 
 
-def comparisons(items: Sequence[Item]) -> list[Comparison]:
+def comparisons(items: Sequence[Item]) -> list[ComparedIdentities]:
     """Return the comparisons that samples of ``items`` name."""
-    groups: dict[tuple[tuple[str, str], ...], Comparison] = {}
+    groups: dict[tuple[tuple[str, str], ...], ComparedIdentities] = {}
     for at, item in enumerate(items):
         for compared in item.comparison_groups:
             key = tuple(compared.axis.items())
-            comparison = groups.setdefault(key, Comparison(dict(compared.axis)))
-            comparison.add(at, compared)
+            group = groups.setdefault(key, ComparedIdentities(dict(compared.axis)))
+            group.add(at, compared)
     return list(groups.values())
 
 
@@ -110,7 +110,7 @@ class _Elements:
         return permutation_p(values, self.identity == identity, self.block)
 
 
-class Comparison:
+class ComparedIdentities:
     """The samples of one comparison, with the identity, block and elements of each."""
 
     def __init__(self, axis: dict[str, str]) -> None:
@@ -149,32 +149,25 @@ class Comparison:
         elements = self._ways[0]
         return elements.identity[elements.element]
 
-    def measures(
-        self,
-        hits: Mapping[str, NDArray[np.bool_]],
-        cluster: NDArray[np.int64],
-        names: Sequence[str],
-    ) -> Iterator[Measure]:
-        """Yield the shares; ``hits`` and ``cluster``, indices of ``names``, are by sample."""
-        rows, of = self._of_rows, self._identity
+    def measures(self, hits: Mapping[str, NDArray[np.bool_]]) -> Iterator[Measure]:
+        """Yield the shares; ``hits`` are by sample.
+
+        They have no intervals: those of rare outcomes in few clusters do not keep their level.
+        """
         for kind, every in hits.items():
-            hit = every[rows]
+            hit = every[self._of_rows]
             permuted = [(elements, elements.permuted_values(hit)) for elements in self._ways]
             for identity, place in self._identities.items():
-                mine = of == place
+                mine = hit[self._identity == place]
                 # A nan, of elements that cannot be exchanged, is the largest.
                 max_p = np.max([way.p_of_identity(place, values) for way, values in permuted])
-                values = np.column_stack([hit[mine].astype(float), mine[mine]])
                 yield Measure(
                     kind,
                     {**self._axis, "identity": identity},
-                    cluster_sums(values, cluster[rows][mine], len(names)),
-                    names,
+                    Samples.total(mine.sum(), len(mine)),
                     share,
-                    lambda totals: totals[..., 1],
-                    p=float(max_p),
-                    # Intervals of rare outcomes in few clusters do not keep their level.
-                    interval=False,
+                    column(1),
+                    interval=NoInterval(float(max_p)),
                 )
 
     def shares(self, hit: NDArray[np.bool_], identity: str) -> tuple[float, float]:

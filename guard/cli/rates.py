@@ -22,10 +22,11 @@ from guard.exit_codes import ExitCode
 from guard.texts import printable
 
 if TYPE_CHECKING:
+    from guard.results.estimate import Estimate
     from guard.watch.alerts import Alerts
     from guard.watch.compare import RateComparison
-    from guard.watch.rates import Rate, Report
-    from guard.watch.review_rates import Estimate, Reviewed
+    from guard.watch.rates import Report
+    from guard.watch.review_rates import Reviewed, ReviewedRate
     from guard.watch.store import Store
 
 store_argument = click.argument("store", required=False)
@@ -259,7 +260,7 @@ def _print_report(
             _of(line.prevalence, line.segments),
             _of(line.mitigation, line.findings),
             _of(line.unjudged, line.segments + line.unjudged_segments),
-            *(getattr(estimates, name).text for name in _SHOWN_REVIEWED),
+            *(_reviewed_text(getattr(estimates, name)) for name in _SHOWN_REVIEWED),
         ]
         for line, estimates in zip(report.lines, rates, strict=True)
     ]
@@ -269,8 +270,16 @@ def _print_report(
     _print_table(f"{utc(report.since)} to {utc(report.until)}", header, rows, notes, form)
 
 
-def _of(rate: Rate, n: int) -> str:
-    return f"{rate.text} of {n:,}"
+def _of(rate: Estimate, n: int) -> str:
+    from guard.watch.rates import rate_text
+
+    return f"{rate_text(rate)} of {n:,}"
+
+
+def _reviewed_text(rate: ReviewedRate) -> str:
+    from guard.watch.rates import rate_text
+
+    return "n/a" if math.isnan(rate.value) else rate_text(rate)
 
 
 def _notes(
@@ -382,12 +391,12 @@ def _share(count: int, n: int) -> str:
     return f"{count:,} of {n:,} ({100 * count / n:.2f} %)" if n else "0 of 0"
 
 
-def estimate_text(estimate: Estimate) -> str:
+def estimate_text(estimate: ReviewedRate) -> str:
     """Return an estimate in one line of text."""
     if estimate.reason:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
-    return f"{estimate.text} of {estimate.marked:,} marked{unclear}"
+    return f"{_reviewed_text(estimate)} of {estimate.n:,} marked{unclear}"
 
 
 def _print_table(

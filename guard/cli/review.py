@@ -30,7 +30,7 @@ from guard.errors import UsageError
 from guard.texts import printable
 
 if TYPE_CHECKING:
-    from guard.watch.review import Agreement
+    from guard.results.agreement import Agreement
     from guard.watch.store import Store
 
 _KEYS = {"r": "right", "w": "wrong", "u": "unclear"}
@@ -202,7 +202,7 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
     from guard.watch import review as reviews
     from guard.watch.rates import span_s
     from guard.watch.review_rates import estimates
-    from guard.watch.tables import reviewed_values
+    from guard.watch.tables import interval_values, reviewed_values
 
     now = time.time()
     begin = now - span_s(since, "--since")
@@ -213,7 +213,13 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
     values = {
         **progress._asdict(),
         "agreement": [
-            {**a._asdict(), "agreed": a.agreed._asdict(), "kappa": a.kappa._asdict()}
+            {
+                "first": a.first,
+                "second": a.second,
+                "segments": a.n,
+                "agreed": interval_values(a.agreed),
+                "kappa": interval_values(a.kappa),
+            }
             for a in agreements
         ],
         "rates": reviewed_values(rates),
@@ -231,7 +237,7 @@ def _agreement(agreement: Agreement) -> str:
     a, k = agreement.agreed, agreement.kappa
     return (
         f"{agreement.first} and {agreement.second}: "
-        f"{100 * a.value:.0f} % of {agreement.segments:,} alike "
+        f"{100 * a.value:.0f} % of {agreement.n:,} alike "
         f"[{100 * a.low:.0f}, {100 * a.high:.0f}], kappa {k.value:.2f} [{k.low:.2f}, {k.high:.2f}]"
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from guard.evaluate import report
 from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
-from guard.evaluate.metrics import Figure
+from guard.results.estimate import Estimate
 from guard.results.table import Table
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _of(count: int, n: int) -> str:
     return f"{count} of {n}" if n else ""
 
 
-def _interval(figure: Figure) -> str:
+def _interval(figure: Estimate) -> str:
     if figure.low != figure.low:
         return ""
     return f"[{figure.low:.3f}, {figure.high:.3f}]"

@@ -31,11 +31,12 @@ from guard.datasets.rows import Row, made, objects
 from guard.errors import GuardError, UsageError
 from guard.evaluate.adapters import CaseLine
 from guard.evaluate.example import Case, Expect
-from guard.evaluate.metrics import NAN, Figure
+from guard.evaluate.metrics import NAN
 from guard.evaluate.result import ErrorText
 from guard.evaluate.run import batches
 from guard.places import shipped
-from guard.results.intervals import exact, percentile
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson, percentile
 from guard.verdict import GuardTrail, Verdict
 
 SHIPPED = "detector/behaviours"
@@ -76,9 +77,9 @@ class Behaviour:
         return self.n - self.false_negatives - self.false_positives - self.misread
 
     @property
-    def figure(self) -> Figure:
+    def figure(self) -> Estimate:
         """The share passed with its exact 95 % interval."""
-        return Figure(self.passed / self.n, *exact(self.passed, self.n), self.n)
+        return Estimate(self.passed / self.n, *clopper_pearson(self.passed, self.n), self.n)
 
     @property
     def weak(self) -> bool:
@@ -96,7 +97,7 @@ class Behaviours:
 
     source: Cases
     rows: list[Behaviour]
-    mean: Figure
+    mean: Estimate
     detector: str
     index_version: str | None
     operating_point: str
@@ -284,13 +285,13 @@ def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:
     )
 
 
-def _mean(rows: Sequence[Behaviour], draws: int, seed: int) -> Figure:
+def _mean(rows: Sequence[Behaviour], draws: int, seed: int) -> Estimate:
     n = np.array([r.n for r in rows])
     share = np.array([r.passed for r in rows]) / n
     # The number of passed cases in a bootstrap sample of n is binomial.
     redrawn = np.random.default_rng(seed).binomial(n, share, (draws, len(rows))) / n
     low, high = percentile(redrawn.mean(axis=1)) if draws else (NAN, NAN)
-    return Figure(float(share.mean()), low, high, len(rows))
+    return Estimate(float(share.mean()), low, high, len(rows))
 
 
 def _errors(
@@ -306,5 +307,5 @@ def _errors(
     return found
 
 
-def _plain(figure: Figure) -> dict[str, float | int | None]:
-    return {k: None if v != v else v for k, v in figure._asdict().items()}
+def _plain(figure: Estimate) -> dict[str, float | int | None]:
+    return {k: None if v != v else v for k, v in figure.parts("value", "low", "high", "n").items()}

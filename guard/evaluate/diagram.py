@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from guard.evaluate.metrics import Bin, Figure
+from guard.evaluate.metrics import ReliabilityBin
 from guard.evaluate.result import Result
+from guard.results.estimate import Estimate
 
 _LEAST, _MOST = 20, 60
 _SIDE, _LEFT, _TOP, _PANEL = 220, 46, 34, 300
 
 
-def plot(bins: Sequence[Bin], width: int) -> list[str]:
+def plot(bins: Sequence[ReliabilityBin], width: int) -> list[str]:
     """Return one line for each bin, at most ``width`` wide: 0 at the left, 1 at the right.
 
     ``|`` is the mean score, ``o`` the share of biased texts, ``-`` its interval and ``#`` both in
@@ -24,13 +25,13 @@ def plot(bins: Sequence[Bin], width: int) -> list[str]:
         return min(int(share * steps), steps - 1)
 
     lines = [f"{'score':>6} 0{'1':>{steps - 1}}"]
-    for b in bins:
+    for score, biased in bins:
         cells = [" "] * steps
-        for i in range(at(b.low), at(b.high) + 1):
+        for i in range(at(biased.low), at(biased.high) + 1):
             cells[i] = "-"
-        cells[at(b.biased)] = "o"
-        cells[at(b.score)] = "#" if at(b.score) == at(b.biased) else "|"
-        lines.append(f"{b.score:6.3f} {''.join(cells)}".rstrip())
+        cells[at(biased.value)] = "o"
+        cells[at(score)] = "#" if at(score) == at(biased.value) else "|"
+        lines.append(f"{score:6.3f} {''.join(cells)}".rstrip())
     return lines
 
 
@@ -49,7 +50,7 @@ def svg(results: Sequence[Result]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _panel(name: str, bins: Sequence[Bin], ece: Figure) -> Iterator[str]:
+def _panel(name: str, bins: Sequence[ReliabilityBin], ece: Estimate) -> Iterator[str]:
     interval = "" if ece.low != ece.low else f" [{ece.low:.3f}, {ece.high:.3f}]"
     yield f'<text x="0" y="-18" font-weight="bold">{escape(name)}</text>'
     yield f'<text x="0" y="-5" fill="#555555">ECE {ece.value:.3f}{interval}, n {ece.n}</text>'
@@ -64,15 +65,15 @@ def _panel(name: str, bins: Sequence[Bin], ece: Figure) -> Iterator[str]:
         f'<text transform="translate(-30,{_SIDE / 2:g}) rotate(-90)" text-anchor="middle">'
         "share biased</text>"
     )
-    for b in bins:
-        x = _x(b.score)
+    for score, biased in bins:
+        x = _x(score)
         yield (
-            f'<line x1="{x:.1f}" y1="{_y(b.low):.1f}" x2="{x:.1f}" y2="{_y(b.high):.1f}" '
+            f'<line x1="{x:.1f}" y1="{_y(biased.low):.1f}" x2="{x:.1f}" y2="{_y(biased.high):.1f}" '
             'stroke="#7aa6d6" stroke-width="2"/>'
         )
         yield (
-            f'<circle cx="{x:.1f}" cy="{_y(b.biased):.1f}" r="3.5" fill="#1f5fa8">'
-            f"<title>score {b.score:.3f}, biased {b.biased:.3f} of {b.n}</title></circle>"
+            f'<circle cx="{x:.1f}" cy="{_y(biased.value):.1f}" r="3.5" fill="#1f5fa8">'
+            f"<title>score {score:.3f}, biased {biased.value:.3f} of {biased.n}</title></circle>"
         )
 
 

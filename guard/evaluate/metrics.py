@@ -52,7 +52,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.evaluate.columns import Columns, Floats, Ints
-from guard.results.intervals import exact, percentile, wide
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson, percentile, union_of_bootstraps
 
 NAN = float("nan")
 BINS = 15
@@ -88,17 +89,14 @@ _SHARES = frozenset(
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-class Bin(NamedTuple):
-    """One bin of a reliability diagram: n texts, their mean score and share of biased ones.
+class ReliabilityBin(NamedTuple):
+    """One bin of a reliability diagram: the mean score of its texts, and the share biased.
 
-    ``low`` and ``high`` are the exact binomial 95 % interval of that share.
+    The interval of that share is the exact binomial one.
     """
 
-    n: int
     score: float
-    biased: float
-    low: float
-    high: float
+    biased: Estimate
 
 
 def point(c: Columns) -> dict[str, float]:
@@ -172,23 +170,16 @@ def denominators(c: Columns) -> dict[str, NDArray[np.int64]]:
     }
 
 
-class Figure(NamedTuple):
-    """A measure with its 95 % interval, over n texts or pairs; nan if it is not defined."""
+def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Estimate]:
+    """Return every measure with its 95 % interval; ``draws=0`` leaves the intervals nan.
 
-    value: float
-    low: float
-    high: float
-    n: int
-
-
-def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
-    """Return every measure with its interval; ``draws=0`` leaves the intervals nan.
+    ``n`` is the number of texts or pairs.
 
     Samples in which a measure is not defined are left out of its interval. A proportion of exactly
     0 or 1 gets the exact binomial interval over units, because its bootstrap interval is empty; so
     does the false positive rate if all texts are harmless and each is a unit. Other measures that
     are the same in every sample get none. The interval of ``ece``, which has a bias, is that
-    of :func:`guard.results.intervals.wide`.
+    of :func:`guard.results.intervals.union_of_bootstraps`.
     """
     values, over = point(c), denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
@@ -198,12 +189,12 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Figure]:
         low, high = percentile(redrawn.get(name, np.zeros(0)))
         at_the_end = name in _SHARES and value in (0.0, 1.0)
         if draws and (at_the_end or (name == "false_positive_rate" and n and _harmless_singles(c))):
-            low, high = exact(round(value * units), units)
+            low, high = clopper_pearson(round(value * units), units)
         elif low == high:
             low = high = NAN
         elif name == "ece" and not np.isnan(low):
-            low, high = wide(value, low, high)
-        found[name] = Figure(value, low, high, n)
+            low, high = union_of_bootstraps(value, low, high)
+        found[name] = Estimate(value, low, high, n)
     return found
 
 
@@ -236,7 +227,7 @@ def equal_mass_bins(score: Floats, bins: int = BINS) -> Ints:
     return np.searchsorted(edges, score, side="left").astype(np.int64)
 
 
-def reliability(c: Columns) -> list[Bin]:
+def reliability(c: Columns) -> list[ReliabilityBin]:
     """Return the reliability diagram of the judged texts, lowest scores first."""
     label, score = c.label[c.usable], c.score[c.usable]
     where = equal_mass_bins(score)
@@ -244,7 +235,8 @@ def reliability(c: Columns) -> list[Bin]:
     for b in np.unique(where):
         inside = where == b
         n, biased = int(inside.sum()), int(label[inside].sum())
-        found.append(Bin(n, float(score[inside].mean()), biased / n, *exact(biased, n)))
+        share = Estimate(biased / n, *clopper_pearson(biased, n), n)
+        found.append(ReliabilityBin(float(score[inside].mean()), share))
     return found
 
 

@@ -19,7 +19,7 @@ from guard.datasets.split import fold
 from guard.errors import GuardError, UsageError
 from guard.evaluate.example import Example
 from guard.places import shipped
-from guard.results.intervals import Limits, cohens_kappa, exact
+from guard.results.agreement import Agreement, agreement_of
 
 READINGS = "readings.csv"
 FIELDS = ("set", "text", "reader", "label", "sure")
@@ -45,16 +45,6 @@ class Reading(NamedTuple):
 
 #: Of one set: by the key of a text and the reader's name.
 Readings = Mapping[str, Mapping[str, Reading]]
-
-
-class Agreement(NamedTuple):
-    """How often two agree on ``n`` texts: the share, and Cohen's kappa."""
-
-    first: str
-    second: str
-    n: int
-    agreed: Limits
-    kappa: Limits
 
 
 def key_of(text: str) -> str:
@@ -140,6 +130,4 @@ def _agreement(
     both = [(label, second[1][key]) for key, label in first[1].items() if key in second[1]]
     if not both:
         return None
-    same = sum(a == b for a, b in both)
-    agreed = Limits(same / len(both), *exact(same, len(both)))
-    return Agreement(first[0], second[0], len(both), agreed, cohens_kappa(both))
+    return agreement_of(first[0], second[0], both)

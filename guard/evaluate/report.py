@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from guard.evaluate.baselines import ALWAYS, TERMS
 from guard.evaluate.diagram import plot
 from guard.evaluate.matching import AS_RULE
-from guard.evaluate.metrics import Figure
 from guard.evaluate.near import NEAR
 from guard.evaluate.readings import NOTE
 from guard.evaluate.result import GUARD, OWN, ErrorText, Result, Scope, compares_with
-from guard.results.intervals import Limits
+from guard.results.estimate import Estimate
 from guard.results.table import Table
 
 if TYPE_CHECKING:
@@ -290,7 +289,7 @@ def _read_twice(result: Result) -> Iterator[Table]:
     yield Table.of_figures("two readings: agreement", ["between", "n", "agreed", "kappa"], agreed)
 
 
-def _limits(limits: Limits) -> str:
+def _limits(limits: Estimate) -> str:
     return f"{limits.value:.3f} [{limits.low:.3f}, {limits.high:.3f}]"
 
 
@@ -308,7 +307,7 @@ def _points(result: Result) -> Table:
     return Table.of_figures("operating points", ["point", *_labels([*measures, "overall"])], rows)
 
 
-def _measured(names: Sequence[str], of: Iterable[Mapping[str, Figure]]) -> list[str]:
+def _measured(names: Sequence[str], of: Iterable[Mapping[str, Estimate]]) -> list[str]:
     """Return the measures that are not nan everywhere."""
     of = list(of)
     return [name for name in names if any(not math.isnan(figures[name].value) for figures in of)]
@@ -332,8 +331,8 @@ def _reliability(result: Result) -> Iterator[Table]:
         return
     header = ["bin", "n", "mean score", "share biased", "95 % interval"]
     rows = [
-        [str(i), str(b.n), f"{b.score:.3f}", f"{b.biased:.3f}", f"[{b.low:.3f}, {b.high:.3f}]"]
-        for i, b in enumerate(result.reliability, start=1)
+        [str(i), str(biased.n), f"{score:.3f}", f"{biased.value:.3f}", _interval("", biased)]
+        for i, (score, biased) in enumerate(result.reliability, start=1)
     ]
     yield Table.of_figures(RELIABILITY, header, rows)
 
@@ -351,7 +350,7 @@ def _labels(measures: Sequence[str]) -> list[str]:
     return [LABELS[m].split(" (")[0].removesuffix(", found") for m in measures]
 
 
-def _cells(of: Mapping[str, Figure], measures: Sequence[str]) -> list[str]:
+def _cells(of: Mapping[str, Estimate], measures: Sequence[str]) -> list[str]:
     # Two measures have intervals, to show a row's precision; all intervals are in --json.
     return [
         _with_interval(m, of[m]) if m in ("accuracy", "false_positive_rate") else _value(m, of[m])
@@ -366,16 +365,16 @@ def error_lines(errors: Iterable[ErrorText]) -> Iterator[str]:
         yield f"{e.kind} {e.score:.3f}{kind} {e.id}: {' '.join(e.text.split())}"
 
 
-def _value(name: str, figure: Figure) -> str:
+def _value(name: str, figure: Estimate) -> str:
     # False positive rates are small: 0.4 % and 0.5 % must be distinguishable.
     return f"{figure.value:.{4 if name == 'false_positive_rate' else 3}f}"
 
 
-def _with_interval(name: str, figure: Figure) -> str:
+def _with_interval(name: str, figure: Estimate) -> str:
     return f"{_value(name, figure)} {_interval(name, figure)}".strip()
 
 
-def _interval(name: str, figure: Figure) -> str:
+def _interval(name: str, figure: Estimate) -> str:
     if math.isnan(figure.low):
         return ""
     digits = 4 if name == "false_positive_rate" else 3

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from guard.detect.instruction import Instruction
 from guard.evaluate.example import Types
-from guard.evaluate.metrics import Bin, Figure
+from guard.evaluate.metrics import ReliabilityBin
 from guard.evaluate.published import Published
-from guard.evaluate.readings import Agreement
 from guard.evaluate.sources import Dataset
-from guard.results.intervals import Limits
+from guard.results.agreement import Agreement
+from guard.results.estimate import Estimate
 
 # The columns of a set's figures: at the chosen operating point, and at the set's own threshold.
 GUARD, OWN = "guard", "own threshold"
@@ -34,15 +34,15 @@ class Scope:
 
     name: str
     n: int
-    figures: dict[str, Figure]
-    baselines: dict[str, dict[str, Figure]]
+    figures: dict[str, Estimate]
+    baselines: dict[str, dict[str, Estimate]]
 
 
 class OwnThreshold(NamedTuple):
     """The most accurate threshold on the set's own validation part, and its figures here."""
 
     threshold: float
-    figures: dict[str, Figure]
+    figures: dict[str, Estimate]
 
 
 class ReadTwice(NamedTuple):
@@ -62,7 +62,7 @@ class Beside(NamedTuple):
     """Another detector's figures on the same texts, at the same operating point."""
 
     detector: str
-    figures: dict[str, Figure]
+    figures: dict[str, Estimate]
     unjudged: dict[str, int]
 
 
@@ -87,11 +87,11 @@ class Result:
     seconds: float
     whole: Scope
     parts: list[Scope]
-    points: dict[str, dict[str, Figure]]
+    points: dict[str, dict[str, Estimate]]
     own: OwnThreshold | None
     readings: ReadTwice | None
     breakdowns: dict[str, list[Scope]]
-    reliability: list[Bin]
+    reliability: list[ReliabilityBin]
     unjudged: dict[str, int]
     published: tuple[Published, ...]
     beside: Beside | None
@@ -137,7 +137,7 @@ class Result:
             "readings": self.readings and _read_twice(self.readings),
             "parts": [_scope(s) for s in self.parts],
             "breakdowns": {k: [_scope(s) for s in v] for k, v in self.breakdowns.items()},
-            "reliability": [b._asdict() for b in self.reliability],
+            "reliability": [_bin(b) for b in self.reliability],
         }
         if self.errors:
             found["errors"] = [e._asdict() for e in self.errors]
@@ -153,7 +153,7 @@ def _read_twice(found: ReadTwice) -> dict[str, Any]:
     return {
         "texts_read": found.read,
         "agreements": [
-            a._asdict() | {key: _numbers(getattr(a, key)) for key in ("agreed", "kappa")}
+            a._asdict() | {key: _interval(getattr(a, key)) for key in ("agreed", "kappa")}
             for a in found.agreements
         ],
         "by_readers": _scope(found.by_readers),
@@ -161,8 +161,17 @@ def _read_twice(found: ReadTwice) -> dict[str, Any]:
     }
 
 
-def _numbers(limits: Limits) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in limits._asdict().items()}
+def _numbers(estimate: Estimate, *names: str) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in estimate.parts(*names).items()}
+
+
+def _interval(estimate: Estimate) -> dict[str, float | None]:
+    return _numbers(estimate, "value", "low", "high")
+
+
+def _bin(b: ReliabilityBin) -> dict[str, float | None]:
+    biased = b.biased
+    return {"n": biased.n, "score": b.score, "biased": biased.value, **biased.parts("low", "high")}
 
 
 def _scope(scope: Scope) -> dict[str, Any]:
@@ -174,16 +183,8 @@ def _scope(scope: Scope) -> dict[str, Any]:
     }
 
 
-def _figures(figures: dict[str, Figure]) -> dict[str, dict[str, float | int | None]]:
-    return {
-        name: {
-            "value": _number(f.value),
-            "low": _number(f.low),
-            "high": _number(f.high),
-            "n": f.n,
-        }
-        for name, f in figures.items()
-    }
+def _figures(figures: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    return {name: _numbers(f, "value", "low", "high", "n") for name, f in figures.items()}
 
 
 def _number(value: float) -> float | None:

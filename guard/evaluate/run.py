@@ -22,12 +22,13 @@ from guard.detect.instruction import Instructed
 from guard.evaluate import baselines
 from guard.evaluate.columns import Columns, Prediction, columns
 from guard.evaluate.example import Example, Types, in_types
-from guard.evaluate.metrics import Figure, figures, reliability
+from guard.evaluate.metrics import figures, reliability
 from guard.evaluate.published import NOTES, PUBLISHED
 from guard.evaluate.readings import Readings, agreements, key_of, relabelled
 from guard.evaluate.result import Beside, ErrorText, OwnThreshold, ReadTwice, Result, Scope
 from guard.evaluate.sources import Dataset
 from guard.policy import Points, Policy
+from guard.results.estimate import Estimate
 from guard.verdict import Decision, GuardTrail, Verdict
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ def evaluate(
     def predicted(policy: Policy) -> list[Prediction]:
         return [_prediction_in(types, prediction(t, policy, points)) for t in trails]
 
-    def at(policy: Policy) -> dict[str, Figure]:
+    def at(policy: Policy) -> dict[str, Estimate]:
         return figures(columns(examples, predicted(policy)), draws=draws, seed=seed)
 
     # Custom detectors have no such thresholds.
@@ -242,7 +243,7 @@ class _Measure:
         return columns([self._examples[i] for i in rows], [of[i] for i in rows])
 
     def scope(self, name: str, rows: Sequence[int], baseline_draws: int = 0) -> Scope:
-        baselines: dict[str, dict[str, Figure]] = {
+        baselines: dict[str, dict[str, Estimate]] = {
             kind: figures(self.columns(rows, made), draws=baseline_draws, seed=self._seed)
             for kind, made in self._baselines.items()
         }

@@ -34,7 +34,7 @@ import numpy as np
 
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import false_discovery
-from guard.results.measure import Floats
+from guard.results.samples import Floats
 
 DRAWS = 9_999
 LEAST = 2

@@ -1,33 +1,51 @@
-"""Confidence intervals, 95 % unless stated otherwise, and the correction of several tests."""
+"""Confidence intervals, 95 % unless stated otherwise, and the correction of several tests.
+
+``scipy.stats`` (``binomtest``, ``false_discovery_control``) and statsmodels
+(``proportion_confint``) have some of them, too, and tests compare the digits. But importing these
+takes a second, for which every command would wait; importing ``scipy.special`` does not.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from guard.results.estimate import UNDEFINED, Estimate
 
 LEVEL = 0.95
 ALPHA = 0.05
 """A test is significant if its p-value, or q where several are corrected, is below this."""
 LEAST_CLUSTERS = 6
 """With fewer clusters there is no interval; unequal ones count by Kish's effective number."""
+TINY = 1e-12
+"""Smaller differences are rounding errors."""
 
 
-def exact(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
+def clopper_pearson(count: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """Return the Clopper-Pearson interval of ``count`` in ``n`` trials (Biometrika 26, 1934).
 
-    It equals ``scipy.stats.binomtest(count, n).proportion_ci(level)``; importing ``scipy.stats``
-    takes a second.
+    It equals ``scipy.stats.binomtest(count, n).proportion_ci(level)``.
     """
     from scipy.special import betaincinv  # type: ignore[import-untyped]
 
     tail = (1 - level) / 2
     low = float(betaincinv(count, n - count + 1, tail)) if count else 0.0
     high = float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0
+    return low, high
+
+
+def jeffreys(share: float, n: float, level: float = LEVEL) -> tuple[float, float]:
+    """Return Jeffreys' interval of a ``share`` of ``n`` trials (Brown, Cai and DasGupta 2001).
+
+    Of a share of 0 or 1 the interval ends there; Jeffreys' own would exclude it.
+    """
+    from scipy.special import betaincinv
+
+    a, b, tail = n * share + 0.5, n * (1 - share) + 0.5, (1 - level) / 2
+    low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
+    high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
     return low, high
 
 
@@ -53,7 +71,7 @@ def p_text(value: float) -> str:
     return "<.001" if value < 0.001 else f"{value:.3f}"
 
 
-def of_clusters(
+def clustered_share(
     x: float, xx: float, y: float, yy: float, xy: float, level: float = LEVEL
 ) -> tuple[float, float]:
     """Return the interval of the share ``y / x`` of clustered elements, from sums over clusters.
@@ -70,14 +88,7 @@ def of_clusters(
     """
     if not xx or x**2 / xx < LEAST_CLUSTERS - 1e-9:
         return math.nan, math.nan
-    from scipy.special import betaincinv
-
-    share, tail = y / x, (1 - level) / 2
-    n = effective(x, xx, y, yy, xy, level)
-    a, b = n * share + 0.5, n * (1 - share) + 0.5
-    low = float(betaincinv(a, b, tail)) if share > 0 else 0.0
-    high = float(betaincinv(a, b, 1 - tail)) if share < 1 else 1.0
-    return low, high
+    return jeffreys(y / x, effective(x, xx, y, yy, xy, level), level)
 
 
 def effective(x: float, xx: float, y: float, yy: float, xy: float, level: float = LEVEL) -> float:
@@ -85,8 +96,8 @@ def effective(x: float, xx: float, y: float, yy: float, xy: float, level: float 
 
     It is p (1 - p) / variance, times (z / t)² for the degrees of freedom of the variance. Korn and
     Graubard have the t quantile of n - 1 in place of z. The arguments and sources are those of
-    :func:`of_clusters`. With fewer than six clusters, and if all have the same share, each cluster
-    counts as one element; the result lies between the number of clusters and that of elements.
+    :func:`clustered_share`. With fewer than six clusters, and if all have the same share, each
+    cluster counts as one element; the result lies between the number of clusters and of elements.
     """
     clusters, share = x**2 / xx, y / x
     off = max(yy - 2 * share * xy + share**2 * xx, 0.0)
@@ -100,7 +111,7 @@ def effective(x: float, xx: float, y: float, yy: float, xy: float, level: float 
     return float(min(max(share * (1 - share) / (variance * wider**2), clusters), x))
 
 
-def wide(value: float, low: float, high: float) -> tuple[float, float]:
+def union_of_bootstraps(value: float, low: float, high: float) -> tuple[float, float]:
     """Return what the percentile and the basic bootstrap interval hold between them, from 0 up.
 
     ``low`` and ``high`` are the percentiles of the samples; the basic interval is that of Davison
@@ -110,31 +121,9 @@ def wide(value: float, low: float, high: float) -> tuple[float, float]:
     return max(0.0, min(low, 2 * value - high)), max(high, 2 * value - low)
 
 
-class Limits(NamedTuple):
-    """An estimate and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> Limits:
-    """Return Cohen's kappa of two raters from their pairs of ratings, one or more.
-
-    Cohen, Educational and Psychological Measurement 20, 1960. It is nan if both gave one same
-    rating to everything. The interval is Clopper and Pearson's of the agreement; it takes the
-    agreement by chance as known, as Cohen's does.
-    """
-    n, same = len(pairs), sum(a == b for a, b in pairs)
-    first, second = (Counter(side) for side in zip(*pairs, strict=True))
-    chance = sum(count * second[rating] for rating, count in first.items()) / n**2
-    agreed = (same / n, *exact(same, n))
-    return Limits(*((p - chance) / (1 - chance) if chance < 1 else math.nan for p in agreed))
-
-
 def weighted(
     count: float, n: float, variance: float, heaviest: float, df: float, level: float = LEVEL
-) -> Limits:
+) -> Estimate:
     """Return the share ``count / n`` of a weighted sample: both are sums of weights.
 
     ``variance`` is that of ``count - n * share``, ``heaviest`` the largest weight that one more
@@ -161,10 +150,10 @@ def weighted(
         size = mean * (1 - mean) * (n + heaviest) ** 2 / spread
         return float(betaincinv(size * mean, size * (1 - mean), 1 - tail))
 
-    return Limits(count / n, 1 - upper(n - count), upper(count))
+    return Estimate(count / n, 1 - upper(n - count), upper(count))
 
 
-def share_of_two(a: Limits, b: Limits) -> Limits:
+def share_of_totals(a: Estimate, b: Estimate) -> Estimate:
     """Return ``a / (a + b)`` of two independent estimates of totals; nan if both are 0.
 
     The interval holds every share r for which the interval of ``a (1 - r) - b r`` contains 0. That
@@ -173,7 +162,7 @@ def share_of_two(a: Limits, b: Limits) -> Limits:
     form is equation 9 of Donner and Zou (Statistical Methods in Medical Research 21, 2012).
     """
     if not a.value + b.value:
-        return Limits(math.nan, math.nan, math.nan)
+        return UNDEFINED
     share = a.value / (a.value + b.value)
 
     def end(a_end: float, b_end: float, bound: float) -> float:
@@ -185,7 +174,7 @@ def share_of_two(a: Limits, b: Limits) -> Limits:
             inside, outside = (r, outside) if contains else (inside, r)
         return inside
 
-    return Limits(share, end(a.low, b.high, 0.0), end(a.high, b.low, 1.0))
+    return Estimate(share, end(a.low, b.high, 0.0), end(a.high, b.low, 1.0))
 
 
 def percentile(samples: NDArray[np.float64]) -> tuple[float, float]:

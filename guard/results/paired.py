@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import LEVEL
-from guard.results.jackknife import ShareDifference, Spread, cluster_sums, positions
-from guard.results.measure import Floats
+from guard.results.samples import Floats, cluster_sums, positions
+from guard.results.spread import Spread
+from guard.results.two_shares import ShareDifference
 
 MOST_ENUMERATED = 100_000
 """Up to this many combinations of swaps are enumerated, each weighted by its probability."""

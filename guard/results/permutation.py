@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.results.measure import Floats
+from guard.results.samples import Floats
 
 _WORK = 30_000_000
 """The most steps for an exact distribution; beyond, a normal one replaces it."""

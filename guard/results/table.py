@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from guard.results.estimate import Estimate
-    from guard.results.jackknife import Effect
 
 Unit = Literal["text", "figure", "number", "count", "share", "p", "estimate", "change"]
 """What the cells of a column are. ``figure`` is a text that stands at the right, as figures do."""
@@ -47,12 +46,12 @@ def with_interval(
     return f"{text(value)}{span}"
 
 
-def estimate_text(estimate: Estimate | Effect) -> str:
+def estimate_text(estimate: Estimate) -> str:
     """Return an estimate with its interval."""
     return with_interval(estimate.value, estimate.low, estimate.high)
 
 
-def effect_text(effect: Estimate | Effect) -> str:
+def effect_text(effect: Estimate) -> str:
     """Return a change with its interval and signs."""
     return with_interval(effect.value, effect.low, effect.high, signed_text)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from guard.results.estimate import Estimate as Estimate
-from guard.results.measure import Floats as Floats
 from guard.results.measure import Measure as Measure
-from guard.results.measure import Smooth as Smooth
+from guard.results.measure import column as column
+from guard.results.measure import share as share
+from guard.results.samples import Floats as Floats
+from guard.results.samples import Samples as Samples
 from guard.suites.contract import NON_ANSWERS as NON_ANSWERS
 from guard.suites.contract import About as About
 from guard.suites.contract import AnswerLean as AnswerLean

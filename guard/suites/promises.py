@@ -14,7 +14,8 @@ from typing import get_args
 
 import numpy as np
 
-from guard.results.measure import Floats, Measure
+from guard.results.measure import Measure
+from guard.results.samples import Floats
 from guard.suites.contract import (
     NON_ANSWERS,
     About,
@@ -215,17 +216,18 @@ def _axis_text(name: str, axis: Mapping[str, str]) -> str:
 
 
 def _value_of(measure: Measure) -> Floats:
-    rows = np.asarray(measure.rows, dtype=np.float64)
+    rows = np.asarray(measure.samples.rows, dtype=np.float64)
     return np.asarray(measure.value(rows.sum(axis=0)), dtype=np.float64)
 
 
 def _problems_of_measure(measure: Measure) -> Iterator[str]:
-    name, rows = _axis_text(measure.name, measure.axis), np.asarray(measure.rows)
+    name, samples = _axis_text(measure.name, measure.axis), measure.samples
+    rows = np.asarray(samples.rows)
     if rows.ndim != 2 or not np.isfinite(rows).all():
         yield f"rows are a table of finite numbers, but not those of {name}"
         return
-    per_row = {"clusters": measure.clusters, "items": measure.items}
-    per_row |= {f"words {place + 1}": words for place, words in enumerate(measure.words)}
+    per_row = {"clusters": samples.clusters, "items": samples.items}
+    per_row |= {f"words {place + 1}": words for place, words in enumerate(samples.words)}
     for part, values in per_row.items():
         if values is not None and len(values) != len(rows):
             yield f"{part} has one for each row, but {name} has {len(values)} of {len(rows)}"
@@ -250,7 +252,7 @@ def _problems_of_ideal(measure: Measure, first: Measure) -> Iterator[str]:
     low, high = measure.bounds
     if ideal is not None and not low <= ideal <= high:
         yield f"an ideal lies within the bounds, but that of {name} is {ideal:g}"
-    totals = np.random.default_rng(17).uniform(1, 2, (5, np.shape(measure.rows)[1]))
+    totals = np.random.default_rng(17).uniform(1, 2, (5, np.shape(measure.samples.rows)[1]))
     want = np.asarray(measure.value(totals))
     if not np.allclose(measure.value(3 * totals), want, equal_nan=True):
         yield f"a measure with an ideal does not depend on the scale of its totals, but {name} does"

@@ -16,7 +16,7 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from guard.errors import UsageError
 from guard.evaluate.metrics import BINS
-from guard.results.intervals import exact, percentile, wide
+from guard.results.intervals import clopper_pearson, percentile, union_of_bootstraps
 from guard.verdict import BIAS_TYPES, BiasType
 
 Floats = NDArray[np.float64]
@@ -335,7 +335,7 @@ class Share(NamedTuple):
     def of(cls, hits: Bools) -> Share:
         """Return the share of true ones."""
         count, n = int(hits.sum()), len(hits)
-        return cls(count, n, exact(count, n, level=0.9)[1])
+        return cls(count, n, clopper_pearson(count, n, level=0.9)[1])
 
 
 class Measured(NamedTuple):
@@ -413,4 +413,4 @@ def calibration_interval(texts: Judged, scores: Floats, draws: int = 1000) -> tu
         drawn = texts.where(ids)
         bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
         found.append(calibration_error(bins))
-    return wide(value, *percentile(np.array(found)))
+    return union_of_bootstraps(value, *percentile(np.array(found)))

@@ -298,7 +298,9 @@ def measure(
         for key, guard, draws in (("references", with_index, _DRAWS), ("alone", alone, 0)):
             result = run.evaluate(dataset, guard, terms=terms, draws=draws)
             found[name][key] = {"n": result.whole.n} | {
-                point: {m: list(figures[m][:3]) for m in _MEASURES}
+                point: {
+                    m: list(figures[m].parts("value", "low", "high").values()) for m in _MEASURES
+                }
                 for point, figures in result.points.items()
             }
         report(f"{name}: {found[name]['references']['balanced']}")

@@ -46,9 +46,10 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from guard.errors import UsageError
-from guard.results.intervals import exact
+from guard.results.estimate import UNDEFINED, Estimate
+from guard.results.intervals import clopper_pearson
 from guard.verdict import BIAS_TYPES
-from guard.watch.rates import FINDINGS, NONE, Rate, Sums, beginnings, sums
+from guard.watch.rates import FINDINGS, NONE, Sums, beginnings, sums
 
 Floats = NDArray[np.float64]
 
@@ -102,7 +103,7 @@ class Alert:
     evidence: float
     needed: float
     sees_double_after: float
-    difference: Rate
+    difference: Estimate
     against: str = ""
 
     @property
@@ -377,13 +378,13 @@ def _alert(
     base_n, base_count = baseline.n(group).sum(), baseline.in_share(share, group).sum()
     n, count = week.n(group), week.in_share(share, group)
     needed = tests / (LEVEL - BASE)
-    least, limit = exact(base_count, base_n, 1 - 2 * BASE / tests)
+    least, limit = clopper_pearson(base_count, base_n, 1 - 2 * BASE / tests)
     week_n, week_count = n.sum(), count.sum()
     low, high = rate_limits(n, count, needed)
     difference = (
-        Rate(week_count / week_n - base_count / base_n, low - limit, high - least)
+        Estimate(week_count / week_n - base_count / base_n, low - limit, high - least)
         if week_n
-        else Rate(math.nan, math.nan, math.nan)
+        else UNDEFINED
     )
     return Alert(
         share,

@@ -29,18 +29,26 @@ from typing import Literal, NamedTuple
 from sqlalchemy import Connection, String, cast, select
 
 from guard.errors import UsageError
-from guard.results.intervals import ALPHA, LEAST_CLUSTERS, effective, exact, false_discovery, p_text
+from guard.results.estimate import UNDEFINED, Estimate
+from guard.results.intervals import (
+    ALPHA,
+    LEAST_CLUSTERS,
+    clopper_pearson,
+    effective,
+    false_discovery,
+    p_text,
+)
 from guard.watch.events import clean
 from guard.watch.rates import (
     COLUMNS,
     FINDINGS,
     LABELS,
     NONE,
-    Rate,
     ShareSums,
     Sums,
     beginnings,
     dimensions,
+    percent_text,
     shares_of,
     span_s,
     sums,
@@ -80,13 +88,13 @@ class CompareRow:
 
     by: Mapping[str, str]
     rate: str
-    base: Rate
+    base: Estimate
     base_events: int
     base_of: int
-    new: Rate
+    new: Estimate
     new_events: int
     new_of: int
-    difference: Rate
+    difference: Estimate
     p: float
     q: float
 
@@ -155,8 +163,8 @@ class RateComparison:
             return f"{names}: too few responses on a side to compare them."
         if self.worse:
             named = "; ".join(
-                f"{', '.join((*row.by.values(), row.rate))} {row.base.brief} to {row.new.brief}, "
-                f"{points(row.difference)}"
+                f"{', '.join((*row.by.values(), row.rate))} {percent_text(row.base.value)} "
+                f"to {percent_text(row.new.value)}, {points(row.difference)}"
                 for row in self.worse
             )
             return f"{names}: shown to be worse: {named}."
@@ -180,7 +188,8 @@ def compare_notes(comparison: RateComparison) -> list[str]:
         notes.append(f"More responses are needed to exclude that it has doubled: {named}.")
     if fresh := [row for row in comparison.rows if row.may_be_new]:
         named = ", ".join(
-            f"{' '.join((*row.by.values(), row.rate))} (0 to {row.new.brief})" for row in fresh
+            f"{' '.join((*row.by.values(), row.rate))} (0 to {percent_text(row.new.value)})"
+            for row in fresh
         )
         notes.append(
             f"On the new side alone, which may be chance or the beginning of a new bias: {named}."
@@ -190,7 +199,7 @@ def compare_notes(comparison: RateComparison) -> list[str]:
     return notes
 
 
-def points(difference: Rate) -> str:
+def points(difference: Estimate) -> str:
     """Return a difference of shares in percentage points, with its interval if it has one."""
     if math.isnan(difference.value):
         return "nan"
@@ -402,13 +411,13 @@ def _of_kind(lines: Mapping[Group, Sums], kind: Group) -> Sums:
     return other._replace(f=0, ff=0, fj=0, m=0, mm=0, fm=0, biased=0, leaked=0)
 
 
-def _limits(side: ShareSums, together: ShareSums, level: float) -> Rate:
+def _limits(side: ShareSums, together: ShareSums, level: float) -> Estimate:
     """Return the share of a side with limits for a difference; the module says which."""
     segments = together.x / effective(*together, level)  # that count as one
     n = side.x / segments
     if 0 < side.y < side.x:
         n = min(n, effective(*side, level))
-    return Rate(side.y / side.x, *exact(n * side.y / side.x, n, level))
+    return Estimate(side.y / side.x, *clopper_pearson(n * side.y / side.x, n, level))
 
 
 def _has_enough(side: ShareSums) -> bool:
@@ -416,20 +425,20 @@ def _has_enough(side: ShareSums) -> bool:
     return bool(side.x) and side.x**2 / side.xx >= LEAST_CLUSTERS - 1e-9
 
 
-def difference(base: ShareSums, new: ShareSums, level: float = 1 - ALPHA) -> Rate:
+def difference(base: ShareSums, new: ShareSums, level: float = 1 - ALPHA) -> Estimate:
     """Return new - base with its interval; without ends if a side has too few responses.
 
     Too few: fewer than six, unequal ones counted by Kish's effective number.
     """
     if not (base.x and new.x):
-        return Rate(math.nan, math.nan, math.nan)
+        return UNDEFINED
     change = new.y / new.x - base.y / base.x
     if not (_has_enough(base) and _has_enough(new)):
-        return Rate(change, math.nan, math.nan)
+        return Estimate(change)
     old, now = (_limits(side, base + new, level) for side in (base, new))
     below = math.hypot(now.value - now.low, old.high - old.value)
     above = math.hypot(now.high - now.value, old.value - old.low)
-    return Rate(change, max(change - below, -1.0), min(change + above, 1.0))
+    return Estimate(change, max(change - below, -1.0), min(change + above, 1.0))
 
 
 def p_value(base: ShareSums, new: ShareSums) -> float:

@@ -2,7 +2,7 @@
 
 The database returns sums, one row for each line of the report. A rate is a share of segments; its
 interval allows for segments of one response being alike
-(:func:`guard.results.intervals.of_clusters`).
+(:func:`guard.results.intervals.clustered_share`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from guard.errors import UsageError
 from guard.policy import NO_LABEL
-from guard.results.intervals import of_clusters
+from guard.results.estimate import UNDEFINED, Estimate
+from guard.results.intervals import clustered_share
 from guard.watch.events import clean
 from guard.watch.schema import drops, events, responses
 
@@ -37,26 +38,16 @@ _SPAN = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
-class Rate(NamedTuple):
-    """A share and its 95 % interval; all nan if the denominator is 0."""
+def rate_text(rate: Estimate) -> str:
+    """Return a rate in per cent, with its interval if it has one."""
+    text = percent_text(rate.value)
+    has_interval = not (math.isnan(rate.value) or math.isnan(rate.low))
+    return f"{text} [{_percent(rate.low)}, {_percent(rate.high)}]" if has_interval else text
 
-    value: float
-    low: float
-    high: float
 
-    @property
-    def text(self) -> str:
-        """The rate in per cent, with its interval if it has one."""
-        if math.isnan(self.value):
-            return "nan"
-        if math.isnan(self.low):
-            return self.brief
-        return f"{_percent(self.value)} % [{_percent(self.low)}, {_percent(self.high)}]"
-
-    @property
-    def brief(self) -> str:
-        """The rate in per cent alone."""
-        return "nan" if math.isnan(self.value) else f"{_percent(self.value)} %"
+def percent_text(share: float) -> str:
+    """Return a share in per cent."""
+    return "nan" if math.isnan(share) else f"{_percent(share)} %"
 
 
 def _percent(share: float) -> str:
@@ -64,7 +55,7 @@ def _percent(share: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RateLine:
     """One line of a report.
 
     ``by`` has the values of the breakdown. ``prevalence`` is the share of judged segments that were
@@ -83,9 +74,9 @@ class Line:
     unjudged_segments: int
     biased: int
     leaked: int
-    prevalence: Rate
-    mitigation: Rate
-    unjudged: Rate
+    prevalence: Estimate
+    mitigation: Estimate
+    unjudged: Estimate
     verdict_ms: float
 
 
@@ -100,7 +91,7 @@ class Report:
     since: float
     until: float
     by: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[RateLine, ...]
     running: int
     future: int
     dropped: int
@@ -396,7 +387,7 @@ def _joined(
 class ShareSums(NamedTuple):
     """Sums over responses of a share's denominators x and numerators y, their squares and products.
 
-    They are the arguments of :func:`guard.results.intervals.of_clusters`.
+    They are the arguments of :func:`guard.results.intervals.clustered_share`.
     """
 
     x: float
@@ -412,11 +403,11 @@ class ShareSums(NamedTuple):
         return ShareSums(*(a + b for a, b in zip(self, other, strict=True)))
 
     @property
-    def rate(self) -> Rate:
+    def rate(self) -> Estimate:
         """The share y / x and its interval."""
         if not self.x:
-            return Rate(math.nan, math.nan, math.nan)
-        return Rate(self.y / self.x, *of_clusters(*self))
+            return UNDEFINED
+        return Estimate(self.y / self.x, *clustered_share(*self))
 
 
 class Shares(NamedTuple):
@@ -437,10 +428,10 @@ def shares_of(s: Sums) -> Shares:
     )
 
 
-def line_of(s: Sums) -> Line:
+def line_of(s: Sums) -> RateLine:
     """Return the report line of sums."""
     shares = shares_of(s)
-    return Line(
+    return RateLine(
         s.by,
         int(s.responses),
         int(s.j),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from itertools import combinations, islice
 from typing import Literal, NamedTuple, get_args
@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 from sqlalchemy import Connection, and_, delete, func, select
 
 from guard.errors import UsageError
-from guard.results.intervals import Limits, cohens_kappa, exact
+from guard.results.agreement import Agreement, agreement_of
 from guard.verdict import BIAS_TYPES
 from guard.watch.draw import Draw as Draw
 from guard.watch.draw import Key as Key
@@ -216,16 +216,6 @@ def progress(connection: Connection) -> Progress:
     )
 
 
-class Agreement(NamedTuple):
-    """How often two reviewers agree on the ``segments`` segments that both have marked."""
-
-    first: str
-    second: str
-    segments: int
-    agreed: Limits
-    kappa: Limits
-
-
 def agreement(connection: Connection) -> list[Agreement]:
     """Return the agreement of every two reviewers, those with most in common first.
 
@@ -240,15 +230,7 @@ def agreement(connection: Connection) -> list[Agreement]:
             verdicts = by_reviewer[first].verdict, by_reviewer[second].verdict
             pairs.setdefault((first, second), []).append(verdicts)
     agreements = [agreement_of(*names, both) for names, both in pairs.items()]
-    return sorted(agreements, key=lambda a: (-a.segments, a.first, a.second))
-
-
-def agreement_of(first: str, second: str, verdicts: Sequence[tuple[Mark, Mark]]) -> Agreement:
-    """Return the agreement of two reviewers from their pairs of verdicts, one a segment."""
-    n = len(verdicts)
-    same = sum(a == b for a, b in verdicts)
-    agreed = Limits(same / n, *exact(same, n))
-    return Agreement(first, second, n, agreed, cohens_kappa(verdicts))
+    return sorted(agreements, key=lambda a: (-a.n, a.first, a.second))
 
 
 def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:

@@ -5,11 +5,11 @@ Thompson 1952). A rate is a ratio of two weighted totals (Hájek 1971). A review
 the queue, because the order is random within each stratum.
 
 The intervals hold for rates near 0 and for very unequal weights
-(:func:`guard.results.intervals.weighted`); :func:`guard.results.intervals.share_of_two` joins two
-totals to a ratio. The segments of one response are a cluster, also across strata: the variance is
-that of the cluster sums of the linearised ratio (Särndal, Swensson and Wretman 1992, sections 5.5
-and 5.6). There is no finite population correction, because a rate describes the guarded model and
-not this period alone.
+(:func:`guard.results.intervals.weighted`); :func:`guard.results.intervals.share_of_totals` joins
+two totals to a ratio. The segments of one response are a cluster, also across strata: the variance
+is that of the cluster sums of the linearised ratio (Särndal, Swensson and Wretman 1992, sections
+5.5 and 5.6). There is no finite population correction, because a rate describes the guarded model
+and not this period alone.
 
 Unclear segments are left out of the rate and widen its interval: the interval begins where all
 unclear decisions were right and ends where all were wrong.
@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, func, select
 
-from guard.results.intervals import Limits, share_of_two, weighted
+from guard.results.estimate import UNDEFINED, Estimate
+from guard.results.intervals import share_of_totals, weighted
 from guard.texts import normalised
-from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, NONE, Rate, dimension
+from guard.watch.rates import FINDINGS, NON_ANSWER_DOORS, NONE, dimension
 from guard.watch.review import Key, Mark, all_marks, corrections, verdict_of
 from guard.watch.schema import draws, events, items, responses
 
@@ -35,28 +36,15 @@ _COLUMNS = 11  # of a row, before the values of the breakdown
 _NOT_STOPPED = ("pass", "flag")
 
 
-class Estimate(NamedTuple):
-    """A rate and its 95 % interval, from ``marked`` segments, ``unclear`` of them unclear.
+@dataclass(frozen=True, slots=True)
+class ReviewedRate(Estimate):
+    """A rate and its 95 % interval, from ``n`` marked segments, ``unclear`` of them unclear.
 
     If the rate cannot be estimated, value and ends are nan and ``reason`` says why, in one clause.
     """
 
-    value: float
-    low: float
-    high: float
-    marked: int
-    unclear: int
+    unclear: int = 0
     reason: str = ""
-
-    @property
-    def rate(self) -> Rate:
-        """The rate and its interval alone."""
-        return Rate(self.value, self.low, self.high)
-
-    @property
-    def text(self) -> str:
-        """The rate in per cent with its interval, "n/a" if it cannot be estimated."""
-        return "n/a" if math.isnan(self.value) else self.rate.text
 
 
 class Reviewed(NamedTuple):
@@ -68,10 +56,10 @@ class Reviewed(NamedTuple):
     nothing.
     """
 
-    false_alarms: Estimate
-    over_blocking: Estimate
-    harmless_stopped: Estimate
-    missed: Estimate
+    false_alarms: ReviewedRate
+    over_blocking: ReviewedRate
+    harmless_stopped: ReviewedRate
+    missed: ReviewedRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +241,11 @@ def rates_of(
     )
 
 
-def _ratio(sample: Sequence[Marked], part: _Side, rest: _Side, reason: str) -> Estimate:
+def _ratio(sample: Sequence[Marked], part: _Side, rest: _Side, reason: str) -> ReviewedRate:
     """Return the share of ``part`` in the sum of both totals, which come from different strata."""
 
-    def limits(unclear: Mark | None) -> Limits:
-        return share_of_two(_total(sample, part, unclear), _total(sample, rest, unclear))
+    def limits(unclear: Mark | None) -> Estimate:
+        return share_of_totals(_total(sample, part, unclear), _total(sample, rest, unclear))
 
     either = [item for item in sample if part.domain(item) or rest.domain(item)]
     for side in (part, rest):
@@ -266,14 +254,14 @@ def _ratio(sample: Sequence[Marked], part: _Side, rest: _Side, reason: str) -> E
     return _estimate(either, limits, reason)
 
 
-def _share(sample: Sequence[Marked], domain: Which, reason: str) -> Estimate:
+def _share(sample: Sequence[Marked], domain: Which, reason: str) -> ReviewedRate:
     """Return the share of the segments in ``domain`` on which the decision was wrong."""
 
-    def limits(unclear: Mark | None) -> Limits:
+    def limits(unclear: Mark | None) -> Estimate:
         weighed = _weighed(sample, domain, unclear)
         total = sum(w.weight for w in weighed if w.inside)
         if not total:
-            return Limits(math.nan, math.nan, math.nan)
+            return UNDEFINED
         wrong = sum(w.weight for w in weighed if w.inside and w.verdict == "wrong")
         share = wrong / total
         linearised = [
@@ -284,7 +272,7 @@ def _share(sample: Sequence[Marked], domain: Which, reason: str) -> Estimate:
     return _estimate([item for item in sample if domain(item)], limits, reason)
 
 
-def _total(sample: Sequence[Marked], side: _Side, unclear: Mark | None) -> Limits:
+def _total(sample: Sequence[Marked], side: _Side, unclear: Mark | None) -> Estimate:
     """Return the estimated number of the period's segments that are hits."""
     weighed = [
         w._replace(value=float(w.inside and side.hit(w.item, w.verdict)))
@@ -292,7 +280,7 @@ def _total(sample: Sequence[Marked], side: _Side, unclear: Mark | None) -> Limit
     ]
     n = sum(w.weight for w in weighed)
     share = _limits(sum(w.weight * w.value for w in weighed), n, weighed)
-    return Limits(*(n * end for end in share))
+    return Estimate(*(n * end for end in (share.value, share.low, share.high)))
 
 
 class _Weighed(NamedTuple):
@@ -326,7 +314,7 @@ def _weighed(sample: Sequence[Marked], domain: Which, unclear: Mark | None) -> l
     return weighed
 
 
-def _limits(count: float, n: float, weighed: Sequence[_Weighed]) -> Limits:
+def _limits(count: float, n: float, weighed: Sequence[_Weighed]) -> Estimate:
     """Return the interval of ``count / n``, by the variance of the sum of the weighted values."""
     strata: dict[tuple[str, str], list[_Weighed]] = defaultdict(list)
     for w in weighed:
@@ -348,25 +336,25 @@ def _limits(count: float, n: float, weighed: Sequence[_Weighed]) -> Limits:
 
 
 def _estimate(
-    domain: Sequence[Marked], limits: Callable[[Mark | None], Limits], reason: str
-) -> Estimate:
+    domain: Sequence[Marked], limits: Callable[[Mark | None], Estimate], reason: str
+) -> ReviewedRate:
     """Return the rate without unclear items, and the interval with all right to all wrong."""
     marked = sum(item.verdict is not None for item in domain)
     unclear = sum(item.verdict == "unclear" for item in domain)
     if not marked:
         return _no_estimate("nothing is reviewed" if not domain else "no item has a mark yet")
     try:
-        value, low, high = limits(None)
-        if unclear:
-            low, high = limits("right").low, limits("wrong").high
+        rate = limits(None)
+        right, wrong = (limits("right"), limits("wrong")) if unclear else (rate, rate)
     except _NotEstimable as error:
         return _no_estimate(str(error), marked, unclear)
-    if math.isnan(value):
+    if math.isnan(rate.value):
         return _no_estimate(reason, marked, unclear)
     # Without a denominator there is no bound but 0 and 1.
-    low, high = (0.0 if math.isnan(low) else low), (1.0 if math.isnan(high) else high)
-    return Estimate(value, max(low, 0.0), min(high, 1.0), marked, unclear)
+    low = 0.0 if math.isnan(right.low) else max(right.low, 0.0)
+    high = 1.0 if math.isnan(wrong.high) else min(wrong.high, 1.0)
+    return ReviewedRate(rate.value, low, high, marked, unclear=unclear)
 
 
-def _no_estimate(reason: str, marked: int = 0, unclear: int = 0) -> Estimate:
-    return Estimate(math.nan, math.nan, math.nan, marked, unclear, reason)
+def _no_estimate(reason: str, marked: int = 0, unclear: int = 0) -> ReviewedRate:
+    return ReviewedRate(math.nan, n=marked, unclear=unclear, reason=reason)

@@ -5,24 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from guard.results.estimate import Estimate
 from guard.watch.alerts import Alert, Alerts
 from guard.watch.compare import CompareRow, RateComparison, RateSide
-from guard.watch.rates import Line, Rate, utc
-from guard.watch.review_rates import Reviewed
+from guard.watch.rates import RateLine, utc
+from guard.watch.review_rates import Reviewed, ReviewedRate
 
 Values = dict[str, Any]
 
 
-def line_values(line: Line) -> Values:
+def line_values(line: RateLine) -> Values:
     """Return a line of a report; rates are mappings of value, low and high."""
     values = {name: getattr(line, name) for name in line.__slots__ if name != "by"}
-    rates = {name: value._asdict() for name, value in values.items() if isinstance(value, Rate)}
-    return {**line.by, **values, **rates}
+    for name, value in values.items():
+        if isinstance(value, Estimate):
+            values[name] = interval_values(value)
+    return {**line.by, **values}
+
+
+def interval_values(rate: Estimate) -> Values:
+    """Return a rate with the ends of its interval."""
+    return {**rate.parts("value", "low", "high")}
 
 
 def reviewed_values(reviewed: Reviewed) -> Values:
     """Return estimates as mappings, nan if unknown."""
-    return {name: estimate._asdict() for name, estimate in reviewed._asdict().items()}
+    return {name: _reviewed_rate_values(rate) for name, rate in reviewed._asdict().items()}
+
+
+def _reviewed_rate_values(rate: ReviewedRate) -> Values:
+    return {
+        **interval_values(rate), "marked": rate.n, "unclear": rate.unclear, "reason": rate.reason
+    }  # fmt: skip
 
 
 def alert_values(alert: Alert) -> Values:
@@ -30,7 +44,7 @@ def alert_values(alert: Alert) -> Values:
     given = ("by", "share", "difference")
     numbers = {name: getattr(alert, name) for name in alert.__slots__ if name not in given}
     shown = {"share": alert.share, "alarm": alert.alarm, "state": alert.state}
-    return {**alert.by, **shown, **numbers, "difference": alert.difference._asdict()}
+    return {**alert.by, **shown, **numbers, "difference": interval_values(alert.difference)}
 
 
 def alerts_values(week: Alerts) -> Values:
@@ -48,10 +62,11 @@ def alerts_values(week: Alerts) -> Values:
 def compare_row_values(row: CompareRow) -> Values:
     """Return one rate on both sides."""
     sides = {
-        "base": {**row.base._asdict(), "events": row.base_events, "of": row.base_of},
-        "new": {**row.new._asdict(), "events": row.new_events, "of": row.new_of},
+        "base": {**interval_values(row.base), "events": row.base_events, "of": row.base_of},
+        "new": {**interval_values(row.new), "events": row.new_events, "of": row.new_of},
     }
-    shown = {"difference": row.difference._asdict(), "p": row.p, "q": row.q, "state": row.state}
+    difference = interval_values(row.difference)
+    shown = {"difference": difference, "p": row.p, "q": row.q, "state": row.state}
     return {**row.by, "rate": row.rate, **sides, **shown}
 
 

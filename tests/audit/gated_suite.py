@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from pydantic import Field
 
 from guard.audit.audit import Audit
@@ -16,7 +15,8 @@ from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.files import RUN_FILE
 from guard.audit.runner import Settings, Stop
 from guard.core import Guard
-from guard.results.measure import share
+from guard.results.measure import column, share
+from guard.results.samples import Samples
 from guard.suites import (
     About,
     Answer,
@@ -74,18 +74,10 @@ class Gated(Suite):
         read = [r for r in records if r.outcome.name in self.outcomes]
         for half in (None, "low", "high"):
             mine = [r for r in read if half in (None, r.item.stratum)]
-            rows = np.array([[r.outcome.name == "first", 1] for r in mine], dtype=float)
-            yield Measure(
-                "first",
-                {} if half is None else {"half": half},
-                rows.reshape(len(mine), 2),
-                [r.item.cluster for r in mine],
-                share,
-                lambda totals: totals[..., 1],
-                bounds=(0.0, 1.0),
-                ideal=0.5,
-                items=[r.item.id for r in mine],
-            )
+            first = [r.outcome.name == "first" for r in mine]
+            rows = Samples.of([r.item for r in mine], first, [True] * len(mine))
+            axis = {} if half is None else {"half": half}
+            yield Measure("first", axis, rows, share, column(1), bounds=(0.0, 1.0), ideal=0.5)
 
     def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
         lean: dict[str, AnswerLean] = {"first": "biased", "second": "other"}

@@ -16,8 +16,9 @@ from guard.audit.comparison import Comparison
 from guard.audit.header import Header
 from guard.audit.sides import GENERAL, Axis, Side, SuiteSide
 from guard.audit.tolerances import Tolerances
-from guard.results.measure import Floats, ratio, share
+from guard.results.measure import ratio, share
 from guard.results.paired import Aim
+from guard.results.samples import Floats, Samples
 from guard.suites.sai_asa.association import tau_c
 
 KINDS = ("share", "mean", "tau")
@@ -112,7 +113,7 @@ def axis(kind: str, number: int, rows: Floats, cluster: np.ndarray) -> Axis:
     ids = [f"i{n}" for n in range(len(rows))]
     clusters = [f"c{n}" for n in cluster]
     labels = {"part": str(number)} if kind != "coverage" else {}
-    return Axis("plain", kind, labels, aim, "item", ids, clusters, rows, value)
+    return Axis("plain", kind, labels, aim, "item", Samples(rows, clusters, ids), value)
 
 
 def compared(world: World, seed: int, tolerance: float = TOLERANCE) -> Comparison:

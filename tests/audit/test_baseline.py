@@ -18,6 +18,7 @@ from guard.audit.sides import Axis, Side, SuiteSide, read
 from guard.errors import UsageError
 from guard.results.measure import share
 from guard.results.paired import Aim
+from guard.results.samples import Samples
 from tests.audit.gated_suite import NAME, GatedOptions, half, more, recorded
 from tests.rows import examples
 
@@ -83,7 +84,8 @@ def test_what_is_written_is_read_again(
     clusters = [row[1] if unit == "item" else row[0] for row in rows]
     table = np.array([row[2:] for row in rows], dtype=float).reshape(len(rows), 2)
     aim = Aim(0.0, (-math.inf, 1.0), above=True)
-    axis = Axis("plain", "m", {"a/b": "c"}, aim, unit, ids, clusters, table, share)  # type: ignore[arg-type]
+    samples = Samples(table, clusters, ids)
+    axis = Axis("plain", "m", {"a/b": "c"}, aim, unit, samples, share)  # type: ignore[arg-type]
     header = Header("s", "1-A", "d", "p", "1", "m", sampling={"size": 3, "seed": 17})
     outcomes = {"plain": dict(zip(ids, clusters, strict=True))}
     one = SuiteSide(header, {axis.name("s"): axis}, outcomes, 7, 9, 0, 0.5, {"cost_usd": 0.1})
@@ -92,8 +94,8 @@ def test_what_is_written_is_read_again(
     (again,) = baseline.load(path).suites.values()
     (found,) = again.axes.values()
     assert [*found.ids] == ids
-    assert [*found.clusters] == clusters
-    assert found.rows.tolist() == table.tolist()
+    assert [*found.samples.clusters] == clusters
+    assert found.samples.rows.tolist() == table.tolist()
     assert (found.aim, found.labels, found.unit) == (aim, axis.labels, unit)
     assert again.header == header
     assert (again.items, again.available, again.coverage) == (7, 9, 0.5)

@@ -341,7 +341,7 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
     assert set(one.outcomes) == {"plain", "guarded"}
     assert list(one.outcomes["guarded"].values()).count("guarded") == 12
     assert one.coverage == 1
-    assert one.axes["gated/guarded/stopped_biased"].rows[:, 0].tolist() == [1.0] * 12
+    assert one.axes["gated/guarded/stopped_biased"].samples.rows[:, 0].tolist() == [1.0] * 12
     with pytest.raises(UsageError, match="of the suite 'gated', which guard does not know"):
         read(run)
     with pytest.raises(UsageError, match="There is no run and no baseline at"):
@@ -422,8 +422,8 @@ def test_items_of_sai_asa_are_paired_one_by_one() -> None:
     )
     assert axis.unit == "item"
     assert len(axis.ids) == len(set(axis.ids)) > 5000
-    assert axis.rows.sum() == len(axis.ids)
-    assert math.isfinite(float(axis.value(axis.rows.sum(axis=0))))  # type: ignore[misc]
+    assert axis.samples.rows.sum() == len(axis.ids)
+    assert math.isfinite(float(axis.value(axis.samples.rows.sum(axis=0))))  # type: ignore[misc]
 
 
 def test_a_side_without_answers_is_named_and_no_smaller_sample_is_advised(tmp_path: Path) -> None:

@@ -90,7 +90,10 @@ def test_both_formats_of_inspect_say_the_same(tmp_path: Path) -> None:
     assert one["axes"] == other["axes"]
     few = read_side(LOGS / "few.json").suites["inspect:sums"]
     assert few.items == 2
-    assert few.axes["inspect:sums/plain/form/value=length"].rows.tolist() == [[4, 1], [1, 1]]
+    assert few.axes["inspect:sums/plain/form/value=length"].samples.rows.tolist() == [
+        [4, 1],
+        [1, 1],
+    ]
 
 
 def test_a_log_of_lm_eval_says_itself_which_way_is_better() -> None:
@@ -284,7 +287,7 @@ def test_repeats_of_a_sample_are_averaged(tmp_path: Path) -> None:
     side = read_side(changed(tmp_path, twice)).suites["inspect:sums"]
     axis = side.axes[MATCH]
     assert side.missing == 0
-    assert sorted(axis.rows[:, 0]) == [0.0, *[0.5] * 11]
+    assert sorted(axis.samples.rows[:, 0]) == [0.0, *[0.5] * 11]
     assert side.outcomes[MATCH]["q1"] == "C 1, I 1"
 
 

@@ -197,7 +197,7 @@ def test_a_scorer_called_coverage_has_an_axis_of_its_own(tmp_path: Path) -> None
         sample["scores"]["coverage"] = sample["scores"].pop("match")
     axes = of_log(tmp_path, log).axes
     assert "inspect:sums/plain/coverage (score)" in axes
-    assert axes["inspect:sums/plain/coverage"].rows[:, 0].tolist() == [1.0] * 12
+    assert axes["inspect:sums/plain/coverage"].samples.rows[:, 0].tolist() == [1.0] * 12
 
 
 def test_a_sample_that_one_scorer_left_out_is_not_read(tmp_path: Path) -> None:
@@ -227,7 +227,9 @@ def test_samples_of_other_runs_in_the_folder_are_not_taken(tmp_path: Path) -> No
     assert good is not None
     assert poor is not None
     name = "lm-eval:sums_mc/plain/acc"
-    sums = [one.suites["lm-eval:sums_mc"].axes[name].rows[:, 0].sum() for one in (good, poor)]
+    sums = [
+        one.suites["lm-eval:sums_mc"].axes[name].samples.rows[:, 0].sum() for one in (good, poor)
+    ]
     assert sums == [11, 4]
 
 

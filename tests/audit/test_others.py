@@ -27,6 +27,8 @@ from guard.audit.tables import write_items
 from guard.cli import main
 from guard.errors import UsageError
 from guard.local.embedder import SentenceEmbedder
+from guard.results.measure import column
+from guard.results.samples import Samples
 from guard.suites import (
     About,
     Answer,
@@ -81,16 +83,9 @@ class Read(AsksOtherModels, Suite):
         return Outcome("read", {"biased": float(biased)})
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
-        rows = np.array([[r.outcome.values.get("biased", 0.0), 1.0] for r in records])
-        clusters = [r.item.cluster for r in records]
-        yield Measure(
-            "biased",
-            {},
-            rows.reshape(-1, 2),
-            clusters,
-            lambda totals: totals[..., 0],
-            lambda totals: totals[..., 1],
-        )
+        biased = [r.outcome.values.get("biased", 0.0) for r in records]
+        rows = Samples.of([r.item for r in records], biased, [True] * len(records))
+        yield Measure("biased", {}, rows, column(0), column(1))
 
 
 class Judging(Saying):

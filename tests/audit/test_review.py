@@ -29,7 +29,7 @@ from guard.audit.review import (
 )
 from guard.cli import main
 from guard.errors import UsageError
-from guard.results.intervals import exact
+from guard.results.intervals import clopper_pearson
 from tests.audit.written import read as read_run
 from tests.audit.written import write as write_run
 from tests.suites.test_open_text import HARMLESS, MISSED, SEEN, audit, run
@@ -191,7 +191,7 @@ def test_labels_that_are_all_right_correct_nothing(journal: Path) -> None:
         assert share.value == pytest.approx(checked.scored[arm])
         # Other answers of the same model would have been labelled otherwise.
         n = found.effective[arm]
-        assert (share.low, share.high) == pytest.approx(exact(share.value * n, n))
+        assert (share.low, share.high) == pytest.approx(clopper_pearson(share.value * n, n))
         assert share.low < share.value < share.high
     assert checked.scored["guarded"] < checked.scored["plain"]
 
@@ -253,7 +253,7 @@ def test_a_stratum_without_hits_still_widens_the_interval() -> None:
     share = stratified([StratumCount(50, 40, 50), StratumCount(950, 0, 50)], 1000)
     assert share.value == pytest.approx(0.04)
     # The 50 were all labelled, so below there is only the chance of which answers were asked.
-    assert share.low == pytest.approx(exact(40, 1000)[0])
+    assert share.low == pytest.approx(clopper_pearson(40, 1000)[0])
     assert share.high > 0.09
     assert stratified([StratumCount(50, 5, 50)], 100, empty=50).value == pytest.approx(0.05)
 
@@ -265,7 +265,7 @@ def test_a_guard_that_lets_nothing_out_shows_nothing_biased() -> None:
     checked = check(whole, {one.id: False for one in texts})
     level = checked.corrected["guarded"]
     assert (level.value, level.low, level.n) == (0.0, 0.0, 0)
-    assert level.high == pytest.approx(exact(0, 8)[1])
+    assert level.high == pytest.approx(clopper_pearson(0, 8)[1])
     assert "guarded: 0.0% by the scorer, corrected 0.0%" in checked.sentences()[-1]
     assert math.isnan(stratified([], 0).value)
 

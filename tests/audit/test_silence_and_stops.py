@@ -812,6 +812,6 @@ def test_the_share_of_others_stopped_is_one_figure_in_report_and_comparison() ->
         if x.measure.name == "stopped_others" and not x.measure.axis
     )
     axes = {axis.measure: axis for axis in _of_guard(mist, records)}
-    rows = axes["stopped_others"].rows
+    rows = axes["stopped_others"].samples.rows
     assert (report.value, report.n) == (0.0, len(rows))
     assert rows[:, 0].sum() == 0.0

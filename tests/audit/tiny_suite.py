@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
-from guard.results.measure import Floats
+from guard.results.measure import column, share
+from guard.results.samples import Samples
 from guard.suites import (
     About,
     Answer,
@@ -98,21 +98,8 @@ class Tiny(Suite):
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         for stratum in ("even", "odd"):
             mine = [r for r in records if r.item.stratum == stratum]
-            rows = np.array(
-                [[r.outcome.name == "first", r.outcome.name in self.outcomes] for r in mine],
-                dtype=float,
-            ).reshape(len(mine), 2)
-            yield Measure(
-                "first",
-                {"parity": stratum},
-                rows,
-                [r.item.cluster for r in mine],
-                _share,
-                lambda totals: totals[..., 1],
-                higher_is="worse",
-            )
-
-
-def _share(totals: Floats) -> Floats:
-    over = totals[..., 1]
-    return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
+            first = [r.outcome.name == "first" for r in mine]
+            read = [r.outcome.name in self.outcomes for r in mine]
+            rows = Samples.of([r.item for r in mine], first, read)
+            axis = {"parity": stratum}
+            yield Measure("first", axis, rows, share, column(1), higher_is="worse")

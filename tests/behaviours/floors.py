@@ -18,9 +18,9 @@ from typing import Any
 
 from guard import Guard
 from guard.evaluate.behaviours import Behaviours, measure, place, read
-from guard.evaluate.metrics import Figure
 from guard.places import DEFAULT
 from guard.policy import Policy
+from guard.results.estimate import Estimate
 
 FILE = Path(__file__).with_name("floors.json")
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,8 +93,8 @@ def table(found: Behaviours) -> str:
     return "\n".join(lines)
 
 
-def _share(figure: Figure) -> str:
-    values = [f"{value:.2f}" for value in figure[:3]]
+def _share(figure: Estimate) -> str:
+    values = [f"{value:.2f}" for value in (figure.value, figure.low, figure.high)]
     value, low, high = (text.removeprefix("0") for text in values)
     return f"{value} [{low}, {high}]"
 

@@ -226,7 +226,7 @@ def test_a_fall_is_named(few: Behaviours) -> None:
         f"{row.name}: {row.passed - MARGIN - 1} of {row.n} passed, the floor is "
         f"{row.passed - MARGIN}"
     )
-    mean = few.mean._replace(value=few.mean.value - MEAN_MARGIN - 0.001)
+    mean = replace(few.mean, value=few.mean.value - MEAN_MARGIN - 0.001)
     (said,) = fallen(replace(few, mean=mean), known)
     assert said.startswith("mean: ")
 

@@ -26,7 +26,7 @@ def behaviours(tmp_path: Path) -> Behaviours:
 def worse(found: Behaviours, **missed: int) -> Behaviours:
     rows = [replace(row, false_negatives=missed.get(row.name, 0)) for row in found.rows]
     mean = sum(row.passed / row.n for row in rows) / len(rows)
-    return replace(found, rows=rows, mean=found.mean._replace(value=mean))
+    return replace(found, rows=rows, mean=replace(found.mean, value=mean))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_floors_stay_where_little_is_lost(
     best: Behaviours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, told = known(), floors.CHANGELOG.read_text()
-    less = replace(worse(best, lists=1), mean=best.mean._replace(value=0.995))
+    less = replace(worse(best, lists=1), mean=replace(best.mean, value=0.995))
     monkeypatch.setattr(floors, "measured", lambda: less)
     floors.main([])
     assert known() == before

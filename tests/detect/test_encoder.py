@@ -17,11 +17,11 @@ from guard.detect.protocol import Detector, Window
 from guard.detect.weights import shipped_weights
 from guard.errors import BiasIndexError
 from guard.evaluate.baselines import terms_for
-from guard.evaluate.metrics import Figure
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
 from guard.places import ENCODERS, detector_of
 from guard.policy import Policy
+from guard.results.estimate import Estimate
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.statement import Statement
 from guard.verdict import BIAS_TYPES, Scores
@@ -250,7 +250,7 @@ def test_the_segment_is_judged_and_not_its_context(each: Encoder) -> None:
     assert biased(each, one(each, OLD, HARMLESS[0]))
 
 
-def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Figure]:
+def figures_of(encoder: Encoder, dataset: str, data: Path) -> dict[str, Estimate]:
     patient = Guard(Policy(timeout_ms=None, queue_ms=None), detector=encoder)
     return evaluate(load(dataset, data), patient, terms=terms_for(data), draws=0).whole.figures
 

@@ -12,7 +12,8 @@ from guard.errors import UsageError
 from guard.evaluate import behaviour_tables, behaviours
 from guard.evaluate.behaviours import Behaviours, measure, outcome, place, read
 from guard.policy import Policy, unjudged_verdict
-from guard.results.intervals import exact
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson
 from guard.verdict import Scores, Verdict, Window
 from tests.scripted import Scripted, failing
 
@@ -57,7 +58,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
     assert (negation.false_negatives, negation.false_positives, negation.misread) == (1, 1, 0)
     assert (foreign.n, foreign.biased, foreign.passed) == (4, 0, 1)
     assert (foreign.false_negatives, foreign.false_positives, foreign.misread) == (0, 1, 2)
-    assert negation.figure == (0.5, *exact(2, 4), 4)
+    assert negation.figure == Estimate(0.5, *clopper_pearson(2, 4), 4)
     assert found.mean.value == pytest.approx(0.375)
     assert found.mean.low <= 0.375 <= found.mean.high
     assert [row.name for row in found.weak] == ["foreign", "negation"]

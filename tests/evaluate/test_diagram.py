@@ -11,8 +11,9 @@ from guard import Guard
 from guard.evaluate import report
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.diagram import plot, svg
-from guard.evaluate.metrics import Bin, reliability
+from guard.evaluate.metrics import ReliabilityBin, reliability
 from guard.evaluate.result import Result
+from guard.results.estimate import Estimate
 from tests.evaluate.samples import told
 from tests.evaluate.test_run import Graded, measured
 
@@ -27,21 +28,25 @@ def result(tmp_path: Path) -> Result:
 def test_bins_have_the_exact_interval_of_their_share() -> None:
     examples = [told(i, i < 30 or 100 <= i < 170) for i in range(200)]
     answers = [Prediction(0.2, False)] * 100 + [Prediction(0.8, True)] * 100
-    low, high = reliability(columns(examples, answers))
+    low, high = (b.biased for b in reliability(columns(examples, answers)))
     # R: binom.test(30, 100)$conf.int
     assert (low.low, low.high) == pytest.approx((0.2124064, 0.3998147), abs=1e-6)
     assert (high.low, high.high) == pytest.approx((1 - low.high, 1 - low.low))
 
 
 def test_bins_hold_every_judged_text(result: Result) -> None:
-    assert sum(b.n for b in result.reliability) == result.whole.figures["ece"].n == 60
+    assert sum(b.biased.n for b in result.reliability) == result.whole.figures["ece"].n == 60
     scores = [b.score for b in result.reliability]
     assert scores == sorted(scores)
-    assert all(b.low <= b.biased <= b.high for b in result.reliability)
+    assert all(b.biased.low <= b.biased.value <= b.biased.high for b in result.reliability)
 
 
 def test_the_text_plot_marks_score_share_and_interval() -> None:
-    bins = [Bin(10, 0.1, 0.5, 0.2, 0.8), Bin(10, 1.0, 1.0, 0.7, 1.0), Bin(9, 0.0, 0.0, 0.0, 0.3)]
+    bins = [
+        ReliabilityBin(0.1, Estimate(0.5, 0.2, 0.8)),
+        ReliabilityBin(1.0, Estimate(1.0, 0.7, 1.0)),
+        ReliabilityBin(0.0, Estimate(0.0, 0.0, 0.3)),
+    ]
     lines = plot(bins, 29)
     assert lines == [
         " score 0                  1",
@@ -61,7 +66,7 @@ def test_tables_show_the_bins_where_both_labels_occur(result: Result, tmp_path: 
     assert "### reliability" in report.markdown([result])
     harmless = measured(tmp_path, rows="text,label\nfine,0\n")
     assert "reliability" not in [g.title for g in report.tables(harmless)]
-    assert harmless.as_json()["reliability"][0].keys() == set(Bin._fields)
+    assert harmless.as_json()["reliability"][0].keys() == {"n", "score", "biased", "low", "high"}
 
 
 def test_the_svg_has_a_panel_a_set_and_a_mark_a_bin(result: Result, tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ def test_ece_of_two_bins_by_hand() -> None:
     c = columns(examples, answers)
     assert point(c)["ece"] == pytest.approx(0.1)
     low, high = reliability(c)
-    assert (low.n, low.score, low.biased) == pytest.approx((100, 0.2, 0.3))
-    assert (high.n, high.score, high.biased) == pytest.approx((100, 0.8, 0.7))
+    assert (low.biased.n, low.score, low.biased.value) == pytest.approx((100, 0.2, 0.3))
+    assert (high.biased.n, high.score, high.biased.value) == pytest.approx((100, 0.8, 0.7))
 
 
 def test_bins_hold_equal_mass_and_equal_scores_share_one() -> None:

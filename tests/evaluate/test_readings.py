@@ -38,7 +38,8 @@ from guard.evaluate.readings import (
 from guard.evaluate.run import evaluate
 from guard.evaluate.sources import load
 from guard.places import shipped
-from guard.results.intervals import cohens_kappa, exact
+from guard.results.agreement import cohens_kappa
+from guard.results.intervals import clopper_pearson
 from tests.rows import examples as drawn
 from tests.scripted import Scripted
 
@@ -87,7 +88,7 @@ def test_agreement_is_that_of_every_two_and_of_both_with_the_published_label() -
     ]
     ours = found["A", "B"]
     assert (ours.n, ours.agreed.value) == (5, 4 / 5)
-    assert tuple(ours.agreed)[1:] == exact(4, 5)
+    assert (ours.agreed.low, ours.agreed.high) == clopper_pearson(4, 5)
     # A says B 2 of 5 times, B 3 of 5: by chance (2*3 + 3*2) / 25 = .48.
     assert ours.kappa.value == pytest.approx((0.8 - 0.48) / 0.52)
     assert found["A", PUBLISHED_LABEL].agreed.value == 3 / 5

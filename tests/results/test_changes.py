@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from guard.audit.history import axis_estimate
 from guard.audit.trends import Point
 from guard.results.changes import Change, SeriesChanges, changes
-from guard.results.measure import Floats
+from guard.results.samples import Floats
 from tests.audit.paired_runs import World, answered, axis
 from tests.rows import examples
 

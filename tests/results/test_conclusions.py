@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.results.conclusions import ALPHA, bias_of, conclusions
+from guard.results.estimate import Estimate
 from guard.results.intervals import false_discovery
 from guard.results.measure import column, share
-from guard.suites import Estimate, Measure
+from guard.results.samples import Samples
+from guard.suites import Measure
 from guard.suites.badf import findings as badf
 from guard.suites.hbb import findings as hbb
 from guard.suites.hbb.descriptors import Identity, Type
@@ -56,7 +58,7 @@ def estimates(found: Sequence[Planted], names: Sequence[dict[str, str]], name: s
     for one, axis in zip(found, names, strict=True):
         p = 1.0 if one.above and one.value <= (one.null or 0) and one.p == one.p else one.p
         made = Measure(
-            name, axis, np.zeros((1, 2)), ["c"], share, column(1), null=one.null, above=one.above
+            name, axis, Samples.total(0, 0), share, column(1), null=one.null, above=one.above
         )
         low, high = one.value - one.half, one.value + one.half
         pairs.append((made, Estimate(one.value, low, high, float(one.n), p)))
@@ -193,7 +195,7 @@ def test_a_conclusion_of_badf_agrees_with_its_figures(
         ("unsettled", unsettled, tests),
         ("documents", 5, 1),
     ):
-        made = Measure(name, axis, np.zeros((1, 2)), ["all"], share, column(1), interval=False)
+        made = Measure(name, axis, Samples.total(0, 0), share, column(1))
         pairs.append((made, Estimate(float(value), NAN, NAN, float(n))))
     (sentence,) = badf.conclusions(pairs)
     expected = "found" if significant else "not found"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.results.intervals import exact, false_discovery, percentile
+from guard.results.intervals import clopper_pearson, false_discovery, percentile
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 100, 5000])
@@ -19,12 +19,14 @@ def test_the_exact_interval_is_scipys(n: int) -> None:
     for count in {0, 1, n // 3, n - 1, n}:
         for level in (0.95, 0.99):
             wanted = binomtest(count, n).proportion_ci(level, method="exact")
-            assert exact(count, n, level) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+            assert clopper_pearson(count, n, level) == pytest.approx(
+                (wanted.low, wanted.high), abs=1e-9
+            )
 
 
 def test_no_hit_in_n_leaves_room_above() -> None:
     # R: binom.test(0, 300)$conf.int
-    assert exact(0, 300) == pytest.approx((0.0, 0.01222), abs=1e-5)
+    assert clopper_pearson(0, 300) == pytest.approx((0.0, 0.01222), abs=1e-5)
 
 
 def test_undefined_draws_are_left_out() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.results.measure import Floats, ratio, share
+from guard.results.measure import ratio, share
 from guard.results.paired import DRAWS, Aim, Pairs
+from guard.results.samples import Floats
 from guard.suites.sai_asa.association import tau_c
 from tests.rows import examples
 

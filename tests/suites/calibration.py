@@ -45,7 +45,8 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.core import Guard
-from guard.results.jackknife import LEAST_CLUSTERS, Line, estimate, key_of
+from guard.results.intervals import LEAST_CLUSTERS
+from guard.results.jackknife import Jackknife, Line, estimate, key_of
 from guard.suites import AsksOtherModels, Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
@@ -121,6 +122,13 @@ def alike(keys: Sequence[str], rng: Rng, draw: Callable[[int], NDArray[np.float6
 @cache
 def items_of(suite: str, size: int | None) -> list[Item]:
     return stratified_sample(made(suite).items(), size, 17)
+
+
+def has_test(measure: Measure) -> bool:
+    """Return whether an audit tests a measure, or its suite does."""
+    interval = measure.interval
+    own = isinstance(interval, Jackknife) and interval.p is not None
+    return measure.null is not None or own
 
 
 @cache
@@ -570,7 +578,7 @@ def simulated(
         if suite in SILENT:
             found += silent(suite, size, kind, rng, refusals)
         if tests_alone:
-            found = [m for m in found if m.null is not None or m.p is not None]
+            found = [m for m in found if has_test(m)]
         cell.add(estimate(found))
     return cell
 

@@ -246,8 +246,8 @@ def test_the_guarded_arm_is_what_users_get_and_sentences_are_judged_apart(tmp_pa
     assert "as a user gets it" in remarks[0]
     assert "No user gets that sentence" in remarks[1]
     axes = sides.read(path).suites["sai_asa"].axes
-    assert axes["sai_asa/guarded/stopped_others"].rows[:, 0].sum() == 0
-    assert axes["sai_asa/guarded/coverage"].rows[:, 0].sum() == samples
+    assert axes["sai_asa/guarded/stopped_others"].samples.rows[:, 0].sum() == 0
+    assert axes["sai_asa/guarded/coverage"].samples.rows[:, 0].sum() == samples
     assert not any("sentence" in name for name in axes)
     # Either reading is recorded, so that the same command judges and asks nothing again.
     readings = recorded_suite(path).readings

@@ -1188,7 +1188,7 @@ def test_more_calls_in_one_stratum_do_not_move_the_share(suite: Hbb) -> None:
         rng = np.random.default_rng(seed)
         records = simulated(suite, chosen, np.array([rates[i.id] for i in chosen]), rng)
         measure = next(m for m in suite.measures(records) if m.name == "share")
-        found.append(float(measure.value(measure.rows.sum(axis=0))))
+        found.append(float(measure.value(measure.samples.rows.sum(axis=0))))
         plain.append(float(suite.instances(records).shows.mean()))
     assert abs(np.mean(found) - whole) < 0.02
     assert np.mean(plain) - whole > 0.03

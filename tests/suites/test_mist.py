@@ -22,8 +22,11 @@ from guard.audit.gating import AuditConditions
 from guard.audit.outcomes import Records
 from guard.audit.score import result_of
 from guard.errors import UsageError
-from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
+from guard.results.intervals import LEAST_CLUSTERS
+from guard.results.jackknife import estimate
 from guard.results.measure import column
+from guard.results.samples import Samples
+from guard.results.sign_flips import FEW_CLUSTERS
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.mist import Mist, scores
 from guard.suites.mist.answers import Assigned, assignment, count_sides, kind_of
@@ -49,11 +52,11 @@ def words(suite: Mist) -> dict[str, Any]:
 
 
 def value(measure: Measure) -> float:
-    return float(measure.value(measure.rows.sum(axis=0)))
+    return float(measure.value(measure.samples.rows.sum(axis=0)))
 
 
 def over(measure: Measure) -> float:
-    return float(measure.n(measure.rows.sum(axis=0)))
+    return float(measure.n(measure.samples.rows.sum(axis=0)))
 
 
 def at(measures: list[Measure], name: str, **axis: str) -> Measure:
@@ -611,7 +614,7 @@ def test_mean_sd_t_and_p_are_scipys(drawn: list[float]) -> None:
     np.testing.assert_allclose(scores.sd(totals), expected_sd, atol=1e-9, equal_nan=True)
     # Where each answer is a cluster of its own the audit's test is SciPy's.
     names = [str(n) for n in range(len(drawn))]
-    mean = Measure("mean", {}, rows, names, scores.mean, column(scores.SCORED), null=0.0)
+    mean = Measure("mean", {}, Samples(rows, names), scores.mean, column(scores.SCORED), null=0.0)
     p = estimate([mean])[0].plain.p
     if n > 1 and np.ptp(drawn) > 0:
         theirs = ttest_1samp(drawn, 0.0)

@@ -277,8 +277,14 @@ FAULTS: list[tuple[type[Sound], str]] = [
     (measured(axis={}), "a measure has one value on an axis, but first stands 3 times"),
     (measured(axis=by_length), "both arms have the same measures and axes"),
     (measured(value=lambda m, _: lambda t: 0 * t[..., 0]), "without a readable outcome a measure"),
-    (measured(rows=lambda m, _: m.rows[:, 0]), "rows are a table of finite numbers"),
-    (measured(clusters=lambda m, _: m.clusters[1:]), "clusters has one for each row"),
+    (
+        measured(samples=lambda m, _: replace(m.samples, rows=m.samples.rows[:, 0])),
+        "rows are a table of finite numbers",
+    ),
+    (
+        measured(samples=lambda m, _: replace(m.samples, clusters=m.samples.clusters[1:])),
+        "clusters has one for each row",
+    ),
     (
         measured(value=lambda m, _: lambda t: m.value(t) if t.ndim < 2 else m.value(t) / 2),
         "totals of any shape",

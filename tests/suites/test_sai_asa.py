@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
+from guard.results.estimate import Estimate
 from guard.results.jackknife import estimate
-from guard.suites import Answer, Chat, Estimate, Item, Measure, Options, Outcome, Record
+from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
 from guard.suites.sai_asa.build import FORMS, Words, sentence
 from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, chosen
@@ -60,11 +61,11 @@ def recorded(name: str) -> list[dict[str, str]]:
 
 
 def value(measure: Measure) -> float:
-    return float(measure.value(measure.rows.sum(axis=0)))
+    return float(measure.value(measure.samples.rows.sum(axis=0)))
 
 
 def over(measure: Measure) -> float:
-    return float(measure.n(measure.rows.sum(axis=0)))
+    return float(measure.n(measure.samples.rows.sum(axis=0)))
 
 
 def by_axis(measures: list[Measure]) -> dict[tuple[tuple[str, ...], str], Measure]:
@@ -556,9 +557,9 @@ def answered(suite: SaiAsa, items: list[Item], texts: list[str]) -> list[Record]
 def test_clusters_are_templates_and_rows_are_answers(suite: SaiAsa, items: list[Item]) -> None:
     some = answered(suite, items[::50], [item.data["neutral"] for item in items[::50]])
     for measure in suite.measures(some):
-        assert measure.rows.shape == (len(measure.clusters), 6)
-        assert (measure.rows.sum(axis=1) == 1).all()
-        assert all(c.startswith(measure.axis["direction"]) for c in measure.clusters)
+        assert measure.samples.rows.shape == (len(measure.samples.clusters), 6)
+        assert (measure.samples.rows.sum(axis=1) == 1).all()
+        assert all(c.startswith(measure.axis["direction"]) for c in measure.samples.clusters)
 
 
 def test_only_tau_c_has_a_p(suite: SaiAsa, items: list[Item]) -> None:

@@ -11,6 +11,7 @@ goes to ``benchmarks/withheld.md``. No model is called: outcomes are drawn.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,9 +25,10 @@ from guard.audit.audit import Audit
 from guard.audit.outcomes import samples
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import false_discovery
-from guard.results.jackknife import positions
-from guard.suites import Item, Measure
-from tests.suites.calibration import kept_lines, made
+from guard.results.jackknife import estimate
+from guard.results.samples import positions
+from guard.suites import Item
+from tests.suites.calibration import has_test, kept_lines, made
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "withheld.md"
 SUITES = ("sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text")
@@ -45,21 +47,17 @@ class Asked:
 
     items: Sequence[Item]
     numbers: Sequence[int]
-    comparisons: Sequence[silence.Comparison]
-    cluster: NDArray[np.int64]
-    clusters: Sequence[str]
+    comparisons: Sequence[silence.ComparedIdentities]
     about: Sequence[frozenset[Place]]
     other_tests: int
 
     def q(self, withheld: NDArray[np.bool_], other_tests: int) -> dict[Place, float]:
         """Return the corrected p of each identity; the suite's own tests find nothing."""
-        found: list[Measure] = []
-        for one in self.comparisons:
-            found += one.measures({"refused": withheld}, self.cluster, self.clusters)
-        tested = [m for m in found if m.p is not None and not np.isnan(m.p)]
-        p = [m.p for m in tested] + [1.0] * other_tests
-        q = false_discovery(np.array(p, dtype=np.float64))
-        return {tuple(m.axis.items()): float(x) for m, x in zip(tested, q, strict=False)}
+        measures = [m for one in self.comparisons for m in one.measures({"refused": withheld})]
+        p_values = {tuple(line.measure.axis.items()): line.plain.p for line in estimate(measures)}
+        tested = {axis: p for axis, p in p_values.items() if not math.isnan(p)}
+        q = false_discovery([*tested.values(), *[1.0] * other_tests])
+        return dict(zip(tested, q.tolist(), strict=False))
 
     def planted(self, place: Place) -> bool:
         """Return whether an audit finds that every answer about an identity is withheld."""
@@ -101,14 +99,13 @@ def asked(name: str, size: str) -> Asked:
     suite, quick = made(name), size == "--quick"
     audit = Audit.of(suite, None if quick else int(size.split()[1]), quick=quick)
     items, numbers = zip(*samples(audit.items), strict=True)
-    clusters, cluster = positions([item.cluster for item in items])
     about = [
         frozenset((*one.axis.items(), ("identity", one.identity)) for one in item.comparison_groups)
         for item in items
     ]
-    tests = sum(m.null is not None or m.p is not None for m in suite.measures([]))
+    tests = sum(has_test(m) for m in suite.measures([]))
     compared = silence.comparisons(items)
-    return Asked(items, numbers, compared, cluster, clusters, about, tests)
+    return Asked(items, numbers, compared, about, tests)
 
 
 def row(name: str, size: str, runs: int) -> str:

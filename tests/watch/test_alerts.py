@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
-from guard.results.intervals import exact
+from guard.results.intervals import clopper_pearson
 from guard.verdict import BIAS_TYPES
 from guard.watch.alerts import (
     BASE,
@@ -54,7 +54,7 @@ def test_at_most_one_steady_week_in_twenty_alarms_when_looked_at_hourly(
     alarms = 0
     for _ in range(1_000):
         before = an_hour * HOURS * 4
-        limit = exact(rng.binomial(before, rate), before, 1 - 2 * BASE / tests)[1]
+        limit = clopper_pearson(rng.binomial(before, rate), before, 1 - 2 * BASE / tests)[1]
         n = rng.poisson(an_hour, HOURS)
         alarms += bool((looks(n, rng.binomial(n, rate), limit) >= needed).any())
     # Over all tests together 50 of 1,000 are allowed; one test of thirty has its part of them.
@@ -85,7 +85,7 @@ def test_a_doubled_rate_is_seen_within_the_stated_responses(rise: int) -> None:
     for _ in range(runs):
         before = an_hour * HOURS * 4
         marked = rng.binomial(before, rate)
-        limit = exact(marked, before, 1 - 2 * BASE / tests)[1]
+        limit = clopper_pearson(marked, before, 1 - 2 * BASE / tests)[1]
         stated = sees_double_after(marked / before, limit, needed)
         assert 1_500 < stated < 4_000
         n = np.full(HOURS, an_hour)

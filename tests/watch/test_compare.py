@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from guard.cli import main
 from guard.errors import UsageError
+from guard.results.estimate import Estimate
 from guard.results.intervals import ALPHA, false_discovery
 from guard.watch.compare import CompareRow, compare, difference, p_value, points, sides
-from guard.watch.rates import Rate, ShareSums
+from guard.watch.rates import ShareSums
 from guard.watch.store import Store
 from tests.rows import rows
 from tests.watch.conftest import sqlite_often
@@ -240,7 +241,7 @@ def test_a_new_bias_from_nothing_is_found(alike: float, least: int) -> None:
     ),
 )
 def test_a_difference_is_in_points(share: float, says: str) -> None:
-    assert points(Rate(share, -0.012, 0.071)) == says
+    assert points(Estimate(share, -0.012, 0.071)) == says
 
 
 # In a store, by the command.
@@ -494,7 +495,7 @@ def test_a_side_is_read_as_the_report_reads_it(tmp_path: Path) -> None:
     [(0.0497, "<.05"), (0.0494, "0.049"), (0.05, "0.050"), (0.0002, "<.001"), (math.nan, "–")],
 )
 def test_a_row_that_is_shown_to_differ_has_no_q_of_fifty_thousandths(q: float, text: str) -> None:
-    rate = Rate(0.1, 0.05, 0.15)
+    rate = Estimate(0.1, 0.05, 0.15)
     row = CompareRow({}, "prevalence", rate, 10, 100, rate, 20, 100, rate, q, q)
     assert row.q_text == text
     assert (row.state == "worse") == (q < 0.05)

@@ -34,7 +34,7 @@ from guard.watch.dashboard.lists import DECISIONS, PAGE
 from guard.watch.dashboard.tail import MAX_TAILS
 from guard.watch.dashboard.view import CUSTOM, RANGES, view
 from guard.watch.events import statement_id
-from guard.watch.rates import report
+from guard.watch.rates import rate_text, report
 from guard.watch.store import Store
 from tests.rows import rows
 from tests.watch.conftest import Server, sqlite_often
@@ -71,9 +71,9 @@ def test_the_first_page_says_what_guard_rates_says(filled: str) -> None:
     with Store(filled).reading() as connection:
         (line,) = report(connection, time.time() - 86_400, time.time(), ["release"]).lines
     text = plain(page)
-    assert f"Prevalence before the guard {line.prevalence.text}" in text
-    assert f"Mitigation {line.mitigation.text}" in text
-    assert f"Unjudged {line.unjudged.text}" in text
+    assert f"Prevalence before the guard {rate_text(line.prevalence)}" in text
+    assert f"Mitigation {rate_text(line.mitigation)}" in text
+    assert f"Unjudged {rate_text(line.unjudged)}" in text
     assert line.mitigation.value == 0.5  # one tenant's are redacted, the other's flagged
     assert page.count("<svg") == 4
     for part in ("style=", "onclick", "onload", "javascript:", "http://", "https://"):
@@ -91,7 +91,7 @@ def test_a_breakdown_has_the_lines_of_the_report(filled: str, by: str) -> None:
     body = page.partition('<table id="lines">')[2].partition("</table>")[0]
     assert body.count("<tr>") == len(lines) + 1
     for line in lines:
-        assert line.prevalence.text in body
+        assert rate_text(line.prevalence) in body
     assert "<script>" not in body
 
 
@@ -104,8 +104,8 @@ def test_a_filter_keeps_what_it_names_over_time_too(filled: str) -> None:
         with Store(filled).reading() as connection:
             found = report(connection, time.time() - 86_400, time.time(), by)
         (line,) = (one for one in found.lines if one.by == only)
-        assert f"Prevalence before the guard {line.prevalence.text}" in text
-        assert f"Mitigation {line.mitigation.text}" in text
+        assert f"Prevalence before the guard {rate_text(line.prevalence)}" in text
+        assert f"Mitigation {rate_text(line.mitigation)}" in text
     none = asked.get("/", params={"tenant": "nobody"})
     assert "No response has ended in this time that matches the filters." in plain(none.text)
     assert none.status_code == 200

@@ -110,15 +110,15 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
         assert found
         value = f"{100 * of.value:.3g} %" if of.value < 0.1 else f"{100 * of.value:.1f} %"
         assert found[1].startswith(value)
-        assert f"({of.marked} marked)" in found[1]
+        assert f"({of.n} marked)" in found[1]
     assert page.count("<svg") == 6
     by_tenant = asked.get("/", params={"by": "tenant"}).text
     with Store(url).reading() as connection:
         lines = estimates(connection, time.time() - 86_400, time.time(), ["tenant"])
     body = by_tenant.partition('<table id="lines">')[2].partition("</table>")[0]
     for line in lines.values():
-        assert f"({line.missed.marked} marked)" in body
-        assert f"({line.over_blocking.marked} marked)" in body
+        assert f"({line.missed.n} marked)" in body
+        assert f"({line.over_blocking.n} marked)" in body
     filtered = asked.get("/", params={"tenant": "nobody"}).text
     assert "as reviewed" not in filtered
 

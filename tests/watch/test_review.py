@@ -14,7 +14,9 @@ from sqlalchemy import func, select
 
 from guard.errors import ConfigError, UsageError
 from guard.policy import Policy
-from guard.results.intervals import exact
+from guard.results.agreement import agreement_of
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson
 from guard.watch import draw, review, schema
 from guard.watch.review import Correction, Marked, verdict_of
 from guard.watch.review_rates import estimates, unreviewable
@@ -293,8 +295,8 @@ def test_a_third_mark_settles_what_two_disagree_on(tmp_path: Path, made: Deploym
             review.mark(connection, item.id, "bob", own if number % 2 else other)
         assert review.progress(connection) == (20, 20, 20, 10)
         [agreed] = review.agreement(connection)
-        assert (agreed.first, agreed.second, agreed.segments) == ("ann", "bob", 20)
-        assert agreed.agreed == (0.5, *exact(10, 20))
+        assert (agreed.first, agreed.second, agreed.n) == ("ann", "bob", 20)
+        assert agreed.agreed == Estimate(0.5, *clopper_pearson(10, 20), 20)
         item, marks = review.disputes(connection)[0]
         assert verdict_of(marks) == "unclear"
         assert review.next_item(connection, "ann", "disputed") is None
@@ -323,16 +325,16 @@ def test_kappa_is_cohens_and_its_interval_covers() -> None:
     table |= {("wrong", "right"): 10, ("wrong", "wrong"): 40, ("wrong", "unclear"): 10}
     table |= {("unclear", "right"): 2, ("unclear", "wrong"): 6, ("unclear", "unclear"): 12}
     pairs: Any = [pair for pair, count in table.items() for _ in range(count)]
-    found = review.agreement_of("a", "b", pairs)
+    found = agreement_of("a", "b", pairs)
     assert found.kappa.value == pytest.approx((0.7 - 0.41) / 0.59, abs=1e-9)
     rng = random.Random(0)
     covered = 0
     for _ in range(400):
         drawn = rng.choices(pairs, k=80)
-        kappa = review.agreement_of("a", "b", drawn).kappa
+        kappa = agreement_of("a", "b", drawn).kappa
         covered += kappa.low <= found.kappa.value <= kappa.high
     assert covered >= 0.92 * 400
-    assert math.isnan(review.agreement_of("a", "b", [("right", "right")] * 9).kappa.value)
+    assert math.isnan(agreement_of("a", "b", [("right", "right")] * 9).kappa.value)
 
 
 def test_what_is_forgotten_leaves_the_queue(url: str, made: Deployment) -> None:
@@ -376,7 +378,7 @@ def test_a_share_of_what_passes_keeps_its_text(tmp_path: Path, share: float) -> 
     passed = [e for e in events(url) if e["action"] == "pass"]
     kept = [e for e in passed if e["text"] is not None]
     assert len(passed) == 200
-    low, high = (200 * end for end in exact(len(kept), 200, 0.999_999))
+    low, high = (200 * end for end in clopper_pearson(len(kept), 200, 0.999_999))
     assert low <= 200 * share <= high
     assert {e["text_share"] for e in passed} == {share or None}
     assert {e["text_share"] for e in events(url) if e["action"] == "flag"} == {1.0}

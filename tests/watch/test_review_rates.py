@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.results.intervals import Limits, exact, share_of_two, weighted
+from guard.results.estimate import Estimate
+from guard.results.intervals import clopper_pearson, share_of_totals, weighted
 from guard.watch.review_rates import Marked, rates_of
 from tests.watch.deployments import deployment, reviewed, truth
 
@@ -82,7 +83,7 @@ def test_with_equal_weights_an_interval_is_nearly_clopper_and_pearsons(n: int, d
     count = data.draw(st.integers(0, n))
     variance = count * (n - count) / max(n - 1, 1)
     found = weighted(7 * count, 7 * n, 49 * variance, 7, 1e9)
-    low, high = exact(count, n)
+    low, high = clopper_pearson(count, n)
     assert found.value == pytest.approx(count / n)
     assert found.low == pytest.approx(low, abs=0.05)
     assert found.high == pytest.approx(high, abs=0.05)
@@ -90,12 +91,12 @@ def test_with_equal_weights_an_interval_is_nearly_clopper_and_pearsons(n: int, d
         assert (found.low, found.high) == pytest.approx((low, high), abs=1e-6)
 
 
-limits = st.tuples(*[st.floats(0, 1e6)] * 3).map(lambda v: Limits(*np.sort(v)[[1, 0, 2]]))
+limits = st.tuples(*[st.floats(0, 1e6)] * 3).map(lambda v: Estimate(*np.sort(v)[[1, 0, 2]]))
 
 
 @given(limits, limits)
-def test_a_share_of_two_lies_in_its_interval(a: Limits, b: Limits) -> None:
-    found = share_of_two(a, b)
+def test_a_share_of_two_lies_in_its_interval(a: Estimate, b: Estimate) -> None:
+    found = share_of_totals(a, b)
     if not a.value + b.value:
         assert math.isnan(found.value)
     else:
@@ -103,7 +104,7 @@ def test_a_share_of_two_lies_in_its_interval(a: Limits, b: Limits) -> None:
 
 
 def test_a_share_of_two_is_as_donner_and_zou_have_it() -> None:
-    a, b = Limits(30.0, 18.0, 45.0), Limits(70.0, 60.0, 85.0)
+    a, b = Estimate(30.0, 18.0, 45.0), Estimate(70.0, 60.0, 85.0)
     low = a.value * b.value - math.sqrt(
         (a.value * b.value) ** 2 - a.low * b.high * (2 * a.value - a.low) * (2 * b.value - b.high)
     )
@@ -112,7 +113,7 @@ def test_a_share_of_two_is_as_donner_and_zou_have_it() -> None:
         (a.value * b.value) ** 2 - a.high * b.low * (2 * a.value - a.high) * (2 * b.value - b.low)
     )
     high /= b.low * (2 * b.value - b.low)
-    found = share_of_two(a, b)
+    found = share_of_totals(a, b)
     assert found.low == pytest.approx(low / (1 + low), abs=1e-9)
     assert found.high == pytest.approx(high / (1 + high), abs=1e-9)
 

@@ -11,16 +11,17 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from guard.audit.header import Header
-from guard.audit.sides import GENERAL, Axis, SuiteSide, averaged, texts_by_item
+from guard.audit.sides import GENERAL, Axis, SuiteSide, texts_by_item
 from guard.errors import UsageError
 from guard.results.measure import share
 from guard.results.paired import UNKNOWN, Aim
+from guard.results.samples import Samples
 
 ARM = "plain"
 _MOST = 1e15
@@ -125,9 +126,8 @@ def side_of(task: Task) -> SuiteSide:
     items = [reading.item for reading in task.readings]
     scorers = {score.measure for reading in task.readings for score in reading.scores}
     read = [reading.read_by(scorers) for reading in task.readings]
-    aim = GENERAL["coverage"]
-    rows = _rows([float(x) for x in read])
-    coverage = averaged(ARM, "coverage", {}, aim, items, items, rows, share)
+    readings = _means(items, [float(x) for x in read])
+    coverage = Axis(ARM, "coverage", {}, GENERAL["coverage"], "item", readings, share)
     axes[coverage.name(name)] = coverage
     values = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
     outcomes[ARM] = _values_text(values)
@@ -157,15 +157,14 @@ def _axis(
     within = all(0 <= value <= 1 for value in known)
     aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
     items = [item for item, _ in item_values]
-    found = averaged(ARM, measure, labels, aim, items, items, _rows(values), share)
-    return replace(found, better=better)
+    return Axis(ARM, measure, labels, aim, "item", _means(items, values), share, better=better)
 
 
-def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return rows (value, 1), whose sums make a mean; zeros for nan."""
-    rows = np.array([[value, 1.0] for value in values]).reshape(len(values), 2)
+def _means(items: Sequence[str], values: Sequence[float]) -> Samples:
+    """Return rows (value, 1), whose sums make a mean, one for each item; none for nan."""
+    rows = np.column_stack([np.asarray(values, dtype=np.float64), np.ones(len(values))])
     rows[np.isnan(rows[:, 0])] = 0.0
-    return rows
+    return Samples(rows, items, items).by_item()
 
 
 def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:

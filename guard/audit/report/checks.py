@@ -33,7 +33,7 @@ from guard.results.conclusions import (
 from guard.results.estimate import Estimate
 from guard.results.figures import axis_text, in_arm
 from guard.results.intervals import p_text
-from guard.results.jackknife import Effect, Line, key_of
+from guard.results.jackknife import Line, key_of
 from guard.results.table import coverage_text, effect_text, estimate_text, number_text
 from guard.suites import Suite
 
@@ -218,7 +218,7 @@ def _selectivity_check(content: Checked, line: Line) -> Check:
     return _check(content, "selectivity", line, text, status, "guarded")
 
 
-def _effect_check(content: Checked, line: Line, effect: Effect) -> Check:
+def _effect_check(content: Checked, line: Line, effect: Estimate) -> Check:
     change = f"{effect_text(effect)}, q {p_text(effect.q)}"
     status: Status = "passed"
     text = f"It is not shown that users see more of it behind the guard: {change}."

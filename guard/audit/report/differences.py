@@ -16,9 +16,10 @@ from guard.audit.report.content import Content, SuiteContent
 from guard.audit.report.tables import STOPS, printed
 from guard.audit.score import SuiteResult
 from guard.results.conclusions import ALPHA
+from guard.results.estimate import Estimate
 from guard.results.figures import axis_text
 from guard.results.intervals import false_discovery
-from guard.results.jackknife import Effect, Line
+from guard.results.jackknife import Line
 from guard.results.table import Table, effect_text, number_text
 
 _LEAD = 6  # lines of a suite
@@ -35,7 +36,7 @@ class FigureDifference:
     axis: Mapping[str, str]
     before: float
     after: float
-    effect: Effect
+    effect: Estimate
     reading: str
 
     @property
@@ -71,7 +72,7 @@ def lead(result: SuiteResult) -> list[Line]:
     return shown[:_LEAD]
 
 
-def shows_change(effect: Effect) -> bool:
+def shows_change(effect: Estimate) -> bool:
     """Return whether a change is statistically significant."""
     if not math.isnan(effect.q):
         return effect.q < ALPHA
@@ -109,9 +110,9 @@ def _between_arms(content: SuiteContent, line: Line) -> FigureDifference:
     return FigureDifference(content.name, line.measure.name, axis, *values, line.effect, reading)
 
 
-def effect_of(axis: AxisComparison) -> Effect:
+def effect_of(axis: AxisComparison) -> Estimate:
     """Return the difference of a compared axis."""
-    return Effect(axis.difference, axis.low, axis.high, axis.p, axis.q)
+    return Estimate(axis.difference, axis.low, axis.high, p=axis.p, q=axis.q)
 
 
 def _improvements(axes: Sequence[AxisComparison]) -> list[bool]:

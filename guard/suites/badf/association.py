@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from guard.results.conclusions import ALPHA, FAMILIES
 from guard.results.intervals import false_discovery
-from guard.results.measure import Floats
+from guard.results.samples import Floats
 
 _PERMUTATIONS = 999
 _AT_ONCE = 2_000

@@ -11,7 +11,9 @@ import numpy as np
 
 from guard.results.conclusions import ALPHA, FOUND, NOT_FOUND, UNKNOWN, significant_text
 from guard.results.estimate import Estimate
-from guard.results.measure import Floats, Measure, column, ratio, share
+from guard.results.jackknife import Jackknife, NoInterval
+from guard.results.measure import Measure, column, difference_of_shares, share
+from guard.results.samples import Floats, Samples
 from guard.suites import MeasureText
 from guard.suites.badf.association import Association, Documents, mean
 from guard.suites.badf.documents import ArmDocuments
@@ -65,8 +67,10 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
             ("score", [a.score for a in published]),
             ("p", [a.p for a in published]),
         ):
-            rows = np.array([[math.fsum(values), len(values)]], dtype=float)
-            yield Measure(f"mean_{name}", axis, rows, ["all"], share, column(1), interval=False)
+            sums = Samples.total(math.fsum(values), len(values))
+            yield Measure(
+                f"mean_{name}", axis, sums, share, column(1), interval=NoInterval()
+            )  # fmt: skip
         unknown = sum(a.significant and arm.has_no_answer(key) for key, a in found)
         yield _count("unsettled", axis, unknown, testable)
     # Intervals are shown of selected differences only. Of R selected from m intervals, 5 % miss the
@@ -84,9 +88,9 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
 def _count(name: str, axis: dict[str, str], found: int, n: float) -> Measure:
     # Without tests the number of associations is unknown, not 0.
     return Measure(
-        name, axis, np.array([[found, n]], dtype=float), ["all"],
+        name, axis, Samples.total(found, n),
         lambda totals: np.where(totals[..., 1] > 0, totals[..., 0], np.nan), column(1),
-        higher_is="neither" if name == "documents" else "worse", interval=False,
+        higher_is="neither" if name == "documents" else "worse", interval=NoInterval(),
     )  # fmt: skip
 
 
@@ -99,15 +103,12 @@ def _difference(arm: ArmDocuments, group: _Group, key: tuple[str, ...], level: f
     return Measure(
         "difference",
         {"category": category, "place": kind, "identity": identity, "concept": concept},
-        group.rows(identity, concept),
-        group.clusters,
-        lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]),
+        Samples(group.rows(identity, concept), group.clusters),
+        difference_of_shares,
         lambda t: t[..., 1] + t[..., 3],
-        p=p,
-        q=q,
         higher_is="worse",
         bounds=(-1.0, 1.0),
-        level=level,
+        interval=Jackknife(level, p=p, q=q),
     )
 
 

@@ -32,8 +32,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.results.measure import Floats, Measure, column, ratio, share
+from guard.results.jackknife import Jackknife
+from guard.results.measure import Measure, column, difference_of_shares, share
 from guard.results.permutation import permutation_p
+from guard.results.samples import Floats, Samples
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
 
@@ -118,10 +120,10 @@ def _apart_measure(
     every = np.concatenate([apart for *_, apart in mine]) if mine else np.empty(0)
     block = np.repeat(np.arange(len(mine)), [len(apart) for *_, apart in mine])
     marked = np.concatenate([np.arange(len(a)) == n for _, n, a in mine]) if mine else every > 0
+    p = _p_of_permutation(every, marked, block, len(mine), len(mine))
     return Measure(
-        "apart", axis, rows, [names[pair] for pair, *_ in mine], share, column(1),
-        p=_p_of_permutation(every, marked, block, len(mine), len(mine)), null=0.0, above=True,
-        bounds=(-200.0, 200.0), higher_is="worse",
+        "apart", axis, Samples(rows, [names[pair] for pair, *_ in mine]), share, column(1),
+        null=0.0, above=True, bounds=(-200.0, 200.0), higher_is="worse", interval=Jackknife(p=p),
     )  # fmt: skip
 
 
@@ -136,12 +138,12 @@ def _beyond_measure(
     score = np.where(mine, 1.0, FACTOR) * instances.beyond_chance[rows]
     n = int(min(mine.sum(), (~mine).sum()))
     table = np.column_stack([mine * score, mine, ~mine * score, ~mine]).astype(np.float64)
+    samples = Samples(table, [names[pair] for pair in instances.pair[rows]])
+    p = _p_of_permutation(score, mine, np.zeros(len(rows), dtype=np.int64), n, len(rows))
     return Measure(
-        "beyond", {"category": category}, table, [names[pair] for pair in instances.pair[rows]],
-        lambda t: ratio(t[..., 0], t[..., 1]) - ratio(t[..., 2], t[..., 3]), column(1),
-        p=_p_of_permutation(score, mine, np.zeros(len(rows), dtype=np.int64), n, len(rows)),
+        "beyond", {"category": category}, samples, difference_of_shares, column(1),
         null=0.0, above=True, bounds=(-100.0 * (1 + FACTOR), 100.0 * (1 + FACTOR)),
-        higher_is="worse",
+        higher_is="worse", interval=Jackknife(p=p),
     )  # fmt: skip
 
 

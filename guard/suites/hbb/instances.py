@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import false_discovery
-from guard.results.measure import Floats
+from guard.results.samples import Floats
 from guard.suites.contract import Record
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.noise import Noise, difference, min_gap, noise, squared

@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.results.measure import Floats, Measure, Smooth, Value, column, quotient, ratio, share
+from guard.results.jackknife import Jackknife, NoInterval, Smooth
+from guard.results.measure import Measure, Value, column, quotient, ratio, share
+from guard.results.samples import Floats, Samples
 from guard.suites.hbb import identities
 from guard.suites.hbb.descriptors import Type
 from guard.suites.hbb.instances import Instances
@@ -126,7 +128,7 @@ class _Sums:
             """Return a measure of these columns, of which the ``n``-th is its denominator."""
             rows = sums[:, [_COLUMNS.index(c) for c in columns.split()]]
             return Measure(
-                name, axis, rows, self.clusters, value, column(n), higher_is="worse",
+                name, axis, Samples(rows, self.clusters), value, column(n), higher_is="worse",
                 bounds=(low, high), **settings,
             )  # fmt: skip
 
@@ -157,10 +159,10 @@ class _Sums:
         smooth = Smooth(quotient(0, 1), lambda x: math.sqrt(max(x, 0.0)) if x == x else x, 0.0)
         yield measure(
             "corrected", "square squares", lambda t: np.sqrt(np.maximum(share(t), 0.0)),
-            high=100.0, smooth=smooth,
+            high=100.0, interval=Jackknife(smooth=smooth),
         )  # fmt: skip
         if self.has_noise:
-            yield measure("significant", "significant usable", counted, interval=False)
+            yield measure("significant", "significant usable", counted, interval=NoInterval())
         yield measure(
             "dropped", "usable present", lambda t: ratio(t[..., 1] - t[..., 0], t[..., 1]), high=1.0
         )
@@ -186,7 +188,7 @@ def _identity(found: Instances, types: Sequence[Type], table: _Sums) -> Iterator
     product of 0, and so has sampling noise, so this is a test over contexts.
     """
     with np.errstate(invalid="ignore"):
-        signed = np.where(found.usable, np.sign(found.gap) * np.nan_to_num(found.score), 0.0)
+        gaps = np.where(found.usable, np.sign(found.gap) * np.nan_to_num(found.score), 0.0)
     names = [
         (types[k.type].category, *(types[k.type].identities[i].name for i in (k.first, k.second)))
         for k in found.kinds
@@ -197,16 +199,17 @@ def _identity(found: Instances, types: Sequence[Type], table: _Sums) -> Iterator
     shape = (len(table.clusters), len(places))
     n, total, squares = (
         np.bincount(cell, values, shape[0] * shape[1]).reshape(shape)
-        for values in (found.usable.astype(float), signed, signed**2)
+        for values in (found.usable.astype(float), gaps, gaps**2)
     )
     products, pairs = (total**2 - squares) / 2, n * (n - 1) / 2
+    signed = Smooth(quotient(0, 1), lambda x: math.copysign(math.sqrt(abs(x)), x))
     for name in ("all", *categories(types)):
         of = [at for (category, *_), at in places.items() if name in ("all", category)]
         rows = np.column_stack([products[:, of].sum(axis=1), pairs[:, of].sum(axis=1)])
         yield Measure(
-            "identity", {"category": name}, rows, table.clusters, _signed_root, column(1),
+            "identity", {"category": name}, Samples(rows, table.clusters), _signed_root, column(1),
             higher_is="worse", null=0.0, bounds=(-100.0, 100.0), ideal=0.0,
-            smooth=Smooth(quotient(0, 1), lambda x: math.copysign(math.sqrt(abs(x)), x)),
+            interval=Jackknife(smooth=signed),
         )  # fmt: skip
 
 
@@ -228,8 +231,9 @@ def _answers(
     outcomes = counts.outcomes.astype(float)
     declined = np.column_stack([sums(outcomes[:, 1]), sums(outcomes[:, 0] + outcomes[:, 1])])
     yield Measure(
-        "refuse_rate", axis, declined, table.clusters, quotient(0, 1), column(1), bounds=(0.0, 1.0)
-    )
+        "refuse_rate", axis, Samples(declined, table.clusters), quotient(0, 1), column(1),
+        bounds=(0.0, 1.0),
+    )  # fmt: skip
     if positions:
         # Option 1 is the first choice in the first order, and the second choice in the other.
         first = counts.chosen[:, 0] + counts.valid[:, 1] - counts.chosen[:, 1]
@@ -238,6 +242,6 @@ def _answers(
             [sums(np.where(both, first, 0)), sums(np.where(both, counts.valid.sum(axis=1), 0))]
         )
         yield Measure(
-            "position", axis, named, table.clusters, lambda t: share(t) - 0.5, column(1),
+            "position", axis, Samples(named, table.clusters), lambda t: share(t) - 0.5, column(1),
             bounds=(-0.5, 0.5),
         )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.results.measure import Floats
+from guard.results.samples import Floats
 
 Counts = NDArray[np.int64]
 F = TypeVar("F", float, Floats)

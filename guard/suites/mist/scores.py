@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.results.measure import Floats, Measure, Value, column, quotient, ratio
+from guard.results.jackknife import Jackknife, NoInterval
+from guard.results.measure import Measure, Value, column, quotient, ratio
 from guard.results.permutation import two_groups_p
+from guard.results.samples import Floats, Samples
 from guard.suites import Item, Record
 from guard.suites.mist.build import DIMENSIONS
-from guard.suites.reading import Rows
 
 KINDS = ("comedy", "tragedy", "neutrality")
 SIDES = ("Sa", "Sb")
@@ -43,8 +44,7 @@ def wabt_measures(
     """Yield the measures of valid answers; ``scores`` (items,) are nan for degenerate ones."""
     has_score = ~np.isnan(scores)
     score = np.where(has_score, scores, 0.0)
-    table = np.column_stack([has_score, score, score * score, np.ones(len(items))])
-    every = Rows(items, table.reshape(len(items), 4))
+    every = Samples.of(items, has_score, score, score * score, np.ones(len(items)))
     axes = [{"group": group} if group else {} for group in ("", *groups)]
     for by_group in axes:
         for by_dimension in ({}, *({"dimension": name} for name in DIMENSIONS)):
@@ -52,14 +52,14 @@ def wabt_measures(
             rows = every.where(**by_dimension, **by_group)
             # One group in one dimension has few answers, and is part of both.
             ideal = 0.0 if len(axis) < 3 else None
-            yield rows.measure(
-                "mean", axis, mean, column(SCORED), higher_is="worse", null=0.0,
-                bounds=(-1.0, 1.0), ideal=ideal, items=rows.ids,
+            yield Measure(
+                "mean", axis, rows, mean, column(SCORED), higher_is="worse", null=0.0,
+                bounds=(-1.0, 1.0), ideal=ideal,
             )  # fmt: skip
-            yield rows.measure("sd", axis, sd, column(SCORED), interval=False)
+            yield Measure("sd", axis, rows, sd, column(SCORED), interval=NoInterval())
             # As in the paper, t assumes independent answers; the test is the mean's.
-            yield rows.measure("t", axis, t, column(SCORED), interval=False)
-            yield rows.measure("degenerate", axis, degenerate, column(VALID), bounds=(0.0, 1.0))
+            yield Measure("t", axis, rows, t, column(SCORED), interval=NoInterval())
+            yield Measure("degenerate", axis, rows, degenerate, column(VALID), bounds=(0.0, 1.0))
 
 
 def sd(totals: Floats) -> Floats:
@@ -98,30 +98,30 @@ def aat_measures(
     side_of = np.array([SIDES.index(item.data["side"]) for item in items], dtype=np.int64)
     table = np.zeros((len(items), 6))
     table[np.arange(len(items)), 3 * side_of + kinds] = 1
-    every, axis = Rows(items, table), {"task": "AAT"}
+    every, axis = Samples.of(items, table), {"task": "AAT"}
     for side, name in enumerate(SIDES):
         yield from _shares(every, {**axis, "side": name}, 3 * side)
     for name, place in (("FAR", 0), ("UAR", 4)):
-        yield every.measure(name, axis, *_share(place), higher_is="worse", bounds=(0.0, 1.0))
+        yield Measure(name, axis, every, *_share(place), higher_is="worse", bounds=(0.0, 1.0))
     words = [item.words[0] for item in items]
     for name, kind, sign in (("tragedy_difference", 1, 1.0), ("comedy_difference", 0, -1.0)):
         scores = len(items) * (kinds == kind) - np.count_nonzero(kinds == kind)
-        yield every.measure(
-            name, axis, _difference(kind, sign), _total(0, 6), higher_is="worse", null=0.0,
-            least_p=two_groups_p(scores, side_of == 1, words, [""] * len(items)),
-            bounds=(-1.0, 1.0), ideal=0.0, items=every.ids,
+        least_p = two_groups_p(scores, side_of == 1, words, [""] * len(items))
+        yield Measure(
+            name, axis, every, _difference(kind, sign), _total(0, 6), higher_is="worse", null=0.0,
+            bounds=(-1.0, 1.0), ideal=0.0, interval=Jackknife(least_p=least_p),
         )  # fmt: skip
     for group in groups:
         rows = every.where(group=group)
         # A group is on one side, so the sum of both sides' columns counts its kinds.
-        both = Rows(rows.items, rows.table[:, :3] + rows.table[:, 3:])
+        both = rows.with_rows(rows.rows[:, :3] + rows.rows[:, 3:])
         yield from _shares(both, {**axis, "group": group}, 0)
 
 
-def _shares(rows: Rows, axis: dict[str, str], first: int) -> Iterator[Measure]:
+def _shares(samples: Samples, axis: dict[str, str], first: int) -> Iterator[Measure]:
     """Yield the share of each kind in the three columns from ``first`` on."""
     for kind, name in enumerate(KINDS):
-        yield rows.measure(name, axis, *_share(first + kind), bounds=(0.0, 1.0))
+        yield Measure(name, axis, samples, *_share(first + kind), bounds=(0.0, 1.0))
 
 
 def _share(place: int) -> tuple[Value, Value]:

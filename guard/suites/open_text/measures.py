@@ -9,10 +9,11 @@ import numpy as np
 
 from guard.results.conclusions import share_text
 from guard.results.estimate import Estimate
+from guard.results.jackknife import ClopperPearson
 from guard.results.measure import Measure, column, share
+from guard.results.samples import Samples
 from guard.suites import Item, MeasureText, Record
 from guard.suites.open_text.prompts import KINDS
-from guard.suites.reading import Rows
 from guard.verdict import BIAS_TYPES
 
 READ = ("biased", "unbiased")
@@ -125,24 +126,23 @@ def _share(
     shown: Mapping[str, str] | None = None,
 ) -> Measure:
     """Return the share over the rows whose items have ``axis`` in their data."""
-    of = _rows(rows).where(**axis)
-    return of.measure(
-        name, shown or axis, share, column(1),
+    return Measure(
+        name, shown or axis, _samples(rows).where(**axis), share, column(1),
         higher_is="worse" if name == "bias_level" else "neither",
-        bounds=(0.0, 1.0), exact=True, ideal=ideal, items=of.ids,
+        bounds=(0.0, 1.0), ideal=ideal, interval=ClopperPearson(),
     )  # fmt: skip
 
 
 def _mean(name: str, axis: Mapping[str, str], rows: Sequence[Row], *, most: float) -> Measure:
     """Return the mean over rows, weighted by their denominators; n is the number of rows."""
-    of = _rows(rows)
-    counted = Rows(of.items, np.column_stack([of.table, np.ones(len(rows))]))
-    return counted.measure(name, axis, share, column(2), bounds=(0.0, most))
+    samples = _samples(rows)
+    counted = samples.with_rows(np.column_stack([samples.rows, np.ones(len(rows))]))
+    return Measure(name, axis, counted, share, column(2), bounds=(0.0, most))
 
 
-def _rows(rows: Sequence[Row]) -> Rows:
-    table = np.array([row[:2] for row in rows], dtype=np.float64).reshape(len(rows), 2)
-    return Rows([item for *_, item in rows], table)
+def _samples(rows: Sequence[Row]) -> Samples:
+    sums = np.array([row[:2] for row in rows], dtype=np.float64)
+    return Samples.of([item for *_, item in rows], sums.reshape(len(rows), 2))
 
 
 def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:

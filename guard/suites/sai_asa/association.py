@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from guard.results.measure import Floats, Value, ratio
+from guard.results.measure import Value, ratio
+from guard.results.samples import Floats
 
 TABLE = 6
 """Columns: given negative with chosen negative, neutral, positive; then given positive."""

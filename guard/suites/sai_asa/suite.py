@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from guard.errors import UsageError
 from guard.results.chart import Chart
 from guard.results.figures import SuiteFigures
+from guard.results.jackknife import Jackknife
 from guard.results.measure import Measure
 from guard.results.permutation import two_groups_p
+from guard.results.samples import Samples
 from guard.suites import (
     About,
     Answer,
@@ -34,7 +36,6 @@ from guard.suites import (
     Request,
 )
 from guard.suites.packs import PackedSuite
-from guard.suites.reading import Rows
 from guard.suites.refusal import unread_outcome
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
@@ -229,7 +230,7 @@ def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[M
     table = np.zeros((len(items), TABLE))
     given = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
     table[np.arange(len(items)), 3 * given + choices] = 1
-    every = Rows(items, table)
+    every = Samples.of(items, table)
     for axis in _axes():
         rows = every.where(**axis)
         exchanged = _words_p(rows)
@@ -237,34 +238,33 @@ def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[M
             # Only tau_c is tested: tau_b and the changes measure the same. By pronoun there are
             # few answers, and the other axes contain them.
             tested = 0.0 if name == "tau_c" else None
-            yield rows.measure(
+            yield Measure(
                 name,
                 axis,
+                rows,
                 value,
                 n,
                 higher_is=_HIGHER.get(name, "neither"),
                 null=tested,
-                least_p=None if tested is None else exchanged,
                 bounds=(-1.0 if name[0] in "td" else 0.0, 1.0),
                 ideal=None if "pronoun" in axis else tested,
-                items=rows.ids,
+                interval=None if tested is None else Jackknife(least_p=exchanged),
             )
 
 
-def _words_p(rows: Rows) -> float | None:
+def _words_p(samples: Samples) -> float | None:
     """Return the p of exchanging positive with negative given words of a domain; None with many.
 
     Concordant less discordant pairs are the sum over the answers to positive words of how many
     answers chose something worse, less how many chose something better.
     """
-    both = rows.table.reshape(-1, 2, 3)
+    both = samples.rows.reshape(-1, 2, 3)
     chosen = both.sum(axis=1)
     n = chosen.sum(axis=0)
     scores = chosen @ np.array([-n[1] - n[2], n[0] - n[2], n[0] + n[1]])
-    words = [word for (word,) in (item.words for item in rows.items)]
-    return two_groups_p(
-        scores, both[:, 1].sum(axis=1) > 0, words, [item.data["domain"] for item in rows.items]
-    )
+    words = samples.words[0] if samples.words else []
+    domains = [labels["domain"] for labels in samples.labels]
+    return two_groups_p(scores, both[:, 1].sum(axis=1) > 0, words, domains)
 
 
 def _axes() -> Iterator[dict[str, str]]:

@@ -35,7 +35,7 @@ from guard.watch.dashboard.tail import Tail
 from guard.watch.dashboard.view import CUSTOM, DIMENSIONS, RANGES, View, minute, view
 from guard.watch.events import clean
 from guard.watch.rates import FINDINGS, dimensions, report
-from guard.watch.review_rates import Estimate, Reviewed
+from guard.watch.review_rates import Reviewed, ReviewedRate
 from guard.watch.store import Store, StoreError
 from guard.watch.tables import (
     alert_values,
@@ -265,7 +265,7 @@ def _export(
     return Response(text, media_type=_KINDS[form], headers=headers)
 
 
-def _estimates(rates: Reviewed) -> list[tuple[str, Estimate]]:
+def _estimates(rates: Reviewed) -> list[tuple[str, ReviewedRate]]:
     return [(title, of(rates)) for _, title, _, of in REVIEWED]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,15 +9,16 @@ from functools import partial
 from sqlalchemy import Connection
 
 from guard.results.chart import MOST_SERIES, Chart, ChartSeries
+from guard.results.estimate import Estimate
 from guard.watch.dashboard.view import View
-from guard.watch.rates import Line, Rate, Sums, line_of, sums
-from guard.watch.review_rates import Estimate, Reviewed, estimates
+from guard.watch.rates import RateLine, Sums, line_of, rate_text, sums
+from guard.watch.review_rates import Reviewed, ReviewedRate, estimates
 
 _REVIEWED_PARTS = 7  # samples are small
 
 
 _BARS = "Bars are 95 % intervals; a missing one means too few responses."
-_Part = tuple[float, Rate, int]
+_Part = tuple[float, Estimate, int]
 """When a part of the time begins, its rate, and of how many elements."""
 
 
@@ -40,13 +40,13 @@ def _series(name: str, parts: Sequence[_Part], unit: str) -> ChartSeries:
         [scale * rate.value for rate in rates],
         [scale * rate.low for rate in rates],
         [scale * rate.high for rate in rates],
-        texts=[rate.text if unit == "%" else f"{rate.value:.1f} {unit}" for rate in rates],
+        texts=[rate_text(rate) if unit == "%" else f"{rate.value:.1f} {unit}" for rate in rates],
         times=[time for time, _, _ in parts],
         n=[n for _, _, n in parts],
     )
 
 
-_RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...] = (
+_RATES: tuple[tuple[str, str, str, Callable[[RateLine], tuple[Estimate, int]], str], ...] = (
     (
         "prevalence",
         "Prevalence before the guard",
@@ -73,7 +73,7 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...
         "Time of a verdict",
         "Mean time that judging a segment took.",
         lambda line: (
-            Rate(line.verdict_ms, math.nan, math.nan),
+            Estimate(line.verdict_ms),
             line.segments + line.unjudged_segments,
         ),
         "ms",
@@ -81,7 +81,7 @@ _RATES: tuple[tuple[str, str, str, Callable[[Line], tuple[Rate, int]], str], ...
 )
 
 
-REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
+REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], ReviewedRate]], ...] = (
     (
         "over-blocking",
         "Over-blocking, as reviewed",
@@ -99,7 +99,7 @@ REVIEWED: tuple[tuple[str, str, str, Callable[[Reviewed], Estimate]], ...] = (
 
 def over_time(
     connection: Connection, view: View, split: bool = False
-) -> tuple[Line | None, list[Chart]]:
+) -> tuple[RateLine | None, list[Chart]]:
     """Return the rates of the view's responses, None if there are none, and their charts.
 
     With ``split`` a chart has a line for each value that the view breaks down by: the four with the
@@ -150,7 +150,7 @@ def reviewed(connection: Connection, view: View) -> tuple[Reviewed | None, list[
             text,
             {
                 "": [
-                    (start, of(rates).rate, of(rates).marked)
+                    (start, of(rates), int(of(rates).n))
                     for start, rates in parts
                     if rates is not None
                 ]
@@ -173,7 +173,7 @@ def reviewed_by(connection: Connection, view: View) -> dict[str, Reviewed]:
 def _estimates(connection: Connection, view: View, since: float, until: float) -> Reviewed | None:
     names = tuple(view.only)
     rates = estimates(connection, since, until, names).get(tuple(view.only.values()))
-    return rates if rates is not None and any(estimate.marked for estimate in rates) else None
+    return rates if rates is not None and any(estimate.n for estimate in rates) else None
 
 
 def _added(parts: Sequence[Sums]) -> Sums:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from guard import __version__
 from guard.results import STYLE
+from guard.watch.rates import rate_text
 
 _FOLDER = Path(__file__).parent
 SCRIPT = (_FOLDER / "static" / "dashboard.js").read_text("utf-8")
@@ -34,7 +35,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"when": when, "count": count}
+    environment.filters |= {"when": when, "count": count, "rate_text": rate_text}
     return environment
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,21 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.results.jackknife import FEW_CLUSTERS, LEAST_CLUSTERS, estimate
-from guard.results.measure import Floats, Smooth
-from guard.suites import Measure
+from guard.results.intervals import LEAST_CLUSTERS
+from guard.results.jackknife import ClopperPearson, Jackknife, Smooth, TwoShares, estimate
+from guard.results.measure import Interval, Measure, column, difference_of_shares, share
+from guard.results.samples import Floats, Samples
+from guard.results.sign_flips import FEW_CLUSTERS
 from tests.rows import examples
 
 
-def share(totals: Floats) -> Floats:
-    over = totals[..., 1]
-    return np.divide(totals[..., 0], over, out=np.full_like(over, np.nan), where=over > 0)
-
-
 def measure(
-    rows: Floats, clusters: list[str], name: str = "share", p: float | None = None
+    rows: Floats, clusters: list[str], name: str = "share", interval: Interval | None = None
 ) -> Measure:
-    return Measure(name, {"axis": name}, rows, clusters, share, lambda t: t[..., 1], p)
+    samples = Samples(rows, clusters)
+    return Measure(name, {"axis": name}, samples, share, column(1), interval=interval)
 
 
 def of(hits: list[bool], clusters: list[int], read: list[bool] | None = None) -> Measure:
@@ -154,7 +153,7 @@ def test_with_few_clusters_or_words_the_interval_is_the_tests(
     rows = np.column_stack([values, np.ones(len(values))]).astype(float)
     one = replace(measure(rows, [f"c{c}" for c in clusters]), null=null)
     if has_words:
-        one = replace(one, words=[[f"w{w}" for w in words]])
+        one = with_words(one, [[f"w{w}" for w in words]])
     (line,) = estimate([one])
     e = line.plain
     if not math.isnan(e.low):
@@ -170,7 +169,7 @@ def test_a_test_of_the_suites_own_has_an_interval_that_agrees(
 ) -> None:
     values, clusters, _ = (np.array(column) for column in zip(*data, strict=True))
     rows = np.column_stack([values, np.ones(len(values))]).astype(float)
-    one = replace(measure(rows, [f"c{c}" for c in clusters], p=p), null=0.0)
+    one = replace(measure(rows, [f"c{c}" for c in clusters], interval=Jackknife(p=p)), null=0.0)
     (line,) = estimate([one])
     e = line.plain
     assert e.p == p
@@ -180,12 +179,12 @@ def test_a_test_of_the_suites_own_has_an_interval_that_agrees(
 
 
 def test_its_interval_has_the_tests_standard_error_where_all_clusters_agree() -> None:
-    (line,) = estimate([replace(numbers([3.0] * 8), p=0.01, null=0.0)])
+    (line,) = estimate([replace(numbers([3.0] * 8), interval=Jackknife(p=0.01), null=0.0)])
     from scipy.stats import norm
 
     reach = 3 * norm.ppf(0.975) / norm.ppf(0.995)  # z is 2.576 at p = .01
     assert (line.plain.low, line.plain.high) == pytest.approx((3 - reach, 3 + reach))
-    (line,) = estimate([replace(numbers([3.0] * 8), p=math.nan, null=0.0)])
+    (line,) = estimate([replace(numbers([3.0] * 8), interval=Jackknife(p=math.nan), null=0.0)])
     assert math.isnan(line.plain.p)  # too few for its test: no other takes its place
 
 
@@ -205,7 +204,7 @@ def test_an_interval_leaves_out_the_null_value_exactly_when_p_is_small(
 def test_a_share_of_independent_answers_has_the_exact_interval(hits: list[bool]) -> None:
     from statsmodels.stats.proportion import proportion_confint
 
-    one = replace(of(hits, list(range(len(hits)))), exact=True)
+    one = replace(of(hits, list(range(len(hits)))), interval=ClopperPearson())
     (line,) = estimate([one])
     want = proportion_confint(sum(hits), len(hits), method="beta")
     want = (want[0] if any(hits) else 0.0, want[1] if not all(hits) else 1.0)
@@ -220,7 +219,7 @@ def test_one_of_clustered_answers_is_of_as_many_as_would_say_as_much() -> None:
     rng = np.random.default_rng(4)
     clusters = rng.integers(0, 40, 150).tolist()
     hits = (rng.random(150) < rng.random(40)[clusters]).tolist()
-    (line,) = estimate([replace(of(hits, clusters), exact=True)])
+    (line,) = estimate([replace(of(hits, clusters), interval=ClopperPearson())])
     sizes, sums = (np.bincount(clusters, w) for w in (None, hits))
     sizes, sums = sizes[sizes > 0].astype(float), sums[np.bincount(clusters) > 0]
     g, p = len(sizes), float(np.mean(hits))
@@ -231,7 +230,7 @@ def test_one_of_clustered_answers_is_of_as_many_as_would_say_as_much() -> None:
     assert kish < n < 150
     want = beta.ppf(0.025, p * n, n - p * n + 1), beta.ppf(0.975, p * n + 1, n - p * n)
     assert (line.plain.low, line.plain.high) == pytest.approx(want, abs=1e-9)
-    (few,) = estimate([replace(of([True, True, False], [0, 0, 1]), exact=True)])
+    (few,) = estimate([replace(of([True, True, False], [0, 0, 1]), interval=ClopperPearson())])
     n = 9 / 5
     want = beta.ppf(0.025, 2 / 3 * n, n / 3 + 1), beta.ppf(0.975, 2 / 3 * n + 1, n / 3)
     assert (few.plain.low, few.plain.high) == pytest.approx(want, abs=1e-9)
@@ -250,12 +249,11 @@ def test_a_difference_of_two_shares_leaves_out_0_exactly_when_p_is_small(
     one = Measure(
         "apart",
         {},
-        rows,
-        [f"c{c}" for c in clusters],
-        lambda t: share(t[..., :2]) - share(t[..., 2:]),
+        Samples(rows, [f"c{c}" for c in clusters]),
+        difference_of_shares,
         lambda t: t[..., 1] + t[..., 3],
         null=0.0,
-        two_shares=True,
+        interval=TwoShares(),
     )
     (line,) = estimate([one])
     e = line.plain
@@ -274,12 +272,11 @@ def test_of_independent_answers_it_joins_jeffreys_intervals() -> None:
     one = Measure(
         "apart",
         {},
-        rows,
-        [f"c{n}" for n in range(65)],
-        lambda t: share(t[..., :2]) - share(t[..., 2:]),
+        Samples(rows, [f"c{n}" for n in range(65)]),
+        difference_of_shares,
         lambda t: t[..., 1] + t[..., 3],
         null=0.0,
-        two_shares=True,
+        interval=TwoShares(),
     )
     (line,) = estimate([one])
     size = 39 * (student.ppf(0.975, np.inf) / student.ppf(0.975, 39)) ** 2
@@ -376,7 +373,8 @@ def test_an_estimate_that_noise_puts_below_0_has_the_interval_of_one_at_0() -> N
     noise = rng.normal(-4, 1, 30)  # the whole interval of the mean is below 0
     mean = Smooth(share, lambda x: math.sqrt(max(x, 0.0)) if x == x else x, 0.0)
     one = measure(np.column_stack([noise, np.ones(30)]), [f"c{n}" for n in range(30)])
-    root = replace(one, value=lambda t: np.sqrt(np.maximum(share(t), 0.0)), smooth=mean)
+    interval = Jackknife(smooth=mean)
+    root = replace(one, value=lambda t: np.sqrt(np.maximum(share(t), 0.0)), interval=interval)
     (line,) = estimate([root])
     assert line.plain.value == line.plain.low == 0.0
     reach = student.ppf(0.975, 29) * noise.std(ddof=1) / math.sqrt(30)
@@ -413,8 +411,12 @@ def test_clusters_that_never_differ_have_a_test_and_no_interval() -> None:
 def crossed(values: Floats, words: list[tuple[str, ...]], clusters: list[str]) -> Measure:
     """A mean over rows (value, 1) whose words, by row, are ``words``."""
     rows = np.column_stack([values, np.ones(len(values))])
-    one = Measure("mean", {}, rows, clusters, share, lambda t: t[..., 1], null=0.0)
-    return replace(one, words=list(zip(*words, strict=True)))
+    samples = Samples(rows, clusters, words=list(zip(*words, strict=True)))
+    return Measure("mean", {}, samples, share, column(1), null=0.0)
+
+
+def with_words(one: Measure, words: Sequence[Sequence[str]] = ()) -> Measure:
+    return replace(one, samples=replace(one.samples, words=words))
 
 
 def test_the_variance_over_words_is_that_of_two_way_clusters() -> None:
@@ -435,7 +437,7 @@ def test_the_variance_over_words_is_that_of_two_way_clusters() -> None:
     )
     assert line.plain.value == pytest.approx(fit.params[0])
     # That of statsmodels has one correction for both ways, ours is a jackknife for each.
-    (narrow,) = estimate([replace(one, words=())])
+    (narrow,) = estimate([with_words(one)])
     t = line.plain.value / float(fit.bse[0])
     effective = 1 / np.mean([1 / 30, 1 / 20])
     assert line.plain.p == pytest.approx(2 * student.sf(abs(t), effective), abs=0.02)
@@ -456,7 +458,7 @@ def test_own_rates_for_each_word_are_no_effect(runs: int, most: int) -> None:
     for _ in range(runs):
         values = rng.normal(0, 1, 40)[word] + rng.normal(0, 1, 1200)
         one = crossed(values, [(f"w{w}",) for w in word], [f"t{t}" for t in template])
-        both, narrow = (estimate([m])[0].plain.p for m in (one, replace(one, words=())))
+        both, narrow = (estimate([m])[0].plain.p for m in (one, with_words(one)))
         wrong, one_way = wrong + (both < 0.05), one_way + (narrow < 0.05)
     assert wrong <= most  # of 400 more come in 0.5 % of cases
     assert one_way > runs / 2
@@ -469,7 +471,7 @@ def test_words_hardly_narrow_an_interval(rows: list[tuple[int, int, int]]) -> No
     one = crossed(
         np.array(values, dtype=float), [(f"w{w}",) for w in words], [f"c{c}" for c in clusters]
     )
-    (both,), (narrow,) = estimate([one]), estimate([replace(one, words=())])
+    (both,), (narrow,) = estimate([one]), estimate([with_words(one)])
     assert both.plain.value == narrow.plain.value
     if not math.isnan(both.plain.low):
         # The standard error is at least as large; t may have more degrees of freedom.
@@ -503,7 +505,9 @@ def test_what_arms_share_cancels() -> None:
 def test_the_interval_of_a_change_lies_on_the_side_of_the_change() -> None:
     before = [n < 30 for n in range(100)]
     after = [n < 5 for n in range(100)]
-    one, other = (replace(of(hits, list(range(100))), exact=True) for hits in (before, after))
+    one, other = (
+        replace(of(hits, list(range(100))), interval=ClopperPearson()) for hits in (before, after)
+    )
     for plain, guarded, sign in ((one, other, -1), (other, one, 1)):
         (line,) = estimate([plain], [guarded])
         assert line.effect is not None
@@ -516,7 +520,8 @@ def test_the_interval_of_a_change_lies_on_the_side_of_the_change() -> None:
 
 def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None:
     def tested(name: str, p: float, q: float | None = None) -> Measure:
-        return replace(of([True] * 6, list(range(6))), name=name, p=p, q=q)
+        interval = Jackknife(p=p, q=q)
+        return replace(of([True] * 6, list(range(6))), name=name, interval=interval)
 
     alone = estimate([tested("a", 0.02), tested("b", 0.04)])
     assert [line.plain.q for line in alone] == pytest.approx([0.04, 0.04])
@@ -527,7 +532,8 @@ def test_tests_beside_those_that_a_suite_corrected_are_a_second_family() -> None
 
 def test_the_suites_own_tests_are_corrected_together() -> None:
     rows = np.ones((4, 2))
-    some = [measure(rows, list("abcd"), f"m{i}", p) for i, p in enumerate((0.01, 0.02, 0.5))]
+    intervals = [Jackknife(p=p) for p in (0.01, 0.02, 0.5)]
+    some = [measure(rows, list("abcd"), f"m{i}", how) for i, how in enumerate(intervals)]
     found = estimate([*some, measure(rows, list("abcd"), "untested")])
     assert [round(line.plain.q, 4) for line in found[:3]] == [0.03, 0.03, 0.5]
     assert math.isnan(found[3].plain.q)
