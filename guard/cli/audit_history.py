@@ -1,4 +1,4 @@
-"""``guard audit history``: the results of finished runs over time, and their changes."""
+"""``guard audit history``: the results of finished runs over time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ release_option = click.option(
 @json_option
 @click.pass_context
 def history(context: click.Context, /, **given: Any) -> None:
-    """Show each axis over time, and where its level changed.
+    """Show each axis over time.
 
     A series joins audits with equal comparability keys, except for what --allow names. FILE is -
     for standard output.
@@ -260,11 +260,11 @@ def _show(series: list[Series], every_point: bool) -> None:
     shown = trend.leading(series)
     grids = [trend.points(one) for one in series] if every_point else [trend.summary(shown)]
     grids = [grid for grid in grids if grid.rows]
-    sentences = trend.headlines(series)
+    sentences = [trend.headline(series)]
     if len(shown) < len(series) and not every_point:
         more = len(series) - len(shown)
         sentences.append(
-            f"{more:,} further series did not change: --points and --json have them all."
+            f"{more:,} further series are of narrower axes: --points and --json have them all."
         )
     if in_pipe():
         for grid in grids:
