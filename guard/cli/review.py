@@ -16,16 +16,7 @@ from guard.cli.rates import (
     since_option,
     utc,
 )
-from guard.cli.review_files import (
-    ask_bias,
-    clean,
-    export,
-    login,
-    read,
-    reviewer_option,
-    shown,
-    write,
-)
+from guard.cli.review_export import ask_bias, clean, export, login, reviewer_option, shown
 from guard.errors import UsageError
 from guard.texts import printable
 
@@ -59,8 +50,7 @@ def review(context: click.Context) -> None:
         context.invoke(start, store=None, reviewer=login(), wanted="new", as_json=False)
 
 
-for command in (export, write, read):
-    review.add_command(command)
+review.add_command(export)
 
 
 @review.command()

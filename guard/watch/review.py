@@ -260,11 +260,6 @@ def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
     ]
 
 
-def queue(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
-    """Return all items in order, each with its valid marks, by reviewer."""
-    return [(_item(connection, key), by_reviewer) for key, by_reviewer in _queue(connection)]
-
-
 def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
     """Return the items whose decision was wrong, each with the bias as reviewers see it.
 

@@ -23,7 +23,7 @@ from tests.scripted import Scripted
 from tests.watch.conftest import sqlite_often
 from tests.watch.deployments import Deployment, deployment, truth
 from tests.watch.older import downgrade
-from tests.watch.reading import events, flushed, guard_with, rows
+from tests.watch.reading import events, flushed, guard_with, queue, rows
 from tests.watch.test_store import change
 
 NOW = 1_800_000_000.0
@@ -235,22 +235,22 @@ def test_a_draw_during_which_its_segments_are_forgotten_leaves_a_queue(
     kept = {row["id"] for row in rows(url, schema.responses)}
     assert {row["response_id"] for row in rows(url, schema.items)} <= kept
     with store.reading() as connection:
-        assert 0 < len(review.queue(connection)) == size < 20
+        assert 0 < len(queue(connection)) == size < 20
         assert review.next_item(connection, "ann") is not None
-        assert review.progress(connection).drawn == len(review.queue(connection))
+        assert review.progress(connection).drawn == len(queue(connection))
 
 
 def test_an_item_whose_event_is_gone_is_left_out(url: str, made: Deployment) -> None:
     store = filled(url, made)
     review.draw(store, NOW - DAY, NOW, 20)
     with store.writing() as connection:
-        first, *others = (item for item, _ in review.queue(connection))
+        first, *others = (item for item, _ in queue(connection))
         second = next(i for i in others if i.key.response_id != first.key.response_id)
         for item in (second, first):
             review.mark(connection, item.id, "ann", "right")
     change(url, f"DELETE FROM guard_events WHERE response_id = '{first.key.response_id}'")
     with store.writing() as connection:
-        assert all(item.key != first.key for item, _ in review.queue(connection))
+        assert all(item.key != first.key for item, _ in queue(connection))
         with pytest.raises(UsageError, match="The review queue has no item"):
             review.item(connection, first.id)
         assert review.undo(connection, "ann") == second
