@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import json_option, stdout_kept
+from guard.cli import json_option, stdout_kept, takes
 from guard.cli.audit_options import (
     PATH,
+    AuditOptions,
+    GatingOptions,
     check_extra,
     comparing_options,
     data_option,
@@ -29,6 +32,16 @@ if TYPE_CHECKING:
     from guard.audit.comparison import Comparison
     from guard.audit.header import Header
     from guard.suites import Suite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CompareOptions(GatingOptions):
+    base: Path
+    new: Path | None
+    suites: str | None
+    data: Path | None
+    all_tables: bool
+    as_json: bool
 
 
 @click.command()
@@ -51,9 +64,8 @@ if TYPE_CHECKING:
 @data_option
 @tables_option
 @json_option
-def compare(
-    base: Path, new: Path | None, data: Path | None, all_tables: bool, as_json: bool, **given: Any
-) -> None:
+@takes(_CompareOptions)
+def compare(options: _CompareOptions) -> None:
     """Compare NEW with BASE: the folders of two runs, baselines, or logs of inspect or lm-eval.
 
     Without NEW the guarded arm of BASE is compared with its plain arm.
@@ -68,11 +80,12 @@ def compare(
         from guard.audit.compare import compare as compared
         from guard.audit.report import LINES
 
-        suite_names = names_of(given["suites"])
-        sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]
-        before, after = sides_ if len(sides_) == 2 else sides.split_arms(sides_[0])
-        comparison = compared(before, after, settings(given, suite_names))
-    show(comparison, as_json, None if all_tables else LINES)
+        suite_names = names_of(options.suites)
+        places = [place for place in (options.base, options.new) if place is not None]
+        runs = [read_side(place, suite_names, options.data) for place in places]
+        before, after = runs if len(runs) == 2 else sides.split_arms(runs[0])
+        comparison = compared(before, after, settings(options, suite_names))
+    show(comparison, options.as_json, None if options.all_tables else LINES)
     if comparison.exit_code:
         raise click.exceptions.Exit(comparison.exit_code)
 
@@ -115,21 +128,22 @@ def baseline(
 class BaselineCheck:
     """The baseline of a run: checked before the first call, and compared with the results."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, options: AuditOptions) -> None:
         """Read the baseline; raises UsageError where it or the options cannot be used."""
         from guard.audit.baseline import read_side
 
-        if len(set(given["models"])) > 1:
+        if len(set(options.models)) > 1:
             raise UsageError("--baseline takes a run of one model; give one --model.")
-        out, baseline_ = given["out"], given["baseline"]
+        out, baseline_ = options.out, options.baseline
+        assert baseline_ is not None
         if out is not None and out.resolve() in (baseline_.resolve(), *baseline_.resolve().parents):
             raise UsageError(
                 f"The baseline {baseline_} is in --out {out}, so the run would be compared with "
                 "itself; give another --out."
             )
-        suite_names = names_of(given["suites"])
-        self._settings = settings(given)
-        self._base = read_side(given["baseline"], suite_names, given["data"])
+        suite_names = names_of(options.suites)
+        self._settings = settings(options)
+        self._base = read_side(baseline_, suite_names, options.data)
 
     def begin(self, suites: Sequence[str]) -> None:
         """Check that a run of ``suites`` can be compared.
@@ -146,7 +160,7 @@ class BaselineCheck:
                 f"{self._base.name} also has {', '.join(absent)}, so no call was made. Run these "
                 "suites as well, or add --allow suites."
             )
-        axes = [a for n, one in self._base.suites.items() if n in suites for a in one.axes]
+        axes = [a for n, suite in self._base.suites.items() if n in suites for a in suite.axes]
         matching(self._settings.axes, axes)
         self._settings.tolerances.check(axes, suites)
 
@@ -187,7 +201,7 @@ class BaselineCheck:
             return compared(self._base, new, self._settings)
 
 
-def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> ComparisonSettings:
+def settings(options: GatingOptions, suites: Sequence[str] = ()) -> ComparisonSettings:
     """Return the settings of a comparison from a command's options.
 
     Raises UsageError for an unknown name of --allow, ConfigError for an invalid audit.toml.
@@ -197,18 +211,17 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
     from guard.audit.tolerances import directions, load
     from guard.suites import registry
 
-    for name in given["allowed"]:
+    for name in options.allowed:
         if name not in ALLOWED:
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
     own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
     names = [registry.find(name).name if name in own else name for name in suites]
-    tolerances = load(given["config"] or given.get("run_file"))
     return ComparisonSettings(
-        frozenset(given["allowed"]),
-        given["axes"],
+        frozenset(options.allowed),
+        options.axes,
         names,
-        tolerances,
-        directions(given.get("better", ())),
+        load(options.tolerances_file),
+        directions(options.better),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, given, json_option
+from guard.cli import detector_option, json_option, with_options
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _ANY = click.option(
 
 # Copied here so that --help imports no importer; a test compares it with the importers' list.
 FORMATS = ("sbic", "implicit-hate", "seegull", "emgsd", "stereoset", "csv", "jsonl")
-_reading = given(
+_reading = with_options(
     click.option(
         "--format",
         "kind",

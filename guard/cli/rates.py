@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from guard.cli import given, in_pipe, json_option, results_console, without_nan
+from guard.cli import in_pipe, json_option, results_console, with_options, without_nan
 from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -70,7 +70,7 @@ def output_forms(command: Callable[..., None]) -> Callable[..., None]:
         write({place: text.getvalue()})
         sys.exit(code)
 
-    return given(
+    return with_options(
         json_option,
         click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write a table as CSV."),
         click.option("--html", "html_file", type=PATH, metavar="FILE", help="Write a page."),
@@ -196,7 +196,7 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
     def opened(*, store: str | None, **options: Any) -> None:
         command(open_store(store), **options)
 
-    return given(store_argument, json_option)(opened)
+    return with_options(store_argument, json_option)(opened)
 
 
 def print_json(value: Any) -> None:
