@@ -40,9 +40,9 @@ from guard.suites import Outcome as Answered
 from guard.suites import Record
 from guard.suites.registry import make
 from tests.audit.test_runner import Saying, guarded, run
+from tests.results.test_conclusions import Planted, agrees, estimates, planted
 from tests.rows import examples
 from tests.suites.calibration import made
-from tests.suites.test_conclusions import Planted, agrees, estimates, planted
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 NOW = "2026-01-02T03:04:05"
