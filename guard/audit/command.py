@@ -201,11 +201,11 @@ def _check(task: _Task, command: Command) -> None:
     wanted = audit.header(task.name, command.guard)
     if command.check is not None:
         command.check(audit.suite, wanted)
-    found = journals.inspect(task.path, journals.resumed_header(task.path, wanted))
-    if found is not None and found.damaged:
-        _log(damage_text(task.path, found.damaged))
-    if found is not None and command.replay is not None:
-        cassette_of(command.replay, audit).check(task.path, found.calls)
+    journal = journals.inspect(task.path, journals.resumed_header(task.path, wanted))
+    if journal is not None and journal.damaged:
+        _log(damage_text(task.path, journal.damaged))
+    if journal is not None and command.replay is not None:
+        cassette_of(command.replay, audit).check(task.path, journal.calls)
 
 
 def _resumed(task: _Task, header: Header | None, sending: Sending) -> Audit:

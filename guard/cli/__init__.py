@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import math
 import os
 import sys
@@ -135,6 +136,16 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: without_nan(v) for k, v in value.items()}
     return [without_nan(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON, with null for nan."""
+    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
+
+
+def print_result(value: Any, text: str, as_json: bool) -> None:
+    """Print ``value`` as JSON, or ``text``."""
+    print_json(value) if as_json else click.echo(text)
 
 
 class _Lazy(click.Group):

@@ -17,6 +17,7 @@ from guard.cli import (
     audit_compare,
     audit_report,
     detector_option,
+    print_json,
     results_console,
     stdout_kept,
     takes,
@@ -310,7 +311,7 @@ def score(options: AuditOptions) -> None:
         met = conditions.decide([(suite, result)])
     if options.as_json:
         conditions_json = {} if met is None else {"fail_on": met.to_dict()}
-        click.echo(json.dumps(result.as_json() | conditions_json, ensure_ascii=False))
+        print_json(result.as_json() | conditions_json)
     else:
         _show([result], False, False, met=met, all_tables=options.all_tables)
     if not result.complete:
@@ -371,7 +372,7 @@ def plan(options: AuditOptions) -> None:
             for audit_ in prepared.command.audits
         ]
     if options.as_json:
-        click.echo(json.dumps({"suites": [p.as_json() for p in planned]}, ensure_ascii=False))
+        print_json({"suites": [p.as_json() for p in planned]})
         return
     plans.show(results_console(), planned)
 
@@ -591,7 +592,7 @@ def _show(
             output["complete"] = ran.complete
             output["unasked"] = [{"suite": one.suite, "model": one.model} for one in unasked]
             output["stopped"] = list(ran.stopped)
-        click.echo(json.dumps(output, ensure_ascii=False))
+        print_json(output)
         return
     from guard.audit import report
 
@@ -602,8 +603,8 @@ def _show(
         # A comparison, whose verdict and next steps come last, has half of the lines.
         most = report.LINES if comparison is None else report.LINES // 2
         report.show_short(console, results, resumable=resumable, most=most)
-    for one in unasked:
-        console.print(f"{one.name} has no answer.", markup=False, soft_wrap=True)
+    for suite in unasked:
+        console.print(f"{suite.name} has no answer.", markup=False, soft_wrap=True)
     if comparison is not None:
         audit_compare.show(comparison, False, None if all_tables else report.LINES // 2)
     if met is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import json_option, stdout_kept, takes
+from guard.cli import json_option, print_json, stdout_kept, takes
 from guard.cli.audit_options import (
     PATH,
     AuditOptions,
@@ -120,7 +119,7 @@ def baseline(
     write(side, out, replace=replace)
     written = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
     if as_json:
-        click.echo(json.dumps(written, ensure_ascii=False))
+        print_json(written)
         return
     click.echo(f"{out}: {written['bytes']:,} bytes of {', '.join(side.suites)}.")
 
@@ -228,7 +227,7 @@ def settings(options: GatingOptions, suites: Sequence[str] = ()) -> ComparisonSe
 def show(comparison: Comparison, as_json: bool, most: int | None) -> None:
     """Print a comparison in at most ``most`` lines, verdict and next steps last, or all of it."""
     if as_json:
-        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
+        print_json(comparison.to_dict())
         return
 
     for line in comparison.lines(most):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -14,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from guard.cli import in_pipe, json_option, results_console, stdout_kept, takes, with_options
+from guard.cli import (
+    in_pipe,
+    json_option,
+    print_json,
+    results_console,
+    stdout_kept,
+    takes,
+    with_options,
+)
 from guard.cli.audit_options import (
     PATH,
     axis_option,
@@ -121,7 +128,7 @@ def history(options: _HistoryOptions) -> None:
     }
     write(texts)
     if options.as_json:
-        click.echo(json.dumps(trend.as_json(series, store.name, since), ensure_ascii=False))
+        print_json(trend.as_json(series, store.name, since))
     elif not files:
         _show(series, options.every_point)
 
@@ -178,10 +185,10 @@ def add(
         raise click.exceptions.Exit(ExitCode.INCOMPLETE) from None
     if as_json:
         audits = [{n: getattr(one, n) for n in one.__slots__} for one in results]
-        click.echo(json.dumps({"store": opened.name, "audits": audits}, ensure_ascii=False))
+        print_json({"store": opened.name, "audits": audits})
         return
-    for one in results:
-        click.echo(_added_text(one, opened))
+    for added_run in results:
+        click.echo(_added_text(added_run, opened))
 
 
 class HistoryRecorder:
@@ -217,13 +224,13 @@ class HistoryRecorder:
                 raise UsageError(
                     f"{error} The run itself is complete: add it with guard audit history add."
                 ) from None
-        for one in added:
-            click.echo(_added_text(one, self._store), err=True)
+        for added_run in added:
+            click.echo(_added_text(added_run, self._store), err=True)
 
 
-def _added_text(one: Added, store: Store) -> str:
-    named = f"{one.suite} of {one.model or 'no model'} ({one.id[:12]})"
-    if one.new:
+def _added_text(run: Added, store: Store) -> str:
+    named = f"{run.suite} of {run.model or 'no model'} ({run.id[:12]})"
+    if run.new:
         return f"Added {named} to {store.name}."
     return f"{named} is in {store.name} already, so nothing was added."
 

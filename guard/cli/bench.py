@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import detector_option, json_option, stdout_kept
+from guard.cli import detector_option, json_option, print_json, stdout_kept
 from guard.errors import UsageError
 from guard.installed import checkout_command
 from guard.places import shipped
@@ -119,7 +118,7 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
 def show(figures: Sequence[Figure], as_json: bool) -> None:
     """Print figures, or one JSON object of them."""
     if as_json:
-        click.echo(json.dumps({"figures": [f._asdict() for f in figures]}))
+        print_json({"figures": [f._asdict() for f in figures]})
         return
     for figure in figures:
         click.echo(

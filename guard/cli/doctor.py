@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import click
 from packaging.requirements import Requirement
 
 from guard import installed, judge_settings
-from guard.cli import in_pipe, json_option, results_console, stdout_kept
+from guard.cli import in_pipe, json_option, print_json, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
 from guard.places import CASCADE, ENCODERS
@@ -64,7 +63,7 @@ def doctor(as_json: bool) -> None:
     broken = [f for f in findings if f.state == "broken"]
     if as_json:
         report = {"ok": not broken, "findings": [f._asdict() for f in findings]}
-        click.echo(json.dumps(report, ensure_ascii=False))
+        print_json(report)
     else:
         _show(findings)
     sys.exit(ExitCode.FOUND if broken else ExitCode.DONE)
@@ -151,8 +150,8 @@ def _litellm() -> Iterator[Finding]:
         yield Finding("litellm", "doors", "note", refused)
     for internal in compat.internals():
         missing = compat.missing(internal)
-        found = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
-        detail = f"not found: {', '.join(missing)}; for {internal.use}" if missing else found
+        places = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
+        detail = f"not found: {', '.join(missing)}; for {internal.use}" if missing else places
         home = internal.homes[0].removeprefix("litellm.")
         yield Finding("litellm internals", home, "broken" if missing else "ok", detail)
 
@@ -213,16 +212,16 @@ def _settings() -> Iterator[Finding]:
     from guard.config import settings
 
     try:
-        found = settings()
+        values = settings()
     except GuardError as error:
         yield Finding("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
         return
-    store = found.get("events")
+    store = values.get("events")
     if store is not None:
-        found["events"] = "set"  # its URL may hold a password
-    if "judge" in found:
-        found["judge"] = judge_settings.shown(found["judge"])
-    shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
+        values["events"] = "set"  # its URL may hold a password
+    if "judge" in values:
+        values["judge"] = judge_settings.shown(values["judge"])
+    shown = ", ".join(f"{key}={value!r}" for key, value in values.items()) or "defaults"
     yield Finding("settings", "guard.toml, BIASGUARD_*", "ok", shown)
     if store is not None:
         yield _events(store)
@@ -254,8 +253,8 @@ def _detector() -> Iterator[Finding]:
         return
     yield Finding("detector", "in use", "ok", detector.name)
     yield Finding("detector", "bias index", "ok", f"version {version}" if version else "none")
-    for one in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
-        if asks := getattr(one, "asks", ""):  # of a judge, alone or in a cascade
+    for member in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
+        if asks := getattr(member, "asks", ""):  # of a judge, alone or in a cascade
             yield Finding("detector", "judge", "ok", asks)
 
 
@@ -266,14 +265,14 @@ def _detectors() -> Iterator[Finding]:
     for name in ENCODERS:
         folder = shipped_weights(name)
         try:
-            found = open_weights(folder)
+            weights = open_weights(folder)
         except GuardError as error:
             yield Finding("shipped detectors", name, "note", str(error))
             continue
         files = [folder / file for file in (*FILES, *OPTIONAL) if (folder / file).exists()]
         size = sum(file.stat().st_size for file in files) / 1e6
         detail = (
-            f"{found.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
+            f"{weights.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
             f"{sha256(folder / ONNX)}"
         )
         yield Finding("shipped detectors", name, "ok", detail)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import html
 import io
-import json
 import math
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from guard.cli import in_pipe, json_option, results_console, with_options, without_nan
+from guard.cli import in_pipe, json_option, print_json, results_console, with_options
 from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -197,16 +196,6 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
         command(open_store(store), **options)
 
     return with_options(store_argument, json_option)(opened)
-
-
-def print_json(value: Any) -> None:
-    """Print a value as one line of JSON, with null for nan."""
-    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
-
-
-def print_result(value: Any, text: str, as_json: bool) -> None:
-    """Print ``value`` as JSON, or ``text``."""
-    print_json(value) if as_json else click.echo(text)
 
 
 def utc(seconds: float) -> str:

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli.rates import (
-    estimate_text,
-    on_store,
-    print_json,
-    print_result,
-    since_option,
-    utc,
-)
+from guard.cli import print_json, print_result
+from guard.cli.rates import estimate_text, on_store, since_option, utc
 from guard.cli.review_export import ask_bias, clean, export, login, reviewer_option, shown
 from guard.errors import UsageError
 from guard.texts import printable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from guard.audit.files import write_all
-from guard.cli import detector_option
-from guard.cli.rates import on_store, print_result, utc
+from guard.cli import detector_option, print_result
+from guard.cli.rates import on_store, utc
 from guard.errors import UsageError
 from guard.texts import printable
 

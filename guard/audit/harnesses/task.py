@@ -90,10 +90,10 @@ def number_of(value: object) -> float | None:
     if value.lower() in _WORDS:
         return _WORDS[value.lower()]
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def side_of(task: Task) -> SuiteSide:
@@ -157,8 +157,8 @@ def _axis(
     within = all(0 <= value <= 1 for value in known)
     aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
     items = [item for item, _ in item_values]
-    found = averaged(ARM, measure, labels, aim, items, items, _rows(values), share)
-    return replace(found, better=better)
+    axis = averaged(ARM, measure, labels, aim, items, items, _rows(values), share)
+    return replace(axis, better=better)
 
 
 def _rows(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
