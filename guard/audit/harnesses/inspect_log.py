@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import ValidationError
+
 from guard.audit.harnesses.task import (
     Score,
     ScoredAnswer,
@@ -61,12 +63,18 @@ def read_task(path: Path, kind: Literal["eval", "json"]) -> Task:
     try:
         log = read_eval_log(str(path), format=kind)
     except Exception as error:  # each compression, and each version of inspect, has its own
-        problem = (str(error) or type(error).__name__).splitlines()[0]
         raise UsageError(
-            f"{path} cannot be read as an inspect log ({problem.rstrip('.:')}); restore it, or run "
-            "the evaluation again."
+            f"{path} cannot be read as an inspect log ({_problem(error)}); restore it, or run the "
+            "evaluation again."
         ) from None
     return _task(path, log)
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _task(path: Path, log: EvalLog) -> Task:
