@@ -271,3 +271,29 @@ def test_chats_with_other_ids_of_messages_are_the_same_items(tmp_path: Path) -> 
 
     logs = [changed(tmp_path, chat(id_), f"{id_}.json") for id_ in ("one", "other")]
     assert compared(*logs, "--better", "higher", "--axis", "*match", *WIDE)["exit_code"] == 0
+
+
+def test_a_scorer_called_coverage_has_an_axis_of_its_own(tmp_path: Path) -> None:
+    def rename(log: Log) -> None:
+        for one in log["samples"]:
+            one["scores"]["coverage"] = one["scores"].pop("match")
+
+    axes = read_side(changed(tmp_path, rename)).suites["inspect:sums"].axes
+    assert "inspect:sums/plain/coverage (score)" in axes
+    assert axes["inspect:sums/plain/coverage"].rows[:, 0].tolist() == [1.0] * 12
+
+
+def test_a_sample_that_one_scorer_left_out_is_not_read(tmp_path: Path) -> None:
+    def leave_out(log: Log) -> None:
+        for one in log["samples"][:5]:
+            del one["scores"]["match"]
+
+    side = read_side(changed(tmp_path, leave_out)).suites["inspect:sums"]
+    assert side.coverage == pytest.approx(7 / 12)
+
+
+def test_a_sample_twice_is_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path, lambda log: log["samples"].append(log["samples"][0]))
+    result = call(GOOD, path)
+    assert result.exit_code == 2, result.output
+    assert result.stderr == f"Error: {path} has the sample q0 twice in epoch 1.\n"
