@@ -583,10 +583,10 @@ def _print_path(name: str, path: Path, as_json: bool) -> None:
 
 def _object(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _config(options: dict[str, Any]) -> TrainConfig:
@@ -624,16 +624,16 @@ def _config_with_data(options: dict[str, Any]) -> TrainConfig:
 
 
 def _quotas(path: Path) -> dict[str, int]:
-    found = _object(path)
-    wrong = [k for k, v in (found or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
-    if found is None:
+    rows = _object(path)
+    wrong = [k for k, v in (rows or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
+    if rows is None:
         what = "it is not a JSON object"
     elif wrong:
         what = f"'{wrong[0]}' is wrong"
-    elif not any(found.values()):
+    elif not any(rows.values()):
         what = "it gives no source a row"
     else:
-        return found
+        return rows
     raise click.UsageError(
         f"--quotas {path}: {what}; it needs whole numbers of rows of {', '.join(QUOTAS)}."
     )
