@@ -31,7 +31,7 @@ FEW = 24
 READY = 600.0
 
 
-class Figure(NamedTuple):
+class CostFigure(NamedTuple):
     """A measured value; ``bound`` is its budget in words, or the purpose of the value."""
 
     name: str
@@ -63,7 +63,7 @@ def compared(
     detector: str | None,
     against: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Time verdicts of two detectors in turn, in one thread, and return the ratios of the first's.
 
     So what else runs on the machine slows both. CPU time is that of the process: a cascade's second
@@ -101,19 +101,19 @@ def compared(
             busy[which] += time.process_time() - cpu
         progress(done, len(windows))
     measured = [
-        Figure("CPU a text", busy[0] / ROUNDS / len(texts) * 1000, "ms", judges[0].name),
-        Figure("CPU a text", busy[1] / ROUNDS / len(texts) * 1000, "ms", judges[1].name),
-        Figure("CPU a text, ratio", busy[0] / busy[1], "", f"of {len(texts)} texts"),
+        CostFigure("CPU a text", busy[0] / ROUNDS / len(texts) * 1000, "ms", judges[0].name),
+        CostFigure("CPU a text", busy[1] / ROUNDS / len(texts) * 1000, "ms", judges[1].name),
+        CostFigure("CPU a text, ratio", busy[0] / busy[1], "", f"of {len(texts)} texts"),
     ]
     for name, share in (("median", 0.5), ("99th percentile", 0.99)):
         first, second = (percentile(sorted(times), share) for times in wall)
         measured.append(
-            Figure(f"verdict, {name}, ratio", first / second, "", f"{len(windows)} windows")
+            CostFigure(f"verdict, {name}, ratio", first / second, "", f"{len(windows)} windows")
         )
     for judge, session in zip(judges, sessions, strict=True):
         if judged := getattr(session, "judged", None):
             count = sum(judged(window).deferred for window in windows)
-            measured.append(Figure("deferred", 100 * count / len(windows), "%", judge.name))
+            measured.append(CostFigure("deferred", 100 * count / len(windows), "%", judge.name))
     return measured
 
 
@@ -121,7 +121,7 @@ def figures(
     texts: Iterable[str],
     detector: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Time single verdicts on ``texts``, references included, one after the other in one thread.
 
     ``detector`` names it, by default that of the settings; of a cascade the share of windows that
@@ -158,21 +158,23 @@ def figures(
     times.sort()
     busy.sort()
     measured = [
-        Figure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", median),
-        Figure("verdict, 99th percentile", percentile(times, 0.99), "ms", longest),
-        Figure("  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"),
-        Figure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
+        CostFigure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", median),
+        CostFigure("verdict, 99th percentile", percentile(times, 0.99), "ms", longest),
+        CostFigure(
+            "  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"
+        ),
+        CostFigure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
     ]
     if judged is not None:
-        measured.append(Figure("deferred", 100 * deferred / len(windows), "%", judge.name))
+        measured.append(CostFigure("deferred", 100 * deferred / len(windows), "%", judge.name))
     if spent is not None:
-        return [*measured, *(Figure(*row) for row in spent().rows(len(texts)))]
+        return [*measured, *(CostFigure(*row) for row in spent().rows(len(texts)))]
     begin = time.perf_counter()
     lots = [windows[i : i + BATCH] for i in range(0, min(len(windows), 20 * BATCH), BATCH)]
     for lot in lots:
         session.score(lot)
     rate = sum(map(len, lots)) / (time.perf_counter() - begin)
-    return [*measured, Figure(f"lots of {BATCH}, all cores", rate, "segments/s", least)]
+    return [*measured, CostFigure(f"lots of {BATCH}, all cores", rate, "segments/s", least)]
 
 
 def _instructed(
@@ -180,7 +182,7 @@ def _instructed(
     sessions: Sequence[Any],
     windows: Sequence[Window],
     progress: Callable[[int, int], None],
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Time verdicts with the instruction read once, and with all of it read for each, in turn."""
     for session in sessions:
         session.score(windows[:1])
@@ -194,8 +196,8 @@ def _instructed(
         progress(done, len(windows))
     once, each = (percentile(sorted(taken), 0.5) for taken in times)
     return [
-        Figure(f"verdict, median of {len(windows)}", once, "ms", name),
-        Figure("verdict, 99th percentile", percentile(sorted(times[0]), 0.99), "ms"),
-        Figure("  instruction read each time, median", each, "ms"),
-        Figure("  ratio of the sums", sum(times[0]) / sum(times[1]), "", "<= 0.4"),
+        CostFigure(f"verdict, median of {len(windows)}", once, "ms", name),
+        CostFigure("verdict, 99th percentile", percentile(sorted(times[0]), 0.99), "ms"),
+        CostFigure("  instruction read each time, median", each, "ms"),
+        CostFigure("  ratio of the sums", sum(times[0]) / sum(times[1]), "", "<= 0.4"),
     ]

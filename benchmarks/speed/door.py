@@ -17,7 +17,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices
 
-from guard.bench import Figure
+from guard.bench import CostFigure
 from guard.core import Guard
 from guard.doors import chat
 from guard.doors.litellm.compat import CustomStreamWrapper
@@ -135,7 +135,7 @@ _ENDS = re.compile(r"[.!?]").search
 
 def figures(
     sizes: Sequence[int] = SIZES, rounds: int = 15, progress: Callable[[], None] = lambda: None
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Return microseconds of CPU time of this thread a chunk, the best of ``rounds``.
 
     Each is the time to read a guarded stream less that to read the same chunks unguarded. Verdicts
@@ -174,23 +174,23 @@ def figures(
     for kind in ("sync", "async"):
         costs = [cost(kind, size) for size in sizes]
         measured += [
-            Figure(f"gate + door, {kind}, {size} chunks", each, "us/chunk", "<= 5")
+            CostFigure(f"gate + door, {kind}, {size} chunks", each, "us/chunk", "<= 5")
             for size, each in zip(sizes, costs, strict=True)
         ]
         spread = max(costs) / min(costs)
         name = f"gate + door, {kind}, largest / smallest"
-        measured.append(Figure(name, spread, "ratio", "<= 1.15"))
+        measured.append(CostFigure(name, spread, "ratio", "<= 1.15"))
     segments = _segments(ready(policy), middle)
     ways = {"sync": ("judged", "sync"), "async": ("ajudged", "async")}
     for kind, (with_verdicts, without) in ways.items():
         more = best[with_verdicts, middle] - best[without, middle]
         measured.append(
-            Figure(f"a verdict's way, {kind}", more / segments * 1e6, "us/segment", "apart")
+            CostFigure(f"a verdict's way, {kind}", more / segments * 1e6, "us/segment", "apart")
         )
     bare = cost("bare", middle)
-    measured.append(Figure("bare hold until a full stop", bare, "us/chunk", "for comparison"))
+    measured.append(CostFigure("bare hold until a full stop", bare, "us/chunk", "for comparison"))
     ratio = cost("sync", middle) / bare
-    measured.append(Figure("gate + door, sync : bare hold", ratio, "ratio", ""))
+    measured.append(CostFigure("gate + door, sync : bare hold", ratio, "ratio", ""))
     return measured
 
 

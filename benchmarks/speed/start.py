@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from guard.bench import Figure
+from guard.bench import CostFigure
 
 _MEMORY = (
     "import resource, litellm;"
@@ -19,18 +19,18 @@ _MEMORY = (
 )
 
 
-def figures(rounds: int = 7) -> list[Figure]:
+def figures(rounds: int = 7) -> list[CostFigure]:
     """Time fresh interpreters, the median of ``rounds``; memory on Linux alone."""
     nothing = _wall(["-c", "pass"], rounds)
     measured = [
-        Figure("import guard", _wall(["-c", "import guard"], rounds) - nothing, "ms", "< 100"),
-        Figure("guard --help", _wall(["-m", "guard", "--help"], rounds), "ms", "< 300"),
+        CostFigure("import guard", _wall(["-c", "import guard"], rounds) - nothing, "ms", "< 100"),
+        CostFigure("guard --help", _wall(["-m", "guard", "--help"], rounds), "ms", "< 300"),
     ]
     if Path("/proc/self/statm").exists():
         done = subprocess.run(
             [sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True
         )
-        measured.append(Figure("memory beyond LiteLLM", int(done.stdout) / 1e6, "MB", "<= 330"))
+        measured.append(CostFigure("memory beyond LiteLLM", int(done.stdout) / 1e6, "MB", "<= 330"))
     return measured
 
 

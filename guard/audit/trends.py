@@ -51,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class AxisPoint:
     """An axis in one run; undefined numbers are nan."""
 
     run: Run
@@ -76,7 +76,7 @@ class Series:
     measure: str
     labels: Mapping[str, str]
     aim: Aim
-    points: Sequence[Point]
+    points: Sequence[AxisPoint]
     differs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -134,7 +134,7 @@ def _series(
     def real(value: float | None) -> float:
         return math.nan if value is None else value
 
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[AxisPoint]] = {}
     differs: dict[str, Mapping[str, tuple[str, str]]] = {}
     before: Header | None = None
     for row in rows:
@@ -145,7 +145,7 @@ def _series(
             differs[key] = {} if before is None else before.differences(header)
         before = header
         numbers = map(real, (row.value, row.low, row.high, row.n, row.coverage))
-        points.setdefault(key, []).append(Point(run, *numbers))
+        points.setdefault(key, []).append(AxisPoint(run, *numbers))
     last = rows[-1]
     aim = Aim(last.ideal, above=last.above)
     for key, series_points in points.items():

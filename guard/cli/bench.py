@@ -17,7 +17,7 @@ from guard.installed import checkout_command
 from guard.places import shipped
 
 if TYPE_CHECKING:
-    from guard.bench import Figure
+    from guard.bench import CostFigure
 
 
 @click.group()
@@ -115,7 +115,7 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
         yield lambda done, total=total: bar.update(task, completed=done, total=total)
 
 
-def show(figures: Sequence[Figure], as_json: bool) -> None:
+def show(figures: Sequence[CostFigure], as_json: bool) -> None:
     """Print figures, or one JSON object of them."""
     if as_json:
         print_json({"figures": [f._asdict() for f in figures]})

@@ -15,7 +15,7 @@ from guard.errors import UsageError
 from guard.texts import printable
 
 if TYPE_CHECKING:
-    from guard.watch.review import Agreement
+    from guard.watch.review import ReviewerAgreement
     from guard.watch.store import Store
 
 _KEYS = {"r": "right", "w": "wrong", "u": "unclear"}
@@ -211,7 +211,7 @@ def _print_status(store: Store, since: str, as_json: bool) -> None:
     print_result(values, "\n".join(lines), as_json)
 
 
-def _agreement(agreement: Agreement) -> str:
+def _agreement(agreement: ReviewerAgreement) -> str:
     a, k = agreement.agreed, agreement.kappa
     return (
         f"{agreement.first} and {agreement.second}: "

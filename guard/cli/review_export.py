@@ -20,7 +20,7 @@ from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.retrieve.statement import Statement
-    from guard.watch.review import Correction, Item
+    from guard.watch.review import Correction, ReviewItem
     from guard.watch.store import Store
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -39,7 +39,7 @@ reviewer_option = click.option(
 )
 
 
-def shown(item: Item) -> str:
+def shown(item: ReviewItem) -> str:
     """Return an item without the control characters that a model may have written."""
     finding = " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
     score = "" if item.score is None else f", score {item.score:.2f}"
@@ -132,7 +132,7 @@ def export(
 
 
 def _statements(
-    store: Store, missed: Iterable[tuple[Item, Correction]], reviewer: str
+    store: Store, missed: Iterable[tuple[ReviewItem, Correction]], reviewer: str
 ) -> Iterable[Statement]:
     from guard.retrieve.phrases import find_phrase
     from guard.retrieve.statement import Statement
@@ -159,7 +159,7 @@ def _statements(
             click.echo(f"Left out: {item.id}: {error}.", err=True)
 
 
-def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Correction:
+def _completed(store: Store, item: ReviewItem, bias: Correction, reviewer: str) -> Correction:
     """Ask for the values that a miss lacks, and store them as a mark of ``reviewer``."""
     from guard.watch import review as reviews
 
@@ -173,7 +173,7 @@ def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Cor
 
 
 def _write_training(
-    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[Item]
+    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[ReviewItem]
 ) -> None:
     negatives = [
         {"text": " ".join(item.text.split()), "kind": "reviewed", "bias_type": item.bias_type}

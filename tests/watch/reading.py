@@ -27,7 +27,7 @@ def events(url: str) -> list[dict[str, Any]]:
     return rows(url, schema.events)
 
 
-def queue(connection: Connection) -> list[tuple[review.Item, dict[str, review.Marked]]]:
+def queue(connection: Connection) -> list[tuple[review.ReviewItem, dict[str, review.ReviewerMark]]]:
     """All items of the review queue in order, each with its valid marks, by reviewer."""
     return [(review._item(connection, key), marks) for key, marks in review._queue(connection)]
 

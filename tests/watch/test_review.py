@@ -16,7 +16,7 @@ from guard.errors import ConfigError, UsageError
 from guard.policy import Policy
 from guard.results.intervals import exact
 from guard.watch import draw, review, schema
-from guard.watch.review import Correction, Marked, verdict_of
+from guard.watch.review import Correction, ReviewerMark, verdict_of
 from guard.watch.review_rates import estimates, unreviewable
 from guard.watch.store import Store
 from tests.scripted import Scripted
@@ -305,8 +305,8 @@ def test_a_third_mark_settles_what_two_disagree_on(tmp_path: Path, made: Deploym
         assert verdict_of(review.all_marks(connection)[third.key]) == "wrong"
 
 
-def _verdicts(*verdicts: str) -> dict[str, Marked]:
-    return {str(n): Marked(str(n), v, Correction(), 0.0) for n, v in enumerate(verdicts)}  # type: ignore[arg-type]
+def _verdicts(*verdicts: str) -> dict[str, ReviewerMark]:
+    return {str(n): ReviewerMark(str(n), v, Correction(), 0.0) for n, v in enumerate(verdicts)}  # type: ignore[arg-type]
 
 
 def test_a_verdict_is_that_of_most_reviewers() -> None:

@@ -14,7 +14,7 @@ from guard.audit.reports.charts import Chart, ChartSeries
 from guard.audit.reports.page import figure, render
 from guard.audit.reports.texts import one_line, shortened
 from guard.audit.score import json_number
-from guard.audit.trends import Point, Run, Series
+from guard.audit.trends import AxisPoint, Run, Series
 from guard.texts import csv_text
 
 FORMAT = 2
@@ -51,7 +51,7 @@ def _series(one: Series) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: AxisPoint) -> dict[str, Any]:
     run = point.run
     return {
         "id": run.id,
@@ -133,7 +133,7 @@ def points(one: Series) -> Grid:
     return grid
 
 
-def _value(point: Point) -> str:
+def _value(point: AxisPoint) -> str:
     return with_interval(point.value, point.low, point.high)
 
 
