@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -329,7 +329,7 @@ class AuditOptions(GatingOptions):
     headers: tuple[str, ...] = ()
     size: int | None = None
     quick: bool = False
-    allocate: str = "even"
+    allocate: Literal["even", "widest"] = "even"
     concurrency: int = 8
     operating_point: str | None = None
     action: str | None = None

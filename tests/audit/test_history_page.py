@@ -51,7 +51,7 @@ def test_every_axis_is_drawn_and_nothing_goes_wrong(page: Page, path: Path) -> N
         "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
         "svg.querySelectorAll('path').length])"
     )
-    assert len(drawn) == 4
+    assert len(drawn) == 2  # the widest axes of each measure
     assert all(width > 200 and height > 80 and paths > 20 for width, height, paths in drawn)
     assert "8 series of 14 audits." in page.run("document.querySelector('main').textContent")
     first = "document.querySelector('figure')"
