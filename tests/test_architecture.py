@@ -86,7 +86,7 @@ ALLOWED = {
         "doors.litellm.accounting",
         "doors.litellm.compat",
     },
-    "bench": {"verdict", "policy", "errors", "gate", "doors", "core"},
+    "bench": {"verdict", "errors", "gate", "core"},
     "default": {"core", "doors", "errors", "forks", "signatures"},
     "_biasguard": set(),
     "installed": {"_biasguard"},

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from guard import Guard
-from guard.bench import verdict as bench
+from guard import Guard, bench
 from guard.cli.bench import texts_of
 from guard.evaluate import behaviours
 from guard.evaluate.baselines import terms_for

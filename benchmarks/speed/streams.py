@@ -22,8 +22,9 @@ import click
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
-from guard.bench.figures import percentile
-from guard.bench.replay import Replay, Silent, chunks
+from door import Replay, Silent, chunks
+
+from guard.bench import percentile
 from guard.core import Guard
 from guard.doors import chat
 from guard.verdict import Scores, Window

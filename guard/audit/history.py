@@ -82,11 +82,11 @@ def add(
 
 
 def _rows(
-    one: SuiteSide, source: str, when: float, release: str | None
+    suite_run: SuiteSide, source: str, when: float, release: str | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    header, functions = one.header, MeasureFunctions(one)
+    header, functions = suite_run.header, MeasureFunctions(suite_run)
     run = {
-        "id": identity(one),
+        "id": identity(suite_run),
         "time": when,
         "added": time.time(),
         "suite": bounded(header.suite),
@@ -95,14 +95,16 @@ def _rows(
         "source": bounded(source),
         "guard": __version__,
         "key": header.line(),
-        "items": one.items,
+        "items": suite_run.items,
     }
     estimates = {
         name: axis_estimate(axis, *functions.of(axis.measure), functions.interval_of(axis.measure))
-        for name, axis in one.axes.items()
+        for name, axis in suite_run.axes.items()
     }
     coverage_by_arm = {
-        axis.arm: estimates[n].value for n, axis in one.axes.items() if axis.measure == "coverage"
+        axis.arm: estimates[n].value
+        for n, axis in suite_run.axes.items()
+        if axis.measure == "coverage"
     }
     axes = [
         {
@@ -122,7 +124,7 @@ def _rows(
             "ideal": axis.aim.ideal,
             "above": axis.aim.above,
         }
-        for place, (name, axis) in enumerate(one.axes.items())
+        for place, (name, axis) in enumerate(suite_run.axes.items())
     ]
     return run, axes
 

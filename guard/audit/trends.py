@@ -1,7 +1,6 @@
-"""Trends: the history of each axis as series, with the changes of their level.
+"""Trends: the history of each axis as series.
 
 A series joins runs with equal comparability keys; the plain arm's keys ignore the guard.
-:mod:`guard.results.changes` finds the changes.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, Row, select
 
 from guard.audit.header import PARTS, Header
 from guard.audit.tolerances import matching
 from guard.errors import UsageError
-from guard.results.changes import NORMAL_95, Change, changes
 from guard.results.paired import Aim
 from guard.watch.schema import audit_axes, audits
 
@@ -54,7 +51,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class AxisPoint:
     """An axis in one run; undefined numbers are nan."""
 
     run: Run
@@ -64,24 +61,13 @@ class Point:
     n: float
     coverage: float
 
-    @property
-    def error(self) -> float:
-        """The standard error for tests, from the wider side of the interval."""
-        return max(self.high - self.value, self.value - self.low) / NORMAL_95
-
-    @property
-    def tested(self) -> bool:
-        """Whether it has an interval, which tests of changes need."""
-        return math.isfinite(self.error) and self.error > 0
-
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """The points of one axis with equal comparability keys, by time.
 
     ``differs`` maps the parts of the key that differ from the previous run's to the old and the new
-    value; empty for the first series of an axis. ``q`` is the p-value of "no change", corrected
-    over all series of the query; nan where fewer than two points have intervals.
+    value; empty for the first series of an axis.
     """
 
     name: str
@@ -90,28 +76,17 @@ class Series:
     measure: str
     labels: Mapping[str, str]
     aim: Aim
-    points: Sequence[Point]
+    points: Sequence[AxisPoint]
     differs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    q: float = math.nan
-    changes: Sequence[Change] = ()
 
     @property
     def model(self) -> str:
         """The model of the latest run."""
         return self.points[-1].run.model
 
-    def worse(self, change: Change) -> float:
-        """Return by how much further from the ideal the level is after a change."""
-        return float(self.aim.distance(change.after) - self.aim.distance(change.before))
-
-    def direction(self, change: Change) -> str:
-        """Return whether a change is for the worse or the better."""
-        worse = self.worse(change)
-        return "worse" if worse > 0 else "better" if worse < 0 else "as far off"
-
 
 def read(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
-    """Return the series of a query with their changes, grouped by axis.
+    """Return the series of a query grouped by axis.
 
     Returns none if there are no audits since then. Raises UsageError where there are, but none of a
     suite, model or arm of the query; ConfigError where a pattern of an axis matches nothing.
@@ -139,15 +114,14 @@ def read(connection: Connection, query: Query, name: str = "The store") -> list[
     if not rows_by_axis and query.arm:
         raise UsageError(f"{name} has no {query.arm} arm in the selection; leave --arm out.")
     names = matching(query.axes, list(rows_by_axis))
-    series = [one for axis in names for one in _series(rows_by_axis[axis], runs, query.allowed)]
-    return _with_changes(series)
+    return [series for axis in names for series in _series(rows_by_axis[axis], runs, query.allowed)]
 
 
 def _check(kind: str, wanted: Sequence[str], known: set[str], name: str) -> None:
-    for one in wanted:
-        if one not in known:
+    for choice in wanted:
+        if choice not in known:
             raise UsageError(
-                f"{name} has no audit of the {kind} {one!r} in that time; it has "
+                f"{name} has no audit of the {kind} {choice!r} in that time; it has "
                 f"{', '.join(sorted(known))}."
             )
 
@@ -160,7 +134,7 @@ def _series(
     def real(value: float | None) -> float:
         return math.nan if value is None else value
 
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[AxisPoint]] = {}
     differs: dict[str, Mapping[str, tuple[str, str]]] = {}
     before: Header | None = None
     for row in rows:
@@ -171,7 +145,7 @@ def _series(
             differs[key] = {} if before is None else before.differences(header)
         before = header
         numbers = map(real, (row.value, row.low, row.high, row.n, row.coverage))
-        points.setdefault(key, []).append(Point(run, *numbers))
+        points.setdefault(key, []).append(AxisPoint(run, *numbers))
     last = rows[-1]
     aim = Aim(last.ideal, above=last.above)
     for key, series_points in points.items():
@@ -188,23 +162,3 @@ def _comparable_key(header: Header, arm: str, allowed: frozenset[str]) -> Header
         PARTS[part]: type(getattr(header, PARTS[part]))() for part in ignored & PARTS.keys()
     }
     return replace(header, **none)
-
-
-def _with_changes(series: Sequence[Series]) -> list[Series]:
-    """Return the series with their changes, all tested together."""
-    places = [[at for at, point in enumerate(one.points) if point.tested] for one in series]
-    figures = [
-        (
-            np.array([one.points[at].value for at in tested]),
-            np.array([one.points[at].error for at in tested]),
-        )
-        for one, tested in zip(series, places, strict=True)
-    ]
-    found_series: list[Series] = []
-    for one, found, tested in zip(series, changes(figures), places, strict=True):
-        placed = [
-            replace(c, at=tested[c.at], first=tested[c.first], last=tested[c.last])
-            for c in found.changes
-        ]
-        found_series.append(replace(one, q=found.q, changes=placed))
-    return found_series

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import math
 import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,9 +43,10 @@ _COMMANDS = {
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Options = TypeVar("_Options")
 
 
-def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+def with_options(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     """Give a command these options, in their order."""
 
     def add(command: _Command) -> _Command:
@@ -52,6 +55,21 @@ def given(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
         return command
 
     return add
+
+
+def takes(
+    make: Callable[..., _Options],
+) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
+    """Have a command take its options as one value, which ``make`` makes of click's values."""
+
+    def wrap(command: Callable[[_Options], None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_values(**values: Any) -> None:
+            command(make(**values))
+
+        return with_values
+
+    return wrap
 
 
 class Number(click.FloatRange):
@@ -73,10 +91,10 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
             self.fail(f"{value} is {self._wrong}.", param, ctx)
-        return found
+        return number
 
 
 # Not click.Choice: guard.places lists the names, and the error for an unknown name has them.
@@ -118,6 +136,16 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: without_nan(v) for k, v in value.items()}
     return [without_nan(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON, with null for nan."""
+    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
+
+
+def print_result(value: Any, text: str, as_json: bool) -> None:
+    """Print ``value`` as JSON, or ``text``."""
+    print_json(value) if as_json else click.echo(text)
 
 
 class _Lazy(click.Group):

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,8 +17,10 @@ from guard.cli import (
     audit_compare,
     audit_report,
     detector_option,
+    print_json,
     results_console,
     stdout_kept,
+    takes,
 )
 from guard.cli.audit_convert import convert
 from guard.cli.audit_history import HistoryRecorder, check_release, history, release_option
@@ -25,10 +28,12 @@ from guard.cli.audit_options import (
     NO_SECONDS,
     PATH,
     STDOUT,
+    AuditOptions,
+    RunTables,
     asking_options,
     check_extra,
     comparing_options,
-    conditions_given,
+    conditions_of_options,
     config_option,
     embedder_option,
     fail_on_option,
@@ -40,7 +45,7 @@ from guard.cli.audit_options import (
     tables_option,
 )
 from guard.cli.audit_review import review
-from guard.cli.run_file import RunTables, run_file_argument, with_run_file
+from guard.cli.run_file import audit_options, run_file_argument
 from guard.cli.suites import list_ as list_suites
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from guard.audit.score import SuiteResult
     from guard.audit.sending import Sending
     from guard.core import Guard
+    from guard.suites import Suite
 
 ANALYST: Final = "analyst"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -121,7 +127,8 @@ audit.add_command(list_suites, "suites")
 @click.option("--history", metavar="URL", help="Add the finished run to this store's history.")
 @release_option
 @tables_option
-def run(**given: Any) -> None:
+@takes(audit_options)
+def run(options: AuditOptions) -> None:
     """Ask the model once, and report what it says and what its users would see.
 
     FILE is a run file such as audit.toml: its table [run] has these options, which those of the
@@ -144,22 +151,21 @@ def run(**given: Any) -> None:
     from guard.audit.files import check_writable, refuse_precious
     from guard.audit.report.tables import incomplete
 
-    given = with_run_file(given)
-    prepared = _prepared_run(given)
+    prepared = _prepared_run(options)
     command, baseline_check = prepared.command, prepared.baseline
-    recorder = HistoryRecorder(given["history"], given["release"]) if given["history"] else None
-    to_stdout = given["table"] == STDOUT
-    if to_stdout and given["as_json"]:
+    recorder = HistoryRecorder(options.history, options.release) if options.history else None
+    to_stdout = options.table == STDOUT
+    if to_stdout and options.as_json:
         raise UsageError("--json uses standard output; give the other format a file.")
-    if given["table"] is not None and not to_stdout:
-        refuse_precious(given["table"])
-        check_writable(given["table"])
+    if options.table is not None and not to_stdout:
+        refuse_precious(options.table)
+        check_writable(options.table)
     with _exit_if_not_comparable():
         prepared.begin()
         with stdout_kept():
             ran = run_all(command)
     # A cassette has no more answers, and an error's own sentence says whether the run can resume.
-    resumable = given["replay"] is None and ran.error is None and not ran.stopped
+    resumable = options.replay is None and ran.error is None and not ran.stopped
     comparison = baseline_check.compare(command.audits, ran) if baseline_check else None
     met = None
     if prepared.conditions is not None and ran.complete:
@@ -169,19 +175,19 @@ def run(**given: Any) -> None:
     with stdout_kept() if to_stdout else nullcontext():
         _show(
             ran.results,
-            given["as_json"],
+            options.as_json,
             ran.interrupted,
             resumable,
             comparison,
             met,
-            all_tables=given["all_tables"],
+            all_tables=options.all_tables,
             ran=ran,
         )
     if recorder is not None:
         recorder.record({audit_.suite.name: audit_ for audit_ in command.audits}, ran)
     if ran.error is not None:
         raise ran.error
-    if given["table"] is not None:
+    if options.table is not None:
         from guard.audit.files import encoded
         from guard.audit.tables import items_text, write_items
 
@@ -190,7 +196,7 @@ def run(**given: Any) -> None:
             if to_stdout:
                 click.echo(encoded(items_text(audit_, place)), nl=False)
             else:
-                write_items(audit_, place, given["table"])
+                write_items(audit_, place, options.table)
     for sentence in ran.stopped:
         click.echo(sentence, err=True)
     if not command.budget.exhausted and (text := command.budget.uncounted_text()):
@@ -222,30 +228,30 @@ class _PreparedRun(NamedTuple):
             self.baseline.begin([audit_.suite.name for audit_ in self.command.audits])
 
 
-def _prepared_run(given: dict[str, Any]) -> _PreparedRun:
+def _prepared_run(options: AuditOptions) -> _PreparedRun:
     """Return the run of a command's options; raises what it refuses in them."""
     from guard.audit.budget import Budget
     from guard.audit.command import Command
 
-    options_by_suite = _options_by_suite(given)
-    baseline_check = audit_compare.BaselineCheck(given) if given["baseline"] is not None else None
-    check_release(given["history"], given["release"])
+    _options_by_suite(options)  # its mistakes come before those of the baseline
+    baseline_check = audit_compare.BaselineCheck(options) if options.baseline else None
+    check_release(options.history, options.release)
     command = Command(
-        audits=_audits(given, options_by_suite),
-        models=given["models"],
-        guard=None if given["plain_only"] else _guard(given),
-        concurrency=given["concurrency"],
-        timeout_s=given["timeout_s"],
-        stream=given["stream"],
-        out=given["out"],
-        record=given["record"],
-        replay=given["replay"],
-        sending=_sending(given),
-        budget=Budget(given["max_calls"], given["max_cost"]),
+        audits=_audits(options),
+        models=options.models,
+        guard=None if options.plain_only else _guard(options),
+        concurrency=options.concurrency,
+        timeout_s=options.timeout_s,
+        stream=options.stream,
+        out=options.out,
+        record=options.record,
+        replay=options.replay,
+        sending=_sending(options),
+        budget=Budget(options.max_calls, options.max_cost),
         check=baseline_check.check if baseline_check else None,
     )
-    conditions = conditions_given(given, [audit_.suite for audit_ in command.audits])
-    if given["table"] is not None and len(command.audits) * max(len(command.models), 1) > 1:
+    conditions = conditions_of_options(options, [audit_.suite for audit_ in command.audits])
+    if options.table is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     return _PreparedRun(command, baseline_check, conditions)
 
@@ -264,7 +270,7 @@ def _exit_if_not_comparable() -> Iterator[None]:
 
 @audit.command()
 @run_file_argument
-@click.option("--suite", required=True, help="The suite that was asked.")
+@click.option("--suite", "suites", required=True, help="The suite that was asked.")
 @click.option(
     "--answers",
     required=True,
@@ -278,7 +284,8 @@ def _exit_if_not_comparable() -> Iterator[None]:
 @fail_on_option
 @config_option
 @tables_option
-def score(suite: str, answers: Path, **given: Any) -> None:
+@takes(audit_options)
+def score(options: AuditOptions) -> None:
     """Score recorded answers like those of a live audit; makes no call.
 
     Exit codes: 0 done, nothing of --fail-on; 1 a condition of --fail-on; 2 a mistake in the
@@ -286,26 +293,28 @@ def score(suite: str, answers: Path, **given: Any) -> None:
     undecided; 4 some requests have no answer yet; 70 guard itself failed.
     """
     check_extra()
+    from guard.audit.audit import Audit
     from guard.audit.tables import score as score_answers
 
-    if len(names_of(suite)) > 1:
-        raise UsageError(f"--suite takes one suite here, got {suite!r}.")
-    scopes = _assignments({**given, "tables": RunTables()})  # the file's settings are no mistake
-    given = with_run_file({**given, "suites": suite})
+    if len(names_of(options.suites)) > 1:
+        raise UsageError(f"--suite takes one suite here, got {options.suites!r}.")
+    scopes = _assignments(replace(options, tables=RunTables()))  # the file's are no mistake
     if scopes[""] or scopes[ANALYST]:
         raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
     with stdout_kept():
-        (audit_,) = _audits({**given, "size": None}, _options_by_suite(given))
-        conditions = conditions_given(given, [audit_.suite])
-        result = score_answers(audit_, answers, given["embedder"])
+        (suite,) = _suites(options)
+        audit_ = Audit.of(suite)
+        conditions = conditions_of_options(options, [suite])
+        assert options.answers is not None
+        result = score_answers(audit_, options.answers, options.embedder)
     met = None
     if conditions is not None and result.complete:
-        met = conditions.decide([(audit_.suite, result)])
-    if given["as_json"]:
+        met = conditions.decide([(suite, result)])
+    if options.as_json:
         conditions_json = {} if met is None else {"fail_on": met.to_dict()}
-        click.echo(json.dumps(result.as_json() | conditions_json, ensure_ascii=False))
+        print_json(result.as_json() | conditions_json)
     else:
-        _show([result], False, False, met=met, all_tables=given["all_tables"])
+        _show([result], False, False, met=met, all_tables=options.all_tables)
     if not result.complete:
         raise click.exceptions.Exit(ExitCode.INCOMPLETE)
     unread = show_unread([result])
@@ -329,7 +338,8 @@ def score(suite: str, answers: Path, **given: Any) -> None:
 @detector_option
 @click.option("--index", type=PATH, help="Folder of a bias index.")
 @click.option("--plain-only", is_flag=True, help="Plan without the guarded arm.")
-def plan(**given: Any) -> None:
+@takes(audit_options)
+def plan(options: AuditOptions) -> None:
     """Print what an audit would ask, take and cost; makes no call.
 
     FILE is a run file; see guard audit run. What that command refuses in it is refused here with
@@ -340,53 +350,59 @@ def plan(**given: Any) -> None:
     from guard.audit.command import cassette_of, check_command
     from guard.audit.files import check_place, refuse_precious
 
-    given = with_run_file(given)
     with stdout_kept(), _exit_if_not_comparable():
-        prepared = _prepared_run(given)
+        prepared = _prepared_run(options)
         prepared.begin()
         check_command(prepared.command)
-        if given["table"] not in (None, STDOUT):
-            refuse_precious(given["table"])
-            check_place(given["table"])
-        options = {name: given[name] for name in ("concurrency", "latency_s")}
-        planned = []
-        for model in dict.fromkeys(given["models"]) or [None]:
-            for audit_ in prepared.command.audits:
-                replay = None if given["replay"] is None else cassette_of(given["replay"], audit_)
-                options |= {"guard": prepared.command.guard, "replay": replay, "measure": True}
-                planned.append(plans.plan(audit_, model, sending=_sending(given), **options))
-    if given["as_json"]:
-        click.echo(json.dumps({"suites": [p.as_json() for p in planned]}, ensure_ascii=False))
+        if options.table not in (None, STDOUT):
+            refuse_precious(options.table)
+            check_place(options.table)
+        planned = [
+            plans.plan(
+                audit_,
+                model,
+                sending=_sending(options),
+                concurrency=options.concurrency,
+                latency_s=options.latency_s,
+                guard=prepared.command.guard,
+                replay=None if options.replay is None else cassette_of(options.replay, audit_),
+                measure=True,
+            )
+            for model in dict.fromkeys(options.models) or [None]
+            for audit_ in prepared.command.audits
+        ]
+    if options.as_json:
+        print_json({"suites": [p.as_json() for p in planned]})
         return
     plans.show(results_console(), planned)
 
 
-def _assignments(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _assignments(options: AuditOptions) -> dict[str, dict[str, Any]]:
     """Return the values of --set by suite; those of the analyst and of the model, "", apart.
 
     Those of the run file come first, as JSON where they are request settings.
     """
-    tables: RunTables = given["tables"]
-    found: dict[str, dict[str, Any]] = {
+    tables = options.tables
+    assignments: dict[str, dict[str, Any]] = {
         "": {key: json.dumps(value) for key, value in tables.settings.items()},
         ANALYST: {key: json.dumps(value) for key, value in tables.analyst_settings.items()},
     }
-    named = names_of(given["suites"]) if "suites" in given else []
-    found |= {name: dict(values) for name, values in tables.options.items() if name in named}
-    for text in given["assignments"]:
+    suites = names_of(options.suites)
+    assignments |= {name: dict(values) for name, values in tables.options.items() if name in suites}
+    for text in options.assignments:
         name, equals, value = text.partition("=")
         scope, _, key = name.rpartition(".")
         if not equals or not key:
             raise UsageError(f"--set takes SUITE.KEY=VALUE or KEY=VALUE, got {text!r}.")
-        found.setdefault(scope, {})[key] = value
-    return found
+        assignments.setdefault(scope, {})[key] = value
+    return assignments
 
 
-def _options_by_suite(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {k: v for k, v in _assignments(given).items() if k not in ("", ANALYST)}
+def _options_by_suite(options: AuditOptions) -> dict[str, dict[str, Any]]:
+    return {k: v for k, v in _assignments(options).items() if k not in ("", ANALYST)}
 
 
-def _analyst_sending(given: dict[str, Any]) -> Sending:
+def _analyst_sending(options: AuditOptions) -> Sending:
     """Return the analyst's request settings; without its own address it has the models'."""
     from guard.audit.addresses import check_address_kept
     from guard.audit.endpoints import beside
@@ -394,24 +410,24 @@ def _analyst_sending(given: dict[str, Any]) -> Sending:
     from guard.audit.sending import PATTERNS, Sending, check_address
     from guard.audit.settings import read_setting
 
-    texts = _assignments(given)[ANALYST]
-    if texts and given["analyst"] is None:
+    texts = _assignments(options)[ANALYST]
+    if texts and options.analyst is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     base = texts.pop("api_base", None)
     check_address(base, "--set analyst.api_base")
-    if given["analyst"] not in (None, PATTERNS):
-        check_address_kept(given["analyst"], base, "--set analyst.api_base")
+    if options.analyst not in (None, PATTERNS):
+        check_address_kept(options.analyst, base, "--set analyst.api_base")
         check_address_kept(
-            given["analyst"], given["api_base"] if base is None else None, "--api-base"
+            options.analyst, options.api_base if base is None else None, "--api-base"
         )
     variable = _key_variable(texts, "analyst.")
     settings = {key: read_setting(key, text, ANALYST) for key, text in texts.items()}
     own = Sending(settings, api_base=base, key_variable=variable)
-    if given["analyst"] in (None, PATTERNS):
+    if options.analyst in (None, PATTERNS):
         return own
-    for name in (given["analyst"], *given["models"]):
+    for name in (options.analyst, *options.models):
         check_model(name)
-    return beside(given["analyst"], own, given["models"], _sending(given))
+    return beside(options.analyst, own, options.models, _sending(options))
 
 
 def _key_variable(texts: dict[str, str], scope: str = "") -> str:
@@ -424,31 +440,31 @@ def _key_variable(texts: dict[str, str], scope: str = "") -> str:
     return name
 
 
-def _sending(given: dict[str, Any]) -> Sending:
+def _sending(options: AuditOptions) -> Sending:
     """Return the audited model's request settings."""
     from guard.audit.addresses import check_address_kept
     from guard.audit.sending import Sending, check_address
     from guard.audit.settings import read_setting
 
-    texts = _assignments(given)[""]
+    texts = _assignments(options)[""]
     variable = _key_variable(texts)
     settings = {key: read_setting(key, text) for key, text in texts.items()}
     headers: dict[str, str] = {}
-    for number, text in enumerate(given["headers"], 1):
+    for number, text in enumerate(options.headers, 1):
         name, equals, value = text.partition("=")
         if not equals or not _HEADER_NAME.fullmatch(name) or not value.isprintable():
             # The text itself may be a secret.
             raise UsageError(f"--header takes NAME=VALUE; number {number} is not of that form.")
         headers[name] = value
-    base = given["api_base"]
+    base = options.api_base
     check_address(base, "--api-base")
-    for name in given["models"]:
+    for name in options.models:
         check_address_kept(name, base, "--api-base")
-    for name in given["dropped"]:
+    for name in options.dropped:
         if name in settings:
             raise UsageError(f"--set {name} and --drop {name} exclude each other.")
-    system = _system_prompt(given["system"])
-    return Sending(settings, given["dropped"], {}, system, base, headers, variable)
+    system = _system_prompt(options.system)
+    return Sending(settings, options.dropped, {}, system, base, headers, variable)
 
 
 def _system_prompt(path: Path | None) -> str:
@@ -463,69 +479,84 @@ def _system_prompt(path: Path | None) -> str:
     return text
 
 
-def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, Any]]) -> list[Audit]:
-    from guard.audit.audit import Audit
+def _suites(options: AuditOptions) -> list[Suite]:
+    """Return the suites with their options; raises UsageError where these do not fit them."""
     from guard.suites import registry
 
-    names = names_of(given["suites"])
+    names, options_by_suite = names_of(options.suites), _options_by_suite(options)
     for name in options_by_suite:
         if name not in names:
             raise UsageError(f"--set names the suite {name!r}, which is not in --suite; add it.")
-    if given["data"] is not None and len(names) > 1:
+    if options.data is not None and len(names) > 1:
         raise UsageError("--data belongs to one suite; give one, or --set SUITE.data=PATH.")
-    allocate = given.get("allocate", "even")
-    quick = given.get("quick", False)
-    if quick and (given["size"] is not None or allocate != "even"):
+    if options.quick and (options.size is not None or options.allocate != "even"):
         raise UsageError("--quick is a sample of its own; leave --sample and --allocate out.")
-    if allocate == "widest" and given["size"] is None:
+    if options.allocate == "widest" and options.size is None:
         raise UsageError("--allocate widest needs --sample; give both.")
-    shared = {key: given[key] for key in ("data", "protocol", "seed") if given.get(key) is not None}
-    suites = [
-        registry.make(n, {**shared, **options_by_suite.get(n, {})}) for n in dict.fromkeys(names)
-    ]
-    if given.get("dropped"):
-        from guard.audit.sending import check_dropped
-
-        check_dropped(given["dropped"], suites)
-    for role in ("analyst", "scorer") if given.get("replay") is not None else ():
-        if given[role] is not None:
-            raise UsageError(f"A cassette has the {role}'s answers; leave --{role} out.")
-    if given.get("replay") is not None or "scorer" not in given:
-        asked: list[Any] = [{} for _ in suites]  # the recording has the other roles
-    else:
-        from guard.audit.others import default_scorer, others
-        from guard.config import settings
-
-        sending = _analyst_sending(given)
-        named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
-        guards = given.get("detector") or settings().get("detector")
-        named["scorer"] = named["scorer"] or default_scorer(guards)
-        asked = [others(suite, **named, sending=sending) for suite in suites]
+    shared = {"data": options.data, "protocol": options.protocol, "seed": options.seed}
+    shared = {key: value for key, value in shared.items() if value is not None}
     return [
-        Audit.of(suite, given["size"], allocate, others=other, quick=quick)
-        for suite, other in zip(suites, asked, strict=True)
+        registry.make(name, {**shared, **options_by_suite.get(name, {})})
+        for name in dict.fromkeys(names)
     ]
 
 
-def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
+def _audits(options: AuditOptions) -> list[Audit]:
+    """Return the audits of a run: its suites, and the other models that each asks."""
+    from guard.audit.audit import Audit
+    from guard.audit.others import default_scorer, others
+    from guard.audit.sending import check_dropped
+    from guard.config import settings
+
+    suites = _suites(options)
+    if options.dropped:
+        check_dropped(options.dropped, suites)
+    others_by_suite: list[Any] = [{} for _ in suites]
+    if options.replay is not None:  # the cassette has their answers
+        for role, model in (("analyst", options.analyst), ("scorer", options.scorer)):
+            if model is not None:
+                raise UsageError(f"A cassette has the {role}'s answers; leave --{role} out.")
+    else:
+        sending = _analyst_sending(options)
+        guards = options.detector or settings().get("detector")
+        scorer = options.scorer or default_scorer(guards)
+        others_by_suite = [
+            others(
+                suite,
+                analyst=options.analyst,
+                scorer=scorer,
+                embedder=options.embedder,
+                sending=sending,
+            )
+            for suite in suites
+        ]
+    return [
+        Audit.of(suite, options.size, options.allocate, others=models, quick=options.quick)
+        for suite, models in zip(suites, others_by_suite, strict=True)
+    ]
+
+
+def _guard_settings(options: AuditOptions) -> dict[str, Any]:
     from guard.config import merge, spelled
 
     settings: dict[str, Any] = {
-        key: given[key] for key in ("operating_point", "action", "hold") if given[key] is not None
+        key: getattr(options, key)
+        for key in ("operating_point", "action", "hold")
+        if getattr(options, key) is not None
     }
-    for text in given["settings"]:
+    for text in options.settings:
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--guard takes KEY=VALUE, got {text!r}.")
         settings[key] = spelled(key, value, f"--guard {key}")
-    return merge(given["tables"].guard, settings)
+    return merge(options.tables.guard, settings)
 
 
-def _guard(given: dict[str, Any]) -> Guard:
+def _guard(options: AuditOptions) -> Guard:
     from guard.core import Guard
 
     guard = Guard(
-        _guard_settings(given), detector=given["detector"], index=given["index"], events="none"
+        _guard_settings(options), detector=options.detector, index=options.index, events="none"
     )
     if guard.policy.rewrites:
         # Recorded answers cannot be rewritten, so the guarded arm would differ from real use.
@@ -561,7 +592,7 @@ def _show(
             output["complete"] = ran.complete
             output["unasked"] = [{"suite": one.suite, "model": one.model} for one in unasked]
             output["stopped"] = list(ran.stopped)
-        click.echo(json.dumps(output, ensure_ascii=False))
+        print_json(output)
         return
     from guard.audit.report import terminal
 
@@ -572,8 +603,8 @@ def _show(
         # A comparison, whose verdict and next steps come last, has half of the lines.
         most = terminal.LINES if comparison is None else terminal.LINES // 2
         terminal.show_short(console, results, resumable=resumable, most=most)
-    for one in unasked:
-        console.print(f"{one.name} has no answer.", markup=False, soft_wrap=True)
+    for suite in unasked:
+        console.print(f"{suite.name} has no answer.", markup=False, soft_wrap=True)
     if comparison is not None:
         audit_compare.show(comparison, False, None if all_tables else terminal.LINES // 2)
     if met is not None:

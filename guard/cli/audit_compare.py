@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import json_option, stdout_kept
+from guard.cli import json_option, print_json, stdout_kept, takes
 from guard.cli.audit_options import (
     PATH,
+    AuditOptions,
+    GatingOptions,
     check_extra,
     comparing_options,
     data_option,
@@ -29,6 +31,16 @@ if TYPE_CHECKING:
     from guard.audit.comparison import Comparison
     from guard.audit.header import Header
     from guard.suites import Suite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CompareOptions(GatingOptions):
+    base: Path
+    new: Path | None
+    suites: str | None
+    data: Path | None
+    all_tables: bool
+    as_json: bool
 
 
 @click.command()
@@ -51,9 +63,8 @@ if TYPE_CHECKING:
 @data_option
 @tables_option
 @json_option
-def compare(
-    base: Path, new: Path | None, data: Path | None, all_tables: bool, as_json: bool, **given: Any
-) -> None:
+@takes(_CompareOptions)
+def compare(options: _CompareOptions) -> None:
     """Compare NEW with BASE: the folders of two runs, baselines, or logs of inspect or lm-eval.
 
     Without NEW the guarded arm of BASE is compared with its plain arm.
@@ -68,11 +79,12 @@ def compare(
         from guard.audit.compare import compare as compared
         from guard.audit.report.terminal import LINES
 
-        suite_names = names_of(given["suites"])
-        sides_ = [read_side(place, suite_names, data) for place in (base, new) if place is not None]
-        before, after = sides_ if len(sides_) == 2 else sides.split_arms(sides_[0])
-        comparison = compared(before, after, settings(given, suite_names))
-    show(comparison, as_json, None if all_tables else LINES)
+        suite_names = names_of(options.suites)
+        places = [place for place in (options.base, options.new) if place is not None]
+        runs = [read_side(place, suite_names, options.data) for place in places]
+        before, after = runs if len(runs) == 2 else sides.split_arms(runs[0])
+        comparison = compared(before, after, settings(options, suite_names))
+    show(comparison, options.as_json, None if options.all_tables else LINES)
     if comparison.exit_code:
         raise click.exceptions.Exit(comparison.exit_code)
 
@@ -107,7 +119,7 @@ def baseline(
     write(side, out, replace=replace)
     written = {"baseline": str(out), "suites": list(side.suites), "bytes": out.stat().st_size}
     if as_json:
-        click.echo(json.dumps(written, ensure_ascii=False))
+        print_json(written)
         return
     click.echo(f"{out}: {written['bytes']:,} bytes of {', '.join(side.suites)}.")
 
@@ -115,21 +127,22 @@ def baseline(
 class BaselineCheck:
     """The baseline of a run: checked before the first call, and compared with the results."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, options: AuditOptions) -> None:
         """Read the baseline; raises UsageError where it or the options cannot be used."""
         from guard.audit.baseline import read_side
 
-        if len(set(given["models"])) > 1:
+        if len(set(options.models)) > 1:
             raise UsageError("--baseline takes a run of one model; give one --model.")
-        out, baseline_ = given["out"], given["baseline"]
+        out, baseline_ = options.out, options.baseline
+        assert baseline_ is not None
         if out is not None and out.resolve() in (baseline_.resolve(), *baseline_.resolve().parents):
             raise UsageError(
                 f"The baseline {baseline_} is in --out {out}, so the run would be compared with "
                 "itself; give another --out."
             )
-        suite_names = names_of(given["suites"])
-        self._settings = settings(given)
-        self._base = read_side(given["baseline"], suite_names, given["data"])
+        suite_names = names_of(options.suites)
+        self._settings = settings(options)
+        self._base = read_side(baseline_, suite_names, options.data)
 
     def begin(self, suites: Sequence[str]) -> None:
         """Check that a run of ``suites`` can be compared.
@@ -146,7 +159,7 @@ class BaselineCheck:
                 f"{self._base.name} also has {', '.join(absent)}, so no call was made. Run these "
                 "suites as well, or add --allow suites."
             )
-        axes = [a for n, one in self._base.suites.items() if n in suites for a in one.axes]
+        axes = [a for n, suite in self._base.suites.items() if n in suites for a in suite.axes]
         matching(self._settings.axes, axes)
         self._settings.tolerances.check(axes, suites)
 
@@ -190,7 +203,7 @@ class BaselineCheck:
             return compared(self._base, new, self._settings)
 
 
-def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> ComparisonSettings:
+def settings(options: GatingOptions, suites: Sequence[str] = ()) -> ComparisonSettings:
     """Return the settings of a comparison from a command's options.
 
     Raises UsageError for an unknown name of --allow, ConfigError for an invalid audit.toml.
@@ -200,25 +213,24 @@ def settings(given: Mapping[str, Any], suites: Sequence[str] = ()) -> Comparison
     from guard.audit.tolerances import directions, load
     from guard.suites import registry
 
-    for name in given["allowed"]:
+    for name in options.allowed:
         if name not in ALLOWED:
             raise UsageError(f"--allow takes one of {', '.join(ALLOWED)}, got {name!r}.")
     own = [name for name in suites if ":" in name and not name.startswith(SUITES)]
     names = [registry.find(name).name if name in own else name for name in suites]
-    tolerances = load(given["config"] or given.get("run_file"))
     return ComparisonSettings(
-        frozenset(given["allowed"]),
-        given["axes"],
+        frozenset(options.allowed),
+        options.axes,
         names,
-        tolerances,
-        directions(given.get("better", ())),
+        load(options.tolerances_file),
+        directions(options.better),
     )
 
 
 def show(comparison: Comparison, as_json: bool, most: int | None) -> None:
     """Print a comparison in at most ``most`` lines, verdict and next steps last, or all of it."""
     if as_json:
-        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
+        print_json(comparison.to_dict())
         return
 
     for line in comparison.lines(most):

@@ -1,12 +1,11 @@
-"""``guard audit history``: the results of finished runs over time, and their changes."""
+"""``guard audit history``: the results of finished runs over time."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from guard.cli import given as options
-from guard.cli import in_pipe, json_option, results_console, stdout_kept
+from guard.cli import (
+    in_pipe,
+    json_option,
+    print_json,
+    results_console,
+    stdout_kept,
+    takes,
+    with_options,
+)
 from guard.cli.audit_options import (
     PATH,
     axis_option,
@@ -47,6 +53,21 @@ release_option = click.option(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HistoryOptions:
+    store: str | None
+    suites: str | None
+    models: tuple[str, ...]
+    arm: str | None
+    axes: tuple[str, ...]
+    since: str | None
+    allowed: tuple[str, ...]
+    every_point: bool
+    html: Path | None
+    csv: Path | None
+    as_json: bool
+
+
 @click.group(invoke_without_command=True)
 @store_option
 @click.option("--suite", "suites", metavar="A,B", help="Only these suites.")
@@ -63,20 +84,21 @@ release_option = click.option(
     "guard, request or others; repeatable.",
 )
 @click.option("--points", "every_point", is_flag=True, help="Print every audit of every series.")
-@options(
+@with_options(
     target("html", "Write a page that needs no network: a chart of every axis."),
     target("csv", "Write a table: a row for each axis of each audit."),
 )
 @json_option
-@click.pass_context
-def history(context: click.Context, /, **given: Any) -> None:
-    """Show each axis over time, and where its level changed.
+@takes(_HistoryOptions)
+def history(options: _HistoryOptions) -> None:
+    """Show each axis over time.
 
     A series joins audits with equal comparability keys, except for what --allow names. FILE is -
     for standard output.
     """
+    context = click.get_current_context()
     if context.invoked_subcommand is not None:
-        sources = (context.get_parameter_source(name) for name in given)
+        sources = (context.get_parameter_source(name) for name in context.params)
         if any(source is ParameterSource.COMMANDLINE for source in sources):
             raise UsageError(
                 f"Give options after {context.invoked_subcommand}: guard audit history "
@@ -84,19 +106,20 @@ def history(context: click.Context, /, **given: Any) -> None:
             )
         return
     check_extra()
-    files = {name: given[name] for name in ("html", "csv") if given[name] is not None}
-    check_files(files, given["as_json"])
-    store = open_store(given["store"], "--store")
-    since = _since(given["since"])
+    formats = {"html": options.html, "csv": options.csv}
+    files = {name: place for name, place in formats.items() if place is not None}
+    check_files(files, options.as_json)
+    store = open_store(options.store, "--store")
+    since = _since(options.since)
     from guard.audit.header import PARTS
     from guard.audit.report import history as report
     from guard.audit.trends import Query, read
 
-    for name in given["allowed"]:
+    for name in options.allowed:
         if name not in PARTS:
             raise UsageError(f"--allow takes one of {', '.join(PARTS)}, got {name!r}.")
-    suites, allowed = names_of(given["suites"]), frozenset(given["allowed"])
-    query = Query(since, suites, given["models"], given["arm"], given["axes"], allowed)
+    suites, allowed = names_of(options.suites), frozenset(options.allowed)
+    query = Query(since, suites, options.models, options.arm, options.axes, allowed)
     with store.reading() as connection:
         series = read(connection, query, store.name)
     texts = {
@@ -104,10 +127,10 @@ def history(context: click.Context, /, **given: Any) -> None:
         for name, place in files.items()
     }
     write(texts)
-    if given["as_json"]:
-        click.echo(json.dumps(report.as_json(series, store.name, since), ensure_ascii=False))
+    if options.as_json:
+        print_json(report.as_json(series, store.name, since))
     elif not files:
-        _show(series, given["every_point"])
+        _show(series, options.every_point)
 
 
 @history.command()
@@ -162,10 +185,10 @@ def add(
         raise click.exceptions.Exit(ExitCode.INCOMPLETE) from None
     if as_json:
         audits = [{n: getattr(one, n) for n in one.__slots__} for one in results]
-        click.echo(json.dumps({"store": opened.name, "audits": audits}, ensure_ascii=False))
+        print_json({"store": opened.name, "audits": audits})
         return
-    for one in results:
-        click.echo(_added_text(one, opened))
+    for added_run in results:
+        click.echo(_added_text(added_run, opened))
 
 
 class HistoryRecorder:
@@ -191,23 +214,23 @@ class HistoryRecorder:
             folders.setdefault(folder, []).append(result)
         now = time.time()
         with stdout_kept():
-            found = [
+            runs = [
                 (replace(sides.from_results(audits, results), name=folder), now)
                 for folder, results in folders.items()
             ]
             try:
-                added = history.add(self._store, found, self._release)
+                added = history.add(self._store, runs, self._release)
             except UsageError as error:
                 raise UsageError(
                     f"{error} The run itself is complete: add it with guard audit history add."
                 ) from None
-        for one in added:
-            click.echo(_added_text(one, self._store), err=True)
+        for added_run in added:
+            click.echo(_added_text(added_run, self._store), err=True)
 
 
-def _added_text(one: Added, store: Store) -> str:
-    named = f"{one.suite} of {one.model or 'no model'} ({one.id[:12]})"
-    if one.new:
+def _added_text(run: Added, store: Store) -> str:
+    named = f"{run.suite} of {run.model or 'no model'} ({run.id[:12]})"
+    if run.new:
         return f"Added {named} to {store.name}."
     return f"{named} is in {store.name} already, so nothing was added."
 
@@ -238,8 +261,8 @@ def _time(text: str) -> float:
     from datetime import timezone
 
     try:
-        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-        when = (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+        time_ = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        when = (time_ if time_.tzinfo else time_.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(
             f"--at takes a time such as 2026-11-24 or 2026-11-24T14:30+01:00, got {text[:40]!r}."
@@ -259,11 +282,11 @@ def _show(series: list[Series], every_point: bool) -> None:
     shown = report.leading(series)
     tables = [report.points(one) for one in series] if every_point else [report.summary(shown)]
     tables = [table for table in tables if table.rows]
-    sentences = report.headlines(series)
+    sentences = [report.headline(series)]
     if len(shown) < len(series) and not every_point:
         more = len(series) - len(shown)
         sentences.append(
-            f"{more:,} further series did not change: --points and --json have them all."
+            f"{more:,} further series are of narrower axes: --points and --json have them all."
         )
     if in_pipe():
         for line in (line for table in tables for line in table.lines()):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from guard.cli import given, json_option
+from guard.cli import json_option, with_options
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.installed import install_command
@@ -97,7 +97,7 @@ axis_option = click.option(
 )
 
 
-suite_options = given(
+suite_options = with_options(
     data_option,
     click.option(
         "--protocol",
@@ -129,7 +129,7 @@ embedder_option = click.option(
 )
 
 
-asking_options = given(
+asking_options = with_options(
     click.option(
         "--suite", "suites", required=True, metavar="A,B", help="Suites; see guard audit suites."
     ),
@@ -229,7 +229,7 @@ config_option = click.option(
     help="Tolerances and least coverages.  [default: audit.toml, if there is one]",
 )
 
-comparing_options = given(
+comparing_options = with_options(
     axis_option,
     click.option(
         "--allow",
@@ -244,7 +244,7 @@ comparing_options = given(
 """What may differ in a comparison, and by how much an axis may get worse."""
 
 
-guard_options = given(
+guard_options = with_options(
     click.option(
         "--operating-point",
         type=click.Choice(["strict", "balanced", "quiet"]),
@@ -271,34 +271,120 @@ guard_options = given(
 """The guard of the guarded arm."""
 
 
-def conditions_given(given: Mapping[str, Any], suites: Sequence[Suite]) -> AuditConditions | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatingOptions:
+    """What a command compares with, and what makes it exit with 1.
+
+    ``run_file`` has the tolerances where ``config`` is not given.
+    """
+
+    baseline: Path | None = None
+    axes: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    better: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = ()
+    config: Path | None = None
+    run_file: Path | None = None
+
+    @property
+    def tolerances_file(self) -> Path | None:
+        """The file with the tolerances; None for audit.toml, if there is one."""
+        return self.config or self.run_file
+
+
+@dataclass(frozen=True, slots=True)
+class RunTables:
+    """The tables of a run file that are merged with the command's options by key."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    analyst_settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    guard: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions(GatingOptions):
+    """The options of ``guard audit run``, ``plan`` and ``score``, and the tables of the run file.
+
+    Those that a command does not have are at their defaults. ``assignments`` are the --set,
+    ``settings`` the --guard, ``table`` is the --csv.
+    """
+
+    suites: str
+    data: Path | None = None
+    protocol: str | None = None
+    assignments: tuple[str, ...] = ()
+    seed: int | None = None
+    as_json: bool = False
+    embedder: str = "mpnet"
+    all_tables: bool = False
+    tables: RunTables = field(default_factory=RunTables)
+    # of run and plan
+    models: tuple[str, ...] = ()
+    analyst: str | None = None
+    scorer: str | None = None
+    dropped: tuple[str, ...] = ()
+    system: Path | None = None
+    api_base: str | None = None
+    headers: tuple[str, ...] = ()
+    size: int | None = None
+    quick: bool = False
+    allocate: Literal["even", "widest"] = "even"
+    concurrency: int = 8
+    operating_point: str | None = None
+    action: str | None = None
+    hold: str | None = None
+    settings: tuple[str, ...] = ()
+    plain_only: bool = False
+    detector: str | None = None
+    index: Path | None = None
+    replay: Path | None = None
+    # of run
+    out: Path | None = None
+    record: Path | None = None
+    table: Path | None = None
+    timeout_s: float = 120.0
+    max_calls: int | None = None
+    max_cost: float | None = None
+    stream: bool = False
+    history: str | None = None
+    release: str | None = None
+    # of plan
+    latency_s: float = 1.0
+    # of score
+    answers: Path | None = None
+
+
+def conditions_of_options(
+    options: GatingOptions, suites: Sequence[Suite]
+) -> AuditConditions | None:
     """Return the conditions of --fail-on; None without one.
 
     Raises UsageError for an unknown condition, one that no suite can decide, and options that
     belong to another; ConfigError for an invalid audit.toml.
     """
-    check_belongs(given)
-    if not given["fail_on"]:
+    check_belongs(options)
+    if not options.fail_on:
         return None
     from guard.audit.gating import AuditConditions, check_conditions, conditions_of
     from guard.audit.tolerances import load
 
-    conditions = conditions_of(given["fail_on"])
+    conditions = conditions_of(options.fail_on)
     check_conditions(conditions, suites)
-    tolerances = load(given["config"] or given.get("run_file"))
+    tolerances = load(options.tolerances_file)
     # A floor of a misspelled suite would leave that suite to the default.
     replace(tolerances, axes={}, better={}).check((), [suite.name for suite in suites])
     return AuditConditions(conditions, tolerances)
 
 
-def check_belongs(given: Mapping[str, Any]) -> None:
+def check_belongs(options: GatingOptions) -> None:
     """Raise UsageError where an option is given without the one that it belongs to."""
-    if given.get("baseline") is not None:
+    if options.baseline is not None:
         return
-    for name, option in (("axes", "--axis"), ("allowed", "--allow")):
-        if given.get(name):
-            raise UsageError(f"{option} belongs to --baseline; give one.")
-    if given["config"] is not None and not given["fail_on"]:
+    for values, name in ((options.axes, "--axis"), (options.allowed, "--allow")):
+        if values:
+            raise UsageError(f"{name} belongs to --baseline; give one.")
+    if options.config is not None and not options.fail_on:
         raise UsageError("--config belongs to --baseline or --fail-on; give one.")
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import given as options
-from guard.cli import json_option, results_console, stdout_kept
+from guard.cli import json_option, results_console, stdout_kept, takes, with_options
 from guard.cli.audit_options import (
     PATH,
     STDOUT,
+    GatingOptions,
     check_belongs,
     check_extra,
     check_files,
     comparing_options,
-    conditions_given,
+    conditions_of_options,
     data_option,
     fail_on_option,
     own_suites_option,
@@ -26,7 +26,7 @@ from guard.cli.audit_options import (
     show_unread,
     tables_option,
 )
-from guard.cli.run_file import run_file_of, run_or_file_argument
+from guard.cli.run_file import run_file_of_report, run_or_file_argument
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst
 
@@ -41,10 +41,36 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
     return click.option(f"--{name}", type=PATH, metavar="FILE", help=what)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReportOptions(GatingOptions):
+    run: Path
+    others: tuple[Path, ...]
+    html: Path | None
+    markdown: Path | None
+    junit: Path | None
+    sarif: Path | None
+    csv: Path | None
+    models: Path | None
+    data: Path | None
+    own_suites: tuple[str, ...]
+    all_tables: bool
+    as_json: bool
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The file of each format that is asked for."""
+        places = {name: getattr(self, name) for name in _FORMATS}
+        return {name: place for name, place in places.items() if place is not None}
+
+
+def _report_options(**values: Any) -> _ReportOptions:
+    return _ReportOptions(**values, run_file=run_file_of_report())
+
+
 @click.command()
 @run_or_file_argument
 @click.argument("others", metavar="[RUN]...", nargs=-1, type=PATH)
-@options(
+@with_options(
     target("html", "Write a page that needs no network: figures, tables, every item."),
     target("markdown", "Write a short report, as a comment on a pull request."),
     target("junit", "Write JUnit XML: a test case for each figure that was tested or compared."),
@@ -64,16 +90,8 @@ def target(name: str, what: str) -> Callable[[Any], Any]:
 @own_suites_option
 @tables_option
 @json_option
-def report(
-    run: Path,
-    others: tuple[Path, ...],
-    baseline: Path | None,
-    data: Path | None,
-    own_suites: tuple[str, ...],
-    all_tables: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+@takes(_report_options)
+def report(options: _ReportOptions) -> None:
     """Report on RUN, a run.db or the --out folder of guard audit run; makes no call.
 
     RUN may also be the run file of guard audit run, if it has an out; its conditions and baseline
@@ -89,38 +107,36 @@ def report(
     5 not comparable. 70 guard itself failed.
     """
     check_extra()
-    given = {**given, "run_file": run_file_of(given)}
-    asked = {name: given[name] for name in _FORMATS if given[name] is not None}
-    check_files(asked, as_json)
+    asked = options.files
+    check_files(asked, options.as_json)
     with stdout_kept():
-        content = _content(run, baseline, data, own_suites, {**given, "others": others})
-        given = {**given, "baseline": baseline}
+        content = _content(options)
         # A suite that the run skipped may have the test that a condition needs.
-        asked_suites = () if content.skipped else [one.suite for one in content.suites]
-        conditions = conditions_given(given, asked_suites)
+        asked_suites = () if content.skipped else [scored.suite for scored in content.suites]
+        conditions = conditions_of_options(options, asked_suites)
         if conditions is not None and not content.state():
-            scored = [(one.suite, one.result) for one in content.suites]
-            content = replace(content, conditions=conditions.decide(scored, content.skipped))
+            results = [(scored.suite, scored.result) for scored in content.suites]
+            content = replace(content, conditions=conditions.decide(results, content.skipped))
         # A code host shows what is about the run beside these.
-        given_files = (given["run_file"], given["config"], baseline)
-        files = [path for path in given_files if path is not None]
-        texts = {name: _text(name, content, run, files) for name in asked}
+        beside = (options.run_file, options.config, options.baseline)
+        files = [path for path in beside if path is not None]
+        texts = {name: _text(name, content, options.run, files) for name in asked}
     write({asked[name]: text for name, text in texts.items()})
     for sentence in content.state():
         click.echo(sentence, err=True)
     for left_out in content.skipped:
         click.echo(f"{left_out.name} was SKIPPED: {left_out.skipped}.", err=True)
-    if as_json:
+    if options.as_json:
         from guard.audit.report.plain import json_text
 
         click.echo(json_text(content), nl=False)
     elif not asked:
-        _show(content, all_tables)
+        _show(content, options.all_tables)
     for path in asked.values():
         if path != STDOUT:
             click.echo(f"report: {path}", err=True)
     if content.conditions is not None:
-        show_conditions(content.conditions, err=bool(asked) or as_json)
+        show_conditions(content.conditions, err=bool(asked) or options.as_json)
     unread = show_unread(one.result for one in content.suites)
     if content.state():
         raise click.exceptions.Exit(ExitCode.INCOMPLETE)
@@ -135,23 +151,18 @@ def _exit_code(content: Content) -> int:
     return worst(codes if comparison is None else [*codes, comparison.exit_code])
 
 
-def _content(
-    run: Path,
-    baseline: Path | None,
-    data: Path | None,
-    own_suites: tuple[str, ...],
-    given: Mapping[str, Any],
-) -> Content:
+def _content(options: _ReportOptions) -> Content:
     from guard.audit.report.content import load
 
-    check_belongs({**given, "baseline": baseline})
-    if baseline is None:
-        return load(run, data, own_suites, others=given["others"])
+    check_belongs(options)
+    if options.baseline is None:
+        return load(options.run, options.data, options.own_suites, others=options.others)
     from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings
 
-    base = read_side(baseline, own_suites, data)
-    return load(run, data, own_suites, base, settings(given), given["others"])
+    base = read_side(options.baseline, options.own_suites, options.data)
+    compared = settings(options)
+    return load(options.run, options.data, options.own_suites, base, compared, options.others)
 
 
 def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from guard.cli import json_option
+from guard.cli import json_option, print_result
 from guard.cli.audit_options import PATH, check_extra
 
 
@@ -51,17 +50,17 @@ def review(
     check_extra()
     from guard.audit import review as reviews
 
-    found = reviews.load(run, data)
-    if found.incomplete:
-        click.echo(found.incomplete, err=True)
+    scored_run = reviews.load(run, data)
+    if scored_run.incomplete:
+        click.echo(scored_run.incomplete, err=True)
     if labels is not None:
-        given = reviews.labels(labels, (one.id for one in found.texts))
-        checked = reviews.check(found, given)
+        verdicts = reviews.labels(labels, (text.id for text in scored_run.texts))
+        checked = reviews.check(scored_run, verdicts)
         sentences = checked.sentences()
         shown: dict[str, Any] = checked.as_json()
     else:
-        texts = reviews.sample_texts(found, size, seed)
+        texts = reviews.sample_texts(scored_run, size, seed)
         table, page = reviews.write(texts, out)
         sentences = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
         shown = {"texts": len(texts), "table": str(table), "page": str(page)}
-    click.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(sentences))
+    print_result(shown, "\n".join(sentences), as_json)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import runpy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import detector_option, json_option, stdout_kept
+from guard.cli import detector_option, json_option, print_json, stdout_kept
 from guard.errors import UsageError
+from guard.installed import checkout_command
 from guard.places import shipped
 
 if TYPE_CHECKING:
-    from guard.bench.figures import Figure
+    from guard.bench import CostFigure
 
 
 @click.group()
 def bench() -> None:
-    """Measure the guard's cost on this machine: of a chunk, a verdict and its start.
+    """Measure the guard's cost on this machine: of a chunk and of a verdict.
 
-    Each figure is shown with its budget.
+    Each figure is shown with its budget. benchmarks/speed measures the start and many streams.
     """
     # Otherwise LiteLLM fetches its list of prices from the network.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -34,12 +35,17 @@ def bench() -> None:
 @json_option
 def door(rounds: int, as_json: bool) -> None:
     """Measure CPU microseconds per chunk of gate and chat door, with nothing to judge."""
+    script = shipped("benchmarks") / "speed" / "door.py"
+    if not script.exists():
+        raise UsageError(
+            "guard bench door measures with a script that is not part of the installed package; "
+            f"run: {checkout_command('test')}"
+        )
     with stdout_kept(), _bar("rounds", rounds) as progress:
-        from guard.bench import door as measuring
-
+        figures = runpy.run_path(str(script))["figures"]
         done = iter(range(1, rounds + 1))
-        figures = measuring.figures(rounds=rounds, progress=lambda: progress(next(done)))
-    _show(figures, as_json)
+        measured = figures(rounds=rounds, progress=lambda: progress(next(done)))
+    show(measured, as_json)
 
 
 @bench.command()
@@ -64,24 +70,13 @@ def verdict(texts: Path | None, detector: str | None, against: str | None, as_js
         texts = everyday if everyday.exists() else None
     read = texts_of(texts)
     with stdout_kept(), _bar("windows", None) as progress:
-        from guard.bench import verdict as measuring
+        from guard import bench as measuring
 
         if against is None:
             figures = measuring.figures(read, detector, progress)
         else:
             figures = measuring.compared(read, detector, against, progress)
-    _show(figures, as_json)
-
-
-@bench.command()
-@json_option
-def start(as_json: bool) -> None:
-    """Measure how long the guard takes to start, and the memory it adds to LiteLLM."""
-    with stdout_kept():
-        from guard.bench import start as measuring
-
-        figures = measuring.figures()
-    _show(figures, as_json)
+    show(figures, as_json)
 
 
 def texts_of(path: Path | None) -> list[str]:
@@ -90,17 +85,17 @@ def texts_of(path: Path | None) -> list[str]:
 
     def text(row: Row) -> str:
         values = whole(row)
-        found = values.get("comment") or values.get("text")
-        if not isinstance(found, str):
+        comment = values.get("comment") or values.get("text")
+        if not isinstance(comment, str):
             raise BadRow("the line has no string 'comment' or 'text'")
-        return found
+        return comment
 
     path = shipped("benchmarks") / "detector" / "assistant.jsonl" if path is None else path
-    texts = made(path, objects(path), text, None, "Correct the line.")
-    found = [one for one in texts if one.strip()]
-    if not found:
+    lines = made(path, objects(path), text, None, "Correct the line.")
+    texts = [line for line in lines if line.strip()]
+    if not texts:
         raise UsageError(f"{path} has no text to judge.")
-    return found
+    return texts
 
 
 @contextmanager
@@ -120,9 +115,10 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
         yield lambda done, total=total: bar.update(task, completed=done, total=total)
 
 
-def _show(figures: Sequence[Figure], as_json: bool) -> None:
+def show(figures: Sequence[CostFigure], as_json: bool) -> None:
+    """Print figures, or one JSON object of them."""
     if as_json:
-        click.echo(json.dumps({"figures": [f._asdict() for f in figures]}))
+        print_json({"figures": [f._asdict() for f in figures]})
         return
     for figure in figures:
         click.echo(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import shlex
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from guard.cli import detector_option, json_option, results_console
+from guard.cli import detector_option, json_option, print_json, results_console
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 
@@ -88,12 +87,12 @@ def check(
     guard = Guard(point, detector=detector, events="none")
     trails = [guard.trail(i.text) for i in inputs]
     if as_json:
-        found = []
+        results = []
         for (name, _), trail in zip(inputs, trails, strict=True):
             named = {} if single else {"file": name or None}
             verdict = highest(trail, guard.policy)
-            found.append({**named, **verdict.to_dict(), "segments": [_segment(d) for d in trail]})
-        click.echo(json.dumps(found[0] if single else {"files": found}, ensure_ascii=False))
+            results.append({**named, **verdict.to_dict(), "segments": [_segment(d) for d in trail]})
+        print_json(results[0] if single else {"files": results})
     else:
         for (name, text), trail in zip(inputs, trails, strict=True):
             if not single and name:

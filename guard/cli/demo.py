@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from guard.cli import detector_option
+from guard.cli import detector_option, print_json
 from guard.errors import GuardError
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def demo(
     counts.append(f"{len(streams) - cut - unchecked} passed whole")
     console.print(f"[bold]{len(streams)} streams[/]: {', '.join(counts)}.")
     if as_json:
-        click.echo(json.dumps({"scripted": model is None, "streams": streams}, ensure_ascii=False))
+        print_json({"scripted": model is None, "streams": streams})
 
 
 def _play(

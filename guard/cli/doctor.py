@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import click
 from packaging.requirements import Requirement
 
 from guard import installed, judge_settings
-from guard.cli import in_pipe, json_option, results_console, stdout_kept
+from guard.cli import in_pipe, json_option, print_json, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
 from guard.places import CASCADE, ENCODERS
@@ -27,7 +26,7 @@ else:
 State = Literal["ok", "absent", "note", "broken"]
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One line of the report."""
 
     area: str
@@ -64,13 +63,13 @@ def doctor(as_json: bool) -> None:
     broken = [f for f in findings if f.state == "broken"]
     if as_json:
         report = {"ok": not broken, "findings": [f._asdict() for f in findings]}
-        click.echo(json.dumps(report, ensure_ascii=False))
+        print_json(report)
     else:
         _show(findings)
     sys.exit(ExitCode.FOUND if broken else ExitCode.DONE)
 
 
-def _show(findings: list[Finding]) -> None:
+def _show(findings: list[Diagnosis]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -79,7 +78,7 @@ def _show(findings: list[Finding]) -> None:
         return
     colours = {"ok": "green", "absent": "dim", "note": "yellow", "broken": "bold red"}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for _ in Finding._fields:
+    for _ in Diagnosis._fields:
         table.add_column(overflow="fold")
     area = ""
     for finding in findings:
@@ -90,8 +89,8 @@ def _show(findings: list[Finding]) -> None:
     results_console().print(table)
 
 
-def _packages() -> Iterator[Finding]:
-    yield Finding("python", platform.python_version(), "ok", sys.executable)
+def _packages() -> Iterator[Diagnosis]:
+    yield Diagnosis("python", platform.python_version(), "ok", sys.executable)
     needed: set[str] = {"biasguard"}  # an extra may require another extra of this distribution
     for extra in ("", *_extras()):
         for requirement in _requirements():
@@ -121,43 +120,43 @@ def _is_required(requirement: Requirement, extra: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
-def _package(requirement: Requirement, area: str, needed: bool) -> Finding:
+def _package(requirement: Requirement, area: str, needed: bool) -> Diagnosis:
     name, versions = requirement.name, requirement.specifier
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         detail = f"pip install '{name}{versions}'" if needed else "not installed"
-        return Finding(area, name, "broken" if needed else "absent", detail)
+        return Diagnosis(area, name, "broken" if needed else "absent", detail)
     if not versions.contains(version, prereleases=True):
         # A package of an extra that is out of range breaks only the features that use it.
         state: State = "broken" if needed else "note"
-        return Finding(area, name, state, f"{version} is outside {versions}")
-    return Finding(area, name, "ok", version)
+        return Diagnosis(area, name, state, f"{version} is outside {versions}")
+    return Diagnosis(area, name, "ok", version)
 
 
-def _litellm() -> Iterator[Finding]:
+def _litellm() -> Iterator[Diagnosis]:
     """Report whether LiteLLM's version is tested, and which of its internals are not found."""
     try:
         from guard.doors.litellm import compat
     except ImportError as error:
-        yield Finding("litellm", "version", "broken", f"{error.name} is not installed")
+        yield Diagnosis("litellm", "version", "broken", f"{error.name} is not installed")
         return
     except GuardError as error:
-        yield Finding("litellm", "version", "broken", str(error))
+        yield Diagnosis("litellm", "version", "broken", str(error))
         return
     state: State = "ok" if compat.is_tested() else "note"
-    yield Finding("litellm", "version", state, f"{compat.version()}; tested: {compat.TESTED}")
+    yield Diagnosis("litellm", "version", state, f"{compat.version()}; tested: {compat.TESTED}")
     if compat.is_tested() and (refused := compat.refused("calls of responses and messages")):
-        yield Finding("litellm", "doors", "note", refused)
+        yield Diagnosis("litellm", "doors", "note", refused)
     for internal in compat.internals():
         missing = compat.missing(internal)
-        found = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
-        detail = f"not found: {', '.join(missing)}; for {internal.use}" if missing else found
+        places = f"{' '.join(internal.names)} (looked up on {', '.join(internal.checked)})"
+        detail = f"not found: {', '.join(missing)}; for {internal.use}" if missing else places
         home = internal.homes[0].removeprefix("litellm.")
-        yield Finding("litellm internals", home, "broken" if missing else "ok", detail)
+        yield Diagnosis("litellm internals", home, "broken" if missing else "ok", detail)
 
 
-def _proxy() -> Iterator[Finding]:
+def _proxy() -> Iterator[Diagnosis]:
     """Report whether LiteLLM's proxy is installed."""
     try:
         from guard.doors.litellm import compat
@@ -172,11 +171,11 @@ def _proxy() -> Iterator[Finding]:
     name = "guard.proxy.Guardrail"
     if missing:
         detail = f"{installed.install_command('proxy')}; not installed: {', '.join(missing)}"
-        yield Finding("proxy", name, "absent", detail)
+        yield Diagnosis("proxy", name, "absent", detail)
     elif refused := compat.refused("answers of the proxy"):
-        yield Finding("proxy", name, "absent", refused)
+        yield Diagnosis("proxy", name, "absent", refused)
     else:
-        yield Finding("proxy", name, "ok", "LiteLLM's proxy can be guarded")
+        yield Diagnosis("proxy", name, "ok", "LiteLLM's proxy can be guarded")
 
 
 def _installed(name: str) -> bool:
@@ -187,14 +186,14 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _names() -> Iterator[Finding]:
+def _names() -> Iterator[Diagnosis]:
     """Report other distributions that also install a package called ``guard``."""
     for other in installed.other_distributions():
         detail = f"also provides a package 'guard'; run: {installed.repair_command(other)}"
-        yield Finding("names", other, "broken", detail)
+        yield Diagnosis("names", other, "broken", detail)
 
 
-def _frameworks() -> Iterator[Finding]:
+def _frameworks() -> Iterator[Diagnosis]:
     """Name the installed frameworks, and what to set where they call providers past LiteLLM."""
     for framework in frameworks():
         try:
@@ -203,84 +202,84 @@ def _frameworks() -> Iterator[Finding]:
             continue
         name = f"{framework.name} {version}"
         if framework.litellm:
-            yield Finding("frameworks", name, "ok", "calls LiteLLM; guard.install() reaches it")
+            yield Diagnosis("frameworks", name, "ok", "calls LiteLLM; guard.install() reaches it")
         else:
             detail = f"has clients of its own, which guard does not see; set: {framework.set}"
-            yield Finding("frameworks", name, "note", detail)
+            yield Diagnosis("frameworks", name, "note", detail)
 
 
-def _settings() -> Iterator[Finding]:
+def _settings() -> Iterator[Diagnosis]:
     from guard.config import settings
 
     try:
-        found = settings()
+        values = settings()
     except GuardError as error:
-        yield Finding("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
+        yield Diagnosis("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
         return
-    store = found.get("events")
+    store = values.get("events")
     if store is not None:
-        found["events"] = "set"  # its URL may hold a password
-    if "judge" in found:
-        found["judge"] = judge_settings.shown(found["judge"])
-    shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
-    yield Finding("settings", "guard.toml, BIASGUARD_*", "ok", shown)
+        values["events"] = "set"  # its URL may hold a password
+    if "judge" in values:
+        values["judge"] = judge_settings.shown(values["judge"])
+    shown = ", ".join(f"{key}={value!r}" for key, value in values.items()) or "defaults"
+    yield Diagnosis("settings", "guard.toml, BIASGUARD_*", "ok", shown)
     if store is not None:
         yield _events(store)
 
 
-def _events(url: str) -> Finding:
+def _events(url: str) -> Diagnosis:
     """Say whether the store of events can be read."""
     from guard.cli.rates import open_store
 
     try:
         store = open_store(url)
         with store.reading():
-            return Finding("events", store.name, "ok", "can be read")
+            return Diagnosis("events", store.name, "ok", "can be read")
     except GuardError as error:
-        return Finding("events", "store", "broken", str(error))
+        return Diagnosis("events", "store", "broken", str(error))
 
 
-def _detector() -> Iterator[Finding]:
+def _detector() -> Iterator[Diagnosis]:
     from guard.core import Guard
 
     try:
         detector = Guard(events="none").detector
         version = detector.snapshot().index_version
     except GuardError as error:
-        yield Finding("detector", "in use", "broken", str(error))
+        yield Diagnosis("detector", "in use", "broken", str(error))
         return
     except ImportError as error:
-        yield Finding("detector", "in use", "broken", f"{error.name} is not installed")
+        yield Diagnosis("detector", "in use", "broken", f"{error.name} is not installed")
         return
-    yield Finding("detector", "in use", "ok", detector.name)
-    yield Finding("detector", "bias index", "ok", f"version {version}" if version else "none")
-    for one in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
-        if asks := getattr(one, "asks", ""):  # of a judge, alone or in a cascade
-            yield Finding("detector", "judge", "ok", asks)
+    yield Diagnosis("detector", "in use", "ok", detector.name)
+    yield Diagnosis("detector", "bias index", "ok", f"version {version}" if version else "none")
+    for member in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
+        if asks := getattr(member, "asks", ""):  # of a judge, alone or in a cascade
+            yield Diagnosis("detector", "judge", "ok", asks)
 
 
-def _detectors() -> Iterator[Finding]:
+def _detectors() -> Iterator[Diagnosis]:
     """Report all shipped weights, whichever are in use."""
     from guard.detect.weights import FILES, ONNX, OPTIONAL, open_weights, sha256, shipped_weights
 
     for name in ENCODERS:
         folder = shipped_weights(name)
         try:
-            found = open_weights(folder)
+            weights = open_weights(folder)
         except GuardError as error:
-            yield Finding("shipped detectors", name, "note", str(error))
+            yield Diagnosis("shipped detectors", name, "note", str(error))
             continue
         files = [folder / file for file in (*FILES, *OPTIONAL) if (folder / file).exists()]
         size = sum(file.stat().st_size for file in files) / 1e6
         detail = (
-            f"{found.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
+            f"{weights.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
             f"{sha256(folder / ONNX)}"
         )
-        yield Finding("shipped detectors", name, "ok", detail)
+        yield Diagnosis("shipped detectors", name, "ok", detail)
     yield _cascade()
 
 
-def _cascade() -> Finding:
+def _cascade() -> Diagnosis:
     """Report the head of the cascade, and whether it is for the shipped weights."""
     from guard.detect.cascade_files import HEAD, read_head
     from guard.detect.weights import open_weights, sha256, shipped_weights
@@ -292,26 +291,26 @@ def _cascade() -> Finding:
             place = shipped_weights(name)
             recorded.check(open_weights(place).name, place, folder)
     except GuardError as error:
-        return Finding("shipped detectors", CASCADE, "note", str(error))
+        return Diagnosis("shipped detectors", CASCADE, "note", str(error))
     detail = (
         f"{head.name}, {head.first.name} and then {head.last.name}; {HEAD} has sha256 "
         f"{sha256(folder / HEAD)}"
     )
-    return Finding("shipped detectors", CASCADE, "ok", detail)
+    return Diagnosis("shipped detectors", CASCADE, "ok", detail)
 
 
-def _models() -> Iterator[Finding]:
+def _models() -> Iterator[Diagnosis]:
     from guard.local import download
 
     for name in download.names():
         state, detail = download.state(name)
-        yield Finding("local models", name, state, detail)
+        yield Diagnosis("local models", name, state, detail)
 
 
-def _closing() -> Iterator[Finding]:
+def _closing() -> Iterator[Diagnosis]:
     from guard.doors.litellm.closing import TRANSPORTS
 
     for transport in TRANSPORTS:
         state: State = "ok" if transport.closes else "note"
         detail = transport.note if transport.closes else f"cannot be closed: {transport.note}"
-        yield Finding("closing", transport.name, state, detail)
+        yield Diagnosis("closing", transport.name, state, detail)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli.rates import on_store, print_result
+from guard.cli import print_result
+from guard.cli.rates import on_store
 
 if TYPE_CHECKING:
     from guard.watch.store import Store

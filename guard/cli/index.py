@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, given, json_option
+from guard.cli import detector_option, json_option, print_json, with_options
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _ANY = click.option(
 
 # Copied here so that --help imports no importer; a test compares it with the importers' list.
 FORMATS = ("sbic", "implicit-hate", "seegull", "emgsd", "stereoset", "csv", "jsonl")
-_reading = given(
+_reading = with_options(
     click.option(
         "--format",
         "kind",
@@ -173,14 +172,14 @@ def search(text: str, folder: Path | None, count: int, detector: str | None, as_
     embedder = _embedder(detector)
     vectors = embedder.embed([text])
     place = _in_use(folder) or embedder.shipped_index
-    found = BiasIndex.load(place, embedder.name, vectors.shape[1])
-    [hits] = found.search(vectors, count, -1.0)
-    references = [found.reference(hit) for hit in hits]
+    bias_index = BiasIndex.load(place, embedder.name, vectors.shape[1])
+    [hits] = bias_index.search(vectors, count, -1.0)
+    references = [bias_index.reference(hit) for hit in hits]
     if as_json:
         from dataclasses import asdict
 
-        shown = {"version": found.version, "references": [asdict(r) for r in references]}
-        click.echo(json.dumps(shown, ensure_ascii=False))
+        shown = {"version": bias_index.version, "references": [asdict(r) for r in references]}
+        print_json(shown)
         return
     for r in references:
         click.echo(f"{r.similarity:.2f}  {r.statement}  [{r.bias_type}: {r.group}, {r.attribute}]")
@@ -200,24 +199,24 @@ def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
 
     weights = open_weights(_weights(detector))
     place = _in_use(folder) or shipped_index(weights.settings.name)
-    found = BiasIndex.load(place, None)
+    bias_index = BiasIndex.load(place, None)
     shown = {
         "index": str(place),
-        "version": found.version,
-        "embedder": found.embedder,
-        "usable": found.embedder == weights.name,
-        "search": "exact" if found.exact else "graph",
-        "dim": found.dim,
-        **counts(found.table),
+        "version": bias_index.version,
+        "embedder": bias_index.embedder,
+        "usable": bias_index.embedder == weights.name,
+        "search": "exact" if bias_index.exact else "graph",
+        "dim": bias_index.dim,
+        **counts(bias_index.table),
     }
     if as_json:
-        click.echo(json.dumps(shown, ensure_ascii=False))
+        print_json(shown)
         return
-    how = "every vector is compared" if found.exact else "by a graph (HNSW)"
+    how = "every vector is compared" if bias_index.exact else "by a graph (HNSW)"
     fits = "the weights in use" if shown["usable"] else f"not the weights in use, {weights.name}"
-    click.echo(f"{place}, version {found.version}")
-    click.echo(f"  embedder    {found.embedder} ({fits})")
-    click.echo(f"  search      {how}, {found.dim} dimensions")
+    click.echo(f"{place}, version {bias_index.version}")
+    click.echo(f"  embedder    {bias_index.embedder} ({fits})")
+    click.echo(f"  search      {how}, {bias_index.dim} dimensions")
     click.echo(f"  statements  {shown['statements']}, of them {shown['implicit']} implicit")
     click.echo(f"  groups      {shown['groups']}")
     for name, number in shown["types"].items():
@@ -255,17 +254,19 @@ def _in_use(folder: Path | None) -> Path | None:
 def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Statement]:
     from guard.retrieve.importers import read
 
-    found: list[Statement] = []
+    statements: list[Statement] = []
     for path in files:
         if str(path) == "-":
             raise UsageError(
                 "Statements cannot be read from standard input, because their file is read more "
                 "than once; write them to a file first."
             )
-        found += read(path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True))
-    if files and not found:
+        statements += read(
+            path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True)
+        )
+    if files and not statements:
         raise UsageError(f"There is no statement in {', '.join(map(str, files))}.")
-    return found
+    return statements
 
 
 # At most this many statements and groups that were not found are listed.
@@ -279,7 +280,7 @@ def _some(texts: Sequence[str]) -> str:
 
 def _print_change(folder: Path, change: Change, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"index": str(folder), **change._asdict()}))
+        print_json({"index": str(folder), **change._asdict()})
         return
     done = [f"{change.added} added"] if change.added or not change.removed else []
     if change.duplicates:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import json_option
+from guard.cli import json_option, print_json
 from guard.installed import install_command
 
 if TYPE_CHECKING:
@@ -39,14 +38,14 @@ def get(name: str, as_json: bool) -> None:
     console = Console(stderr=True, highlight=False)
     got = _with_bar(name, console) if console.is_terminal else download.get(name)
     if as_json:
-        found = {
+        model_file = {
             "name": name,
             "path": str(got.path),
             "fetched": got.fetched,
             "sha256": model.weights.sha256,
             "bytes": model.weights.size,
         }
-        click.echo(json.dumps(found, ensure_ascii=False))
+        print_json(model_file)
         return
     done = "fetched and verified" if got.fetched else "already here, verified"
     click.echo(f"{model.title}: {done}\n{got.path}")
@@ -60,10 +59,10 @@ def list_models(as_json: bool) -> None:
     """List the models, and which of them are downloaded."""
     from guard.local import download
 
-    found = []
+    rows = []
     for name in download.names():
         model, (state, detail) = download.find(name), download.state(name)
-        found.append(
+        rows.append(
             {
                 "name": name,
                 "title": model.title,
@@ -74,9 +73,9 @@ def list_models(as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(json.dumps({"models": found}, ensure_ascii=False))
+        print_json({"models": rows})
         return
-    for row in found:
+    for row in rows:
         click.echo(f"{row['name']}  {row['title']}, {row['licence']}")
         click.echo(f"  {row['state']}: {row['detail']}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import math
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from guard.cli import given, in_pipe, json_option, results_console, without_nan
+from guard.cli import in_pipe, json_option, print_json, results_console, with_options
 from guard.cli.audit_options import PATH, STDOUT
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -70,7 +69,7 @@ def output_forms(command: Callable[..., None]) -> Callable[..., None]:
         write({place: text.getvalue()})
         sys.exit(code)
 
-    return given(
+    return with_options(
         json_option,
         click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write a table as CSV."),
         click.option("--html", "html_file", type=PATH, metavar="FILE", help="Write a page."),
@@ -196,17 +195,7 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
     def opened(*, store: str | None, **options: Any) -> None:
         command(open_store(store), **options)
 
-    return given(store_argument, json_option)(opened)
-
-
-def print_json(value: Any) -> None:
-    """Print a value as one line of JSON, with null for nan."""
-    click.echo(json.dumps(without_nan(value), ensure_ascii=False))
-
-
-def print_result(value: Any, text: str, as_json: bool) -> None:
-    """Print ``value`` as JSON, or ``text``."""
-    print_json(value) if as_json else click.echo(text)
+    return with_options(store_argument, json_option)(opened)
 
 
 def utc(seconds: float) -> str:

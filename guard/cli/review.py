@@ -8,24 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli.rates import (
-    estimate_text,
-    on_store,
-    print_json,
-    print_result,
-    since_option,
-    utc,
-)
-from guard.cli.review_files import (
-    ask_bias,
-    clean,
-    export,
-    login,
-    read,
-    reviewer_option,
-    shown,
-    write,
-)
+from guard.cli import print_json, print_result
+from guard.cli.rates import estimate_text, on_store, since_option, utc
+from guard.cli.review_export import ask_bias, clean, export, login, reviewer_option, shown
 from guard.errors import UsageError
 from guard.texts import printable
 
@@ -59,8 +44,7 @@ def review(context: click.Context) -> None:
         context.invoke(start, store=None, reviewer=login(), wanted="new", as_json=False)
 
 
-for command in (export, write, read):
-    review.add_command(command)
+review.add_command(export)
 
 
 @review.command()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from guard.cli.audit_options import PATH, STDOUT
+from guard.cli.audit_options import PATH, STDOUT, AuditOptions, RunTables
 from guard.errors import ConfigError
 
 _TABLES_KEY: Final = "guard.cli.run_file"
@@ -39,16 +39,6 @@ _OVERRIDES: Mapping[str, Mapping[str, Any]] = {
         "api_base": None, "headers": (), "max_calls": None, "max_cost": None,
     },
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class RunTables:
-    """The tables of a run file that are merged with the command's options by key."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    analyst_settings: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    guard: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,40 +61,39 @@ def run_or_file_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def with_run_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a command's options with ``tables`` of its run file, and without what it overrides.
+def audit_options(**values: Any) -> AuditOptions:
+    """Return a command's options with the tables of its run file, without what it overrides.
 
     A plan has those of a run too: what the run would refuse, the plan refuses.
     """
     context = click.get_current_context()
-    options = dict(given)
     if context.command.name == "plan":
-        options = {**_options_of_run(context, given), **given}
+        values = {**_options_of_run(context, values["suites"]), **values}
     tables: RunTables = context.meta.get(_TABLES_KEY, RunTables())
     for name, overridden in _OVERRIDES.items():
         if _of_command(context, name):
-            options |= {
+            values |= {
                 other: value
                 for other, value in overridden.items()
                 if not _of_command(context, other)
             }
-    if options.get("replay") is not None and _of_command(context, "replay"):
+    if values.get("replay") is not None and _of_command(context, "replay"):
         tables = replace(tables, settings={}, analyst_settings={})  # a replay sends nothing
     if _of_command(context, "dropped"):
-        kept = {k: v for k, v in tables.settings.items() if k not in options["dropped"]}
+        kept = {k: v for k, v in tables.settings.items() if k not in values["dropped"]}
         tables = replace(tables, settings=kept)
-    return {**options, "tables": tables}
+    return AuditOptions(**values, tables=tables)
 
 
-def _options_of_run(context: click.Context, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options_of_run(context: click.Context, suites: str) -> dict[str, Any]:
     """Return the values that the options of ``guard audit run`` have by the run file, if any."""
     values = context.meta.get(_VALUES_KEY, {})
     command = _audit_group(context).commands["run"]
     by_name = {
         str(option.name): values[k] for k, option in _options_by_key(command).items() if k in values
     }
-    suites = ["--suite", given["suites"]]
-    with command.make_context("run", suites, context.parent, default_map=by_name) as run_context:
+    suite = ["--suite", suites]
+    with command.make_context("run", suite, context.parent, default_map=by_name) as run_context:
         return run_context.params
 
 
@@ -130,10 +119,10 @@ def _read_run_argument(context: click.Context, _: click.Parameter, place: Path) 
     return place.parent / str(table["out"])
 
 
-def run_file_of(given: Mapping[str, Any]) -> Path | None:
-    """Return the run file of the current command, if any."""
-    context = click.get_current_context()
-    return given.get("run_file") or context.meta.get("run_file")
+def run_file_of_report() -> Path | None:
+    """Return the run file that the current command was given as RUN, if any."""
+    place: Path | None = click.get_current_context().meta.get("run_file")
+    return place
 
 
 def _apply_file(context: click.Context, place: Path) -> Mapping[str, Any]:
@@ -178,12 +167,12 @@ def _run_tables(table: Mapping[str, Any], place: Path, options: Mapping[str, Any
         for key, value in tables[name].items():
             _refuse_times(value, f"{place}: [run.{name}] {key}")
     suites = _suite_names(table.get("suite", ()))
-    for suite, given in tables["options"].items():
+    for suite, suite_options in tables["options"].items():
         where = f"{place}: [run.options.{suite}]"
         if suite not in suites:
             near = f"; did you mean {n[0]}?" if (n := get_close_matches(suite, suites, 1)) else "."
             raise ConfigError(f"{where} is of no suite in [run] suite{near}")
-        values = dict(_as_table(given, where))
+        values = dict(_as_table(suite_options, where))
         if isinstance(values.get("data"), str):
             values["data"] = str(place.parent / values["data"])
         tables["options"] = {**tables["options"], suite: values}
@@ -218,8 +207,8 @@ def _refuse_times(value: Any, where: str) -> None:
 
 
 def _suite_names(value: Any) -> list[str]:
-    given = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-    return [name.strip() for text in given for name in str(text).split(",")]
+    texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+    return [name.strip() for text in texts for name in str(text).split(",")]
 
 
 def _option_values(
@@ -250,10 +239,10 @@ def _option_values(
 
 
 def _as_texts(value: Any, where: str) -> list[str]:
-    given = value if isinstance(value, list) else [value]
-    if not given or not all(isinstance(text, str) and text for text in given):
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) and text for text in texts):
         raise ConfigError(f"{where} takes a text or a list of texts, got {value!r}.")
-    return given
+    return texts
 
 
 def _checked_value(value: Any, option: click.Option, where: str, context: click.Context) -> Any:

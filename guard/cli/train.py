@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import Number, given, without_nan
+from guard.cli import Number, with_options, without_nan
 from guard.cli.train_options import (
     COUNT,
     DATA,
@@ -89,7 +89,7 @@ def train() -> None:
 
 
 @train.command("all")
-@given(WORK, DATA, *RUN)
+@with_options(WORK, DATA, *RUN)
 @click.option("--to", type=PATH, help="Folder that receives the weights; by default in --work.")
 @click.option("--index", type=PATH, help="Folder of the bias index; by default in --work.")
 @VERSION
@@ -124,7 +124,7 @@ def everything(
 
 
 @train.command()
-@given(WORK, DATA, SEED, *MACHINE)
+@with_options(WORK, DATA, SEED, *MACHINE)
 @click.option("--epochs", type=COUNT, default=EMBEDDER_EPOCHS, show_default=True)
 @JSON
 def embedder(epochs: int, as_json: bool, **options: Any) -> None:
@@ -138,7 +138,7 @@ def embedder(epochs: int, as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@given(WORK, DATA, EMBEDDER, *RUN)
+@with_options(WORK, DATA, EMBEDDER, *RUN)
 @JSON
 def encoder(as_json: bool, **options: Any) -> None:
     """Train the encoder, or resume the run in --work.
@@ -151,7 +151,7 @@ def encoder(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@given(WORK, DATA, EMBEDDER, *FUSION)
+@with_options(WORK, DATA, EMBEDDER, *FUSION)
 @JSON
 def references(as_json: bool, **options: Any) -> None:
     """Train the fusion with references, for the network of the run named by --start.
@@ -166,7 +166,7 @@ def references(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@given(WORK, DATA, *ONWARD)
+@with_options(WORK, DATA, *ONWARD)
 @JSON
 def onward(as_json: bool, **options: Any) -> None:
     """Go on from the finished run named by --start: half of the rows are of forms.
@@ -185,7 +185,7 @@ def onward(as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@given(WORK, DATA, STATEMENTS)
+@with_options(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, required=True, help="Folder that receives the weights.")
 @click.option("--index", type=PATH, required=True, help="Folder of the bias index to embed again.")
 @VERSION
@@ -218,7 +218,7 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
 
 
 @train.command()
-@given(WORK, DATA, STATEMENTS)
+@with_options(WORK, DATA, STATEMENTS)
 @click.option("--to", type=PATH, help="Folder that receives the head; by default the shipped one.")
 @click.option("--small", type=_WEIGHTS, help="Weights that judge first; by default the shipped.")
 @click.option("--large", type=_WEIGHTS, help="Weights that judge last; by default the shipped.")
@@ -288,7 +288,7 @@ def cascade(
 
 
 @train.command()
-@given(WORK, DATA, *GENERATIVE)
+@with_options(WORK, DATA, *GENERATIVE)
 @VERSION
 @JSON
 def generative(version: str, as_json: bool, **options: Any) -> None:
@@ -320,7 +320,7 @@ def generative(version: str, as_json: bool, **options: Any) -> None:
 
 
 @train.command()
-@given(WORK, DATA, STATEMENTS)
+@with_options(WORK, DATA, STATEMENTS)
 @click.option("--first", required=True, metavar="NAME", help="The detector that judges all text.")
 @click.option("--later", required=True, metavar="NAME", help="The one that judges doubtful text.")
 @click.option(
@@ -435,7 +435,7 @@ def sentence_model(work: Path, to: Path, as_json: bool) -> None:
 
 
 @train.command()
-@given(DATA)
+@with_options(DATA)
 @click.option("--to", type=PATH, required=True, help="Folder of released weights.")
 @click.option(
     "--index", type=PATH, help="Folder of their bias index; with --data, figures are measured anew."
@@ -583,10 +583,10 @@ def _print_path(name: str, path: Path, as_json: bool) -> None:
 
 def _object(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _config(options: dict[str, Any]) -> TrainConfig:
@@ -624,16 +624,16 @@ def _config_with_data(options: dict[str, Any]) -> TrainConfig:
 
 
 def _quotas(path: Path) -> dict[str, int]:
-    found = _object(path)
-    wrong = [k for k, v in (found or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
-    if found is None:
+    rows = _object(path)
+    wrong = [k for k, v in (rows or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
+    if rows is None:
         what = "it is not a JSON object"
     elif wrong:
         what = f"'{wrong[0]}' is wrong"
-    elif not any(found.values()):
+    elif not any(rows.values()):
         what = "it gives no source a row"
     else:
-        return found
+        return rows
     raise click.UsageError(
         f"--quotas {path}: {what}; it needs whole numbers of rows of {', '.join(QUOTAS)}."
     )

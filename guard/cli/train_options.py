@@ -196,9 +196,9 @@ GENERATIVE = (
 
 def check_folder(folder: Path, option: str) -> None:
     """Raise UsageError if a folder cannot be written; creates no folder."""
-    made = []
+    missing = []
     try:
-        made = [place for place in (folder, *folder.parents) if not place.exists()]
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
@@ -207,6 +207,6 @@ def check_folder(folder: Path, option: str) -> None:
             f"{option} {folder} cannot be written: {error.strerror}; name another folder."
         ) from None
     finally:
-        for place in made:
+        for place in missing:
             with suppress(OSError):
                 place.rmdir()

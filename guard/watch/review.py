@@ -48,7 +48,7 @@ class Correction(NamedTuple):
     attribute: str | None = None
 
 
-class Item(NamedTuple):
+class ReviewItem(NamedTuple):
     """A decision to review.
 
     :func:`mark` takes its ``id``. ``text`` is the segment as stored, ``before`` the two segments
@@ -72,7 +72,7 @@ class Item(NamedTuple):
     labels: Mapping[str, str]
 
 
-class Marked(NamedTuple):
+class ReviewerMark(NamedTuple):
     """A reviewer's mark."""
 
     reviewer: str
@@ -81,7 +81,7 @@ class Marked(NamedTuple):
     time: float
 
 
-class Progress(NamedTuple):
+class ReviewProgress(NamedTuple):
     """Counts of segments in the queue: all, marked, marked by two or more, disputed."""
 
     drawn: int
@@ -105,14 +105,14 @@ def next_item(
     reviewer: str,
     wanted: Wanted = "new",
     skipped: Collection[str] = (),
-) -> Item | None:
+) -> ReviewItem | None:
     """Return the next item for ``reviewer``, None if none is left.
 
     The order is random and interleaves the strata, so that a review may stop anywhere. Items whose
     ids are in ``skipped`` are passed over.
     """
     reviewer = named(reviewer)
-    fits: Mapping[Wanted, Callable[[Mapping[str, Marked]], bool]] = {
+    fits: Mapping[Wanted, Callable[[Mapping[str, ReviewerMark]], bool]] = {
         "new": lambda by_reviewer: not by_reviewer,
         "second": lambda by_reviewer: len(by_reviewer) == 1,
         "disputed": lambda by_reviewer: (
@@ -132,7 +132,7 @@ def next_item(
     return None if next_key is None else _item(connection, next_key)
 
 
-def item(connection: Connection, id_: str) -> Item:
+def item(connection: Connection, id_: str) -> ReviewItem:
     """Return the item with an id; raises UsageError if the queue has none."""
     response_id, _, digits = id_.rpartition("-")
     key = Key(response_id, int(digits) if digits.isdecimal() and len(digits) < 10 else -1)
@@ -153,7 +153,7 @@ def mark(
     reviewer: str,
     verdict: str,
     correction: Correction | None = None,
-) -> Item:
+) -> ReviewItem:
     """Write ``reviewer``'s mark of the item with an id; it replaces an earlier one of theirs.
 
     Raises UsageError if there is no such item, or on an invalid value.
@@ -182,7 +182,7 @@ def mark(
     return marked
 
 
-def undo(connection: Connection, reviewer: str) -> Item | None:
+def undo(connection: Connection, reviewer: str) -> ReviewItem | None:
     """Take back ``reviewer``'s last mark; return its item, None if there was no mark.
 
     An earlier mark of the same segment is valid again.
@@ -204,11 +204,11 @@ def undo(connection: Connection, reviewer: str) -> Item | None:
     return _item(connection, Key(row.response_id, row.number))
 
 
-def progress(connection: Connection) -> Progress:
+def progress(connection: Connection) -> ReviewProgress:
     """Return how much of the queue is marked."""
     queue = _queue(connection)
     marked = [by_reviewer for _, by_reviewer in queue if by_reviewer]
-    return Progress(
+    return ReviewProgress(
         len(queue),
         len(marked),
         sum(len(by_reviewer) > 1 for by_reviewer in marked),
@@ -233,7 +233,7 @@ def agreement(connection: Connection) -> list[Agreement]:
     return sorted(agreements, key=lambda a: (-a.n, a.first, a.second))
 
 
-def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
+def disputes(connection: Connection) -> list[tuple[ReviewItem, dict[str, ReviewerMark]]]:
     """Return the items on which reviewers disagree without a majority, with their marks."""
     return [
         (_item(connection, key), by_reviewer)
@@ -242,12 +242,7 @@ def disputes(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
     ]
 
 
-def queue(connection: Connection) -> list[tuple[Item, dict[str, Marked]]]:
-    """Return all items in order, each with its valid marks, by reviewer."""
-    return [(_item(connection, key), by_reviewer) for key, by_reviewer in _queue(connection)]
-
-
-def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
+def confirmed(connection: Connection) -> list[tuple[ReviewItem, Correction]]:
     """Return the items whose decision was wrong, each with the bias as reviewers see it.
 
     For an item that passed (a miss) each value is the first that a reviewer gave; for one that
@@ -263,33 +258,33 @@ def confirmed(connection: Connection) -> list[tuple[Item, Correction]]:
     return errors
 
 
-def corrections(by_reviewer: Mapping[str, Marked]) -> list[Correction]:
+def corrections(by_reviewer: Mapping[str, ReviewerMark]) -> list[Correction]:
     """Return the corrections of the reviewers who say that a decision was wrong."""
     return [m.correction for m in by_reviewer.values() if m.verdict == "wrong"]
 
 
-def all_marks(connection: Connection) -> dict[Key, dict[str, Marked]]:
+def all_marks(connection: Connection) -> dict[Key, dict[str, ReviewerMark]]:
     """Return the valid marks, by segment and reviewer."""
-    marks_of: dict[Key, dict[str, Marked]] = {}
+    marks_of: dict[Key, dict[str, ReviewerMark]] = {}
     for row in connection.execute(select(marks).order_by(marks.c.id)):
         bias = Correction(row.bias_type, row.group_name, row.attribute_name)
-        marked = Marked(row.reviewer, row.verdict, bias, row.time)
+        marked = ReviewerMark(row.reviewer, row.verdict, bias, row.time)
         marks_of.setdefault(Key(row.response_id, row.number), {})[row.reviewer] = marked
     return marks_of
 
 
-def verdict_of(by_reviewer: Mapping[str, Marked]) -> Mark:
+def verdict_of(by_reviewer: Mapping[str, ReviewerMark]) -> Mark:
     """Return the verdict that more than half of the reviewers gave, else "unclear"."""
     [(verdict, count)] = Counter(m.verdict for m in by_reviewer.values()).most_common(1)
     return verdict if 2 * count > len(by_reviewer) else "unclear"
 
 
-def _disputed(by_reviewer: Mapping[str, Marked]) -> bool:
+def _disputed(by_reviewer: Mapping[str, ReviewerMark]) -> bool:
     verdicts = {m.verdict for m in by_reviewer.values()}
     return len(verdicts) > 1 and verdict_of(by_reviewer) == "unclear"
 
 
-def _queue(connection: Connection) -> list[tuple[Key, dict[str, Marked]]]:
+def _queue(connection: Connection) -> list[tuple[Key, dict[str, ReviewerMark]]]:
     """Return the segments of the queue in order, each once, with their marks by reviewer.
 
     A segment whose event was deleted while it was being drawn is left out.
@@ -305,7 +300,7 @@ def _queue(connection: Connection) -> list[tuple[Key, dict[str, Marked]]]:
     return [(key, marks_of.get(key, {})) for key in map(Key._make, rows)]
 
 
-def _item(connection: Connection, key: Key) -> Item:
+def _item(connection: Connection, key: Key) -> ReviewItem:
     e, r = events.c, responses.c
     row = connection.execute(
         select(events, r.model, r.door, r.labels)
@@ -324,7 +319,7 @@ def _item(connection: Connection, key: Key) -> Item:
         .limit(2)
     )
     texts = [text for text in connection.scalars(before) if text]
-    return Item(
+    return ReviewItem(
         item_id(key),
         key,
         row.text or "",

@@ -5,7 +5,7 @@ import json
 import socket
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from guard.audit.calls import Call
 from guard.cli import main
 from guard.cli.audit import audit
-from guard.cli.audit_options import PATH
+from guard.cli.audit_options import PATH, AuditOptions
 from guard.core import Guard
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny
@@ -525,3 +525,14 @@ def test_the_help_says_what_a_sample_counts_and_how_far_it_may_go() -> None:
     assert "About N items of each suite" in told
     assert "up to 2 N items, or one question with its variants" in told
     assert "asks at most this many calls again" in told
+
+
+def test_options_that_a_command_lacks_have_the_defaults_of_the_commands_that_have_them() -> None:
+    defaults = {field.name: field.default for field in fields(AuditOptions)}
+    for name in ("run", "plan", "score"):
+        command = audit.commands[name]
+        with command.make_context(name, [], resilient_parsing=True) as context:
+            values = {p.name: p.get_default(context) for p in command.params if not p.required}
+        for option, value in values.items():
+            empty = value is None or value == () or repr(value).endswith("UNSET")
+            assert empty or defaults[str(option)] == value, (name, option)

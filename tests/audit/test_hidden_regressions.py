@@ -9,7 +9,6 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,8 +16,6 @@ from click.testing import CliRunner, Result
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.files import write_all
 from guard.audit.harnesses import read as read_log
-from guard.audit.harnesses.inspect_log import parse
-from guard.audit.harnesses.task import side_of
 from guard.audit.outcomes import Records
 from guard.audit.sides import Side, from_records, read, split_arms
 from guard.audit.tolerances import Tolerances, load
@@ -28,7 +25,7 @@ from guard.results.paired import Aim
 from guard.suites import AnswerLean, Outcome, Record
 from tests.audit.gated_suite import NAME, Gated, GatedOptions, half, more, recorded
 from tests.audit.test_compare import HEADER, side
-from tests.audit.test_harness_logs import GOOD, LOGS, whole
+from tests.audit.test_harness_logs import LOGS
 
 SHARE = Aim(0.0, (0.0, 1.0))
 
@@ -187,31 +184,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def of_log(tmp_path: Path, log: dict[str, Any]) -> Any:
-    return side_of(parse(tmp_path / "log.json", log))
-
-
-def test_a_scorer_called_coverage_has_an_axis_of_its_own(tmp_path: Path) -> None:
-    log = whole(GOOD)
-    for sample in log["samples"]:
-        sample["scores"]["coverage"] = sample["scores"].pop("match")
-    axes = of_log(tmp_path, log).axes
-    assert "inspect:sums/plain/coverage (score)" in axes
-    assert axes["inspect:sums/plain/coverage"].samples.rows[:, 0].tolist() == [1.0] * 12
-
-
-def test_a_sample_that_one_scorer_left_out_is_not_read(tmp_path: Path) -> None:
-    log = whole(GOOD)
-    for sample in log["samples"][:5]:
-        del sample["scores"]["match"]
-    assert of_log(tmp_path, log).coverage == pytest.approx(7 / 12)
-
-
-def test_a_sample_twice_is_refused(tmp_path: Path) -> None:
-    log = whole(GOOD)
-    log["samples"].append(json.loads(json.dumps(log["samples"][0])))
-    with pytest.raises(UsageError, match="twice in epoch 1"):
-        of_log(tmp_path, log)
+# Logs of other harnesses.
 
 
 def test_samples_of_other_runs_in_the_folder_are_not_taken(tmp_path: Path) -> None:
@@ -245,6 +218,6 @@ def test_scores_of_samples_that_are_not_the_results_are_left_out(tmp_path: Path)
 
 
 def test_a_log_that_is_cut_off_is_named_in_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "log.json").write_text(json.dumps(whole(GOOD))[:-40])
+    (tmp_path / "log.json").write_bytes((LOGS / "few.json").read_bytes()[:-40])
     with pytest.raises(UsageError, match=r"log\.json is truncated"):
         read_log(tmp_path)

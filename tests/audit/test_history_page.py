@@ -51,12 +51,10 @@ def test_every_axis_is_drawn_and_nothing_goes_wrong(page: Page, path: Path) -> N
         "[svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, "
         "svg.querySelectorAll('path').length])"
     )
-    assert len(drawn) == 4
+    assert len(drawn) == 2  # the widest axes of each measure
     assert all(width > 200 and height > 80 and paths > 20 for width, height, paths in drawn)
-    told = page.run("document.querySelector('.leads').textContent")
-    assert "gated/plain/first (openai/drawn): worse since v6 (" in told
+    assert "8 series of 14 audits." in page.run("document.querySelector('main').textContent")
     first = "document.querySelector('figure')"
-    assert "worse" in page.run(f"{first}.querySelector('svg').textContent")
     assert "Not joined with audits before" in page.run(f"{first}.textContent")
     page.run("document.querySelector('#points details summary').click()")
     rows = "document.querySelectorAll('#points details[open] tbody tr').length"

@@ -7,24 +7,31 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from guard.bench.figures import percentile
 from guard.cli import main
 from guard.policy import Policy
+from tests.scripts import load
 from tests.tiny_model import save_model
+
+SPEED = Path(__file__).parents[2] / "benchmarks" / "speed"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def imported() -> None:
+def imported() -> Iterator[None]:
     """Imports here, and not above, what would take seconds of every collection: LiteLLM."""
-    global chat, door, replay, verdict
-    from guard.bench import door, replay, verdict
+    global bench, chat, door
+    from guard import bench
     from guard.doors import chat
+
+    with pytest.MonkeyPatch.context() as patch:
+        door = load(SPEED / "door.py", patch)
+        yield
 
 
 def run(*args: str, code: int = 0) -> Any:
@@ -42,11 +49,8 @@ class Loud:
             print("loading", name)
 
 sys.meta_path.insert(0, Loud())
-from guard.bench import figures, start
-# It starts twenty processes.
-start.figures = lambda: print("loading start") or [figures.Figure("import guard", 1.0, "ms")]
 from guard.cli import main
-for command in (["door", "--rounds", "1"], ["verdict", "--texts", "texts.jsonl"], ["start"]):
+for command in (["door", "--rounds", "1"], ["verdict", "--texts", "texts.jsonl"]):
     main(["bench", *command, "--json"], standalone_mode=False)
 """
 
@@ -62,15 +66,11 @@ def test_standard_output_is_json_alone(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.returncode == 0, done.stderr
-    for name in ("litellm", "onnxruntime", "start"):
+    for name in ("litellm", "onnxruntime"):
         assert f"loading {name}" in done.stderr
-    rest, found = done.stdout, []
-    while rest.strip():
-        one, end = json.JSONDecoder().raw_decode(rest.lstrip())
-        found.append(one)
-        rest = rest.lstrip()[end:]
-    assert len(found) == 3
-    assert all(one["figures"] for one in found)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == 2
+    assert all(result["figures"] for result in results)
 
 
 def test_a_generative_verdict_is_measured_with_and_without_the_shared_instruction(
@@ -78,12 +78,12 @@ def test_a_generative_verdict_is_measured_with_and_without_the_shared_instructio
 ) -> None:
     folder = save_model(tmp_path / "model")
     done: list[int] = []
-    found = verdict.figures(
+    found = bench.figures(
         ["One is here. Two are late."] * 20,
         f"generative:{folder}",
         lambda judged, every: done.append(judged),
     )
-    assert len(done) == verdict.FEW
+    assert len(done) == bench.FEW
     assert found[0].bound.startswith("generative-untuned.model+")
     once, each = found[0].value, found[2].value
     assert found[3].bound == "<= 0.4"
@@ -100,13 +100,13 @@ def test_the_door_is_measured_for_every_size() -> None:
 
 
 def test_replayed_chunks_hold_whole_sentences() -> None:
-    text = "".join(c.choices[0].delta.content or "" for c in replay.chunks(200))
-    assert text == (replay.TEXT * 2)[: len(text)]
-    assert replay.chunks(200)[-1].choices[0].finish_reason == "stop"
+    text = "".join(c.choices[0].delta.content or "" for c in door.chunks(200))
+    assert text == (door.TEXT * 2)[: len(text)]
+    assert door.chunks(200)[-1].choices[0].finish_reason == "stop"
 
 
 def test_windows_are_those_of_a_stream() -> None:
-    first, second, third = verdict.windows_of(["One is here. Two is there. Three."])
+    first, second, third = bench.windows_of(["One is here. Two is there. Three."])
     assert (first.text, first.context) == ("One is here.", ())
     assert second.context == ("One is here.",)
     assert third.context == ("One is here.", " Two is there.")
@@ -146,43 +146,56 @@ def test_a_cascade_of_two_shows_the_share_deferred(tmp_path: Path) -> None:
 
 def test_percentiles() -> None:
     values = [float(n) for n in range(100)]
-    assert percentile(values, 0.5) == 50
-    assert percentile(values, 0.99) == 99
-    assert percentile(values, 1.0) == 99
-    assert percentile([], 0.5) != percentile([], 0.5)
+    assert bench.percentile(values, 0.5) == 50
+    assert bench.percentile(values, 0.99) == 99
+    assert bench.percentile(values, 1.0) == 99
+    assert bench.percentile([], 0.5) != bench.percentile([], 0.5)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b'{"text": "a"}\nnot json\n', "line 2"),
-        (b'{"other": "a"}\n', "line 1"),
-        (b'{"text": 3}\n', "line 1"),
-        (b"", "has no text"),
-        (b"\xff\xfe", "UTF-8"),
-    ],
-)
-def test_a_bad_file_of_texts_is_named(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_bad_file_of_texts_is_named(tmp_path: Path) -> None:
+    mistakes = {
+        b'{"text": "a"}\nnot json\n': "line 2",
+        b'{"other": "a"}\n': "line 1",
+        b'{"text": 3}\n': "line 1",
+        b"": "has no text",
+        b"\xff\xfe": "UTF-8",
+    }
     path = tmp_path / "texts.jsonl"
-    path.write_bytes(content)
-    done = run("verdict", "--texts", str(path), code=2)
-    assert says in done.stderr
-    assert str(path) in done.stderr
-
-
-def test_a_missing_file_of_texts_is_named(tmp_path: Path) -> None:
+    wrong = {}
+    for content, sentence in mistakes.items():
+        path.write_bytes(content)
+        stderr = run("verdict", "--texts", str(path), code=2).stderr
+        if sentence not in stderr or str(path) not in stderr:
+            wrong[content] = stderr
+    assert not wrong
     assert "cannot be read" in run("verdict", "--texts", str(tmp_path / "no"), code=2).stderr
+
+
+def test_the_door_outside_of_a_checkout_says_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("guard.cli.bench.shipped", lambda room: tmp_path)
+    told = run("door", code=2).stderr
+    assert "is not part of the installed package; run: " in told
+    assert told.count("\n") == 1
+
+
+def test_the_start_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = load(SPEED / "start.py", monkeypatch)
+    monkeypatch.setattr(start, "_wall", lambda code, rounds: 40.0)
+    names = [figure.name for figure in start.figures()]
+    assert names[:2] == ["import guard", "guard --help"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends a signal")
 def test_an_interrupt_ends_it_without_a_traceback(tmp_path: Path) -> None:
     code = (
-        "import sys; from guard.bench import verdict; from guard.cli import main\n"
-        "made = verdict.windows_of\n"
+        "import sys; from guard import bench; from guard.cli import main\n"
+        "windows_of = bench.windows_of\n"
         "def told(texts):\n"
         "    print('reading', file=sys.__stdout__, flush=True)\n"
-        "    return made(texts)\n"
-        "verdict.windows_of = told; main()"
+        "    return windows_of(texts)\n"
+        "bench.windows_of = told; main()"
     )
     (tmp_path / "texts.jsonl").write_text('{"text": "One is here."}\n' * 100_000)
     args = ["bench", "verdict", "--texts", str(tmp_path / "texts.jsonl")]
@@ -211,7 +224,7 @@ def test_the_work_a_chunk_does_not_grow_with_the_stream() -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        stream = chat.guard(replay.ready(Policy()), replay.Replay(replay.chunks(size)))
+        stream = chat.guard(door.ready(Policy()), door.Replay(door.chunks(size)))
         before = sys.getprofile()
         sys.setprofile(note)
         try:

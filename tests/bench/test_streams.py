@@ -22,10 +22,13 @@ def streams() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["streams"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["streams"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FILE.parent)  # as for a script; it imports door.py beside it
+        patch.setitem(sys.modules, "streams", module)
+        patch.delitem(sys.modules, "door", raising=False)
+        spec.loader.exec_module(module)
+        yield module
+    sys.modules.pop("door", None)
 
 
 @pytest.fixture

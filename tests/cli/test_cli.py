@@ -453,7 +453,7 @@ def test_doctor_cuts_and_fills_up_nothing_in_a_pipe(
     assert (long in printed) == (columns is None)
     if columns is None:
         lines = [line.split("\t") for line in printed.splitlines()]
-        assert {len(line) for line in lines} == {len(doctor.Finding._fields)}
+        assert {len(line) for line in lines} == {len(doctor.Diagnosis._fields)}
         assert all(cell == cell.strip() and "  " not in cell for line in lines for cell in line)
     else:
         assert max(map(len, printed.splitlines())) <= int(columns)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Connection, Table, select
 
 from guard import Guard
 from guard.policy import Policy
-from guard.watch import schema
+from guard.watch import review, schema
 from guard.watch.store import Store
 from tests.scripted import Scripted
 
@@ -25,6 +25,11 @@ def responses(url: str) -> list[dict[str, Any]]:
 
 def events(url: str) -> list[dict[str, Any]]:
     return rows(url, schema.events)
+
+
+def queue(connection: Connection) -> list[tuple[review.ReviewItem, dict[str, review.ReviewerMark]]]:
+    """All items of the review queue in order, each with its valid marks, by reviewer."""
+    return [(review._item(connection, key), marks) for key, marks in review._queue(connection)]
 
 
 def guard_with(url: str, detector: Any = None, policy: Policy | None = None, **kept: Any) -> Guard:

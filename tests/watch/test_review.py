@@ -18,14 +18,14 @@ from guard.results.agreement import agreement_of
 from guard.results.estimate import Estimate
 from guard.results.intervals import clopper_pearson
 from guard.watch import draw, review, schema
-from guard.watch.review import Correction, Marked, verdict_of
+from guard.watch.review import Correction, ReviewerMark, verdict_of
 from guard.watch.review_rates import estimates, unreviewable
 from guard.watch.store import Store
 from tests.scripted import Scripted
 from tests.watch.conftest import sqlite_often
 from tests.watch.deployments import Deployment, deployment, truth
 from tests.watch.older import downgrade
-from tests.watch.reading import events, flushed, guard_with, rows
+from tests.watch.reading import events, flushed, guard_with, queue, rows
 from tests.watch.test_store import change
 
 NOW = 1_800_000_000.0
@@ -237,22 +237,22 @@ def test_a_draw_during_which_its_segments_are_forgotten_leaves_a_queue(
     kept = {row["id"] for row in rows(url, schema.responses)}
     assert {row["response_id"] for row in rows(url, schema.items)} <= kept
     with store.reading() as connection:
-        assert 0 < len(review.queue(connection)) == size < 20
+        assert 0 < len(queue(connection)) == size < 20
         assert review.next_item(connection, "ann") is not None
-        assert review.progress(connection).drawn == len(review.queue(connection))
+        assert review.progress(connection).drawn == len(queue(connection))
 
 
 def test_an_item_whose_event_is_gone_is_left_out(url: str, made: Deployment) -> None:
     store = filled(url, made)
     review.draw(store, NOW - DAY, NOW, 20)
     with store.writing() as connection:
-        first, *others = (item for item, _ in review.queue(connection))
+        first, *others = (item for item, _ in queue(connection))
         second = next(i for i in others if i.key.response_id != first.key.response_id)
         for item in (second, first):
             review.mark(connection, item.id, "ann", "right")
     change(url, f"DELETE FROM guard_events WHERE response_id = '{first.key.response_id}'")
     with store.writing() as connection:
-        assert all(item.key != first.key for item, _ in review.queue(connection))
+        assert all(item.key != first.key for item, _ in queue(connection))
         with pytest.raises(UsageError, match="The review queue has no item"):
             review.item(connection, first.id)
         assert review.undo(connection, "ann") == second
@@ -307,8 +307,8 @@ def test_a_third_mark_settles_what_two_disagree_on(tmp_path: Path, made: Deploym
         assert verdict_of(review.all_marks(connection)[third.key]) == "wrong"
 
 
-def _verdicts(*verdicts: str) -> dict[str, Marked]:
-    return {str(n): Marked(str(n), v, Correction(), 0.0) for n, v in enumerate(verdicts)}  # type: ignore[arg-type]
+def _verdicts(*verdicts: str) -> dict[str, ReviewerMark]:
+    return {str(n): ReviewerMark(str(n), v, Correction(), 0.0) for n, v in enumerate(verdicts)}  # type: ignore[arg-type]
 
 
 def test_a_verdict_is_that_of_most_reviewers() -> None:

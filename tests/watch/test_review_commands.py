@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from guard.train.own import corpus_folder
 from guard.watch import review, schema
 from guard.watch.store import Store
 from tests.cli.test_cli import run, sentence
-from tests.watch.reading import flushed, guard_with, rows
+from tests.watch.reading import flushed, guard_with, queue, rows
 
 MISSED = "Velmorians swap\nthe price tags (number 9)."
 
@@ -40,55 +39,25 @@ def ok(*args: str, keys: str | None = None) -> str:
     return str(result.stdout)
 
 
-def filled_in(path: Path, **corrections: str) -> None:
-    """Fill in a table as a person would."""
-    with path.open(newline="") as file:
-        found = list(csv.DictReader(file))
-    for row in found:
-        biased = "Velmorians" in row["text"] or "They are" in row["text"]
-        row["mark"] = "right" if biased == (row["decision"] != "pass") else "Wrong"
-        if "Velmorians" in row["text"]:
-            row.update(corrections)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
+def mark_all(store: str, **correction: str) -> None:
+    """Mark the whole queue as a person would."""
+    with Store(store).writing() as connection:
+        for item, _ in queue(connection):
+            miss = "Velmorians" in item.text
+            biased = miss or "They are" in item.text
+            verdict = "right" if biased == (item.action != "pass") else "wrong"
+            bias = review.Correction(**correction) if miss else None
+            review.mark(connection, item.id, "ann", verdict, bias)
 
 
-def test_a_table_is_written_filled_in_and_read_once(store: str, tmp_path: Path) -> None:
+def test_a_draw_that_is_marked_has_rates(store: str) -> None:
     assert json.loads(ok("draw", "--size", "48", "--json"))["size"] == 48
-    assert ok("write", "queue.csv").startswith("48 items")
-    assert "is there already" in sentence(run("review", "write", "queue.csv"))
-    assert json.loads(ok("read", "queue.csv", "--json")) == {"marks": 0, "empty": 48}
-    filled_in(tmp_path / "queue.csv")
-    for count in (48, 0):
-        result = json.loads(ok("read", "queue.csv", "--reviewer", "ann", "--json"))
-        assert result == {"marks": count, "empty": 0}
+    mark_all(store)
     status = json.loads(ok("status", "--json"))
     assert (status["drawn"], status["marked"]) == (48, 48)
     assert status["rates"]["over_blocking"]["value"] == pytest.approx(1 / 12)
     assert status["rates"]["missed"]["value"] == pytest.approx(1 / 12)
     assert status["rates"]["harmless_stopped"]["value"] == pytest.approx(1 / 36)
-    assert len(rows(store, schema.marks)) == 48
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("id,mark\nno-1,right\n", "line 2: The review queue has no item 'no-1'"),
-        ("id,mark\n{id},maybe\n", "line 2: A mark is right, wrong or unclear"),
-        ("id,mark\n{id},right\n{id},wrong\n", "was in an earlier row; each item has one mark"),
-        ("id,label\n{id},right\n", "it needs the columns id and mark"),
-    ],
-)
-def test_of_a_table_with_a_wrong_row_nothing_is_read(
-    store: str, tmp_path: Path, text: str, message: str
-) -> None:
-    ok("draw")
-    item = json.loads(ok("next", "--json"))["id"]
-    (tmp_path / "marks.csv").write_text(text.format(id=item))
-    assert message in sentence(run("review", "read", "marks.csv"))
-    assert rows(store, schema.marks) == []
 
 
 def test_items_are_shown_marked_and_taken_back(store: str) -> None:
@@ -104,7 +73,7 @@ def test_items_are_shown_marked_and_taken_back(store: str) -> None:
     assert "ann and bob: 0 % of 1 alike" in ok("status")
     assert ok("undo", "--reviewer", "bob").strip() == item["id"]
     assert "bob has no mark" in sentence(run("review", "undo", "--reviewer", "bob"))
-    assert "\x1b" not in ok("write", "q.csv") + "".join(ok("next", "--of", "new"))
+    assert "\x1b" not in ok("next", "--of", "new")
 
 
 def test_keys_mark_items_one_after_another(store: str) -> None:
@@ -119,7 +88,7 @@ def test_keys_mark_items_one_after_another(store: str) -> None:
 def test_a_miss_that_is_marked_by_key_is_asked_for_its_type(store: str) -> None:
     ok("draw", "--size", "48")
     with Store(store).writing() as connection:
-        for item, _ in review.queue(connection):
+        for item, _ in queue(connection):
             if "Velmorians" not in item.text:
                 review.mark(connection, item.id, "bob", "right")
     answers = "w" + "sexism\nculture\nVelmorians\nswap the price tags\n"
@@ -131,14 +100,11 @@ def test_a_miss_that_is_marked_by_key_is_asked_for_its_type(store: str) -> None:
 
 def test_confirmed_misses_and_false_alarms_are_exported_once(store: str, tmp_path: Path) -> None:
     ok("draw", "--size", "48")
-    ok("write", "queue.csv")
-    filled_in(tmp_path / "queue.csv", bias_type="culture")
-    ok("read", "queue.csv")
+    mark_all(store, bias_type="culture")
     lacking = run("review", "export", "--train", "corpus", "--json")
     assert json.loads(lacking.stdout)["statements"] == 0
     assert "has no type, group or attribute: guard review mark" in lacking.stderr
-    filled_in(tmp_path / "queue.csv", group="Velmorians", attribute="swap the price tags")
-    ok("read", "queue.csv")
+    mark_all(store, bias_type="culture", group="Velmorians", attribute="swap the price tags")
     assert run("index", "build", "--with-shipped", "--to", "own").exit_code == 0
     before = json.loads(run("index", "stats", "--index", "own", "--json").stdout)["statements"]
     for added in (1, 0):
@@ -157,14 +123,12 @@ def test_confirmed_misses_and_false_alarms_are_exported_once(store: str, tmp_pat
     assert "There is nowhere to write to" in sentence(run("review", "export"))
 
 
-def test_rates_have_what_reviewed_samples_say(tmp_path: Path) -> None:
+def test_rates_have_what_reviewed_samples_say(store: str) -> None:
     before = run("rates")
     assert before.stdout.splitlines()[1].split("\t")[6:] == ["n/a"] * 3
     assert "n/a: nothing is reviewed." in before.stderr
     ok("draw", "--size", "48")
-    ok("write", "queue.csv")
-    filled_in(tmp_path / "queue.csv", bias_type="race", group="Velmorians", attribute="swap")
-    ok("read", "queue.csv")
+    mark_all(store, bias_type="race", group="Velmorians", attribute="swap")
     shown = run("rates", "--by", "door")
     assert shown.stdout.splitlines()[0].split("\t")[-3:] == [
         "over blocking",

@@ -59,12 +59,12 @@ def _tasks(path: Path) -> Iterator[Task]:
         raise UsageError(f"{path} is empty; give a run, a baseline or a log.")
     try:
         if start == _ZIP:
-            task = inspect_log.read_zip(path)
-            yield from [] if task is None else [task]
+            if inspect_log.is_zipped_log(path):
+                yield inspect_log.read_task(path, "eval")
         elif not start.startswith((GZIP, SQLITE[: len(start)])):
             content = _json(path)
             if inspect_log.is_log(content):
-                yield inspect_log.parse(path, content)
+                yield inspect_log.read_task(path, "json")
             elif lm_eval_log.is_log(content):
                 yield from lm_eval_log.read_tasks(path, content)
             elif content is None and lm_eval_log.is_samples(path):

@@ -1,16 +1,17 @@
-"""Reads logs of inspect_ai, schema version 2: ``.eval`` (a zip) and ``.json``.
+"""Reads logs of inspect_ai, ``.eval`` and ``.json``, with ``inspect_ai.log``.
 
-The layout is that of ``inspect_ai.log.EvalLog`` in inspect_ai 0.3.
+The package is imported when such a log is given, and only then.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
 
 from guard.audit.harnesses.task import (
     Score,
@@ -22,167 +23,134 @@ from guard.audit.harnesses.task import (
 )
 from guard.audit.header import Header
 from guard.errors import UsageError
-from guard.installed import install_command
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSample, EvalSpec
 
 PREFIX = "inspect:"
-VERSION = 2
+_PARTS = frozenset({"header.json", "_journal/start.json"})
 _SECRET = ("extra_headers", "extra_body")
 # Settings that affect how a model is called, not what it answers.
 _CALLING = frozenset(
-    "max_retries timeout attempt_timeout max_connections adaptive_connections batch cache".split()
+    "max_retries timeout attempt_timeout stream_idle_timeout max_connections adaptive_connections "
+    "batch cache".split()
 )
 _LIMITS = ("message_limit", "token_limit", "turn_limit", "time_limit", "working_limit",
            "cost_limit")  # fmt: skip
 _SAMPLING = ("epochs", "limit", "sample_id", "sample_shuffle")
 
 
-def is_log(found: object) -> bool:
+def is_log(content: object) -> bool:
     """Return whether the JSON of a file is a log."""
-    return isinstance(found, Mapping) and {"version", "status", "eval"} <= found.keys()
+    return isinstance(content, Mapping) and {"version", "status", "eval"} <= content.keys()
 
 
-def parse(path: Path, found: Mapping[str, Any]) -> Task:
-    """Return the task of a log in JSON; ``found`` is the parsed file."""
-    return _task(path, found, found.get("samples") or ())
-
-
-def read_zip(path: Path) -> Task | None:
-    """Return the task of the zip at ``path``; None if it is not a log.
-
-    Raises UsageError where it cannot be read.
-    """
-    zipfile = _zipfile()
-    with _reading(path):
-        found = zipfile.ZipFile(path)
-    with found:
-        names = found.namelist()
-        # The header is written last; an unfinished log has only the start.
-        first = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
-        if first is None:
-            return None
-
-        def part(name: str) -> Any:
-            with _reading(path):
-                return json.loads(found.read(name))
-
-        head = {"status": "started", **part(first)}
-        return _task(path, head, (part(name) for name in names if name.startswith("samples/")))
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged zip raises into UsageError: each compression has its own."""
+def is_zipped_log(path: Path) -> bool:
+    """Return whether the zip at ``path`` is a log, or too damaged to say."""
     try:
-        yield
-    except RecursionError:
+        with zipfile.ZipFile(path) as file:
+            return not _PARTS.isdisjoint(file.namelist())
+    except zipfile.BadZipFile:
+        return True
+
+
+def read_task(path: Path, kind: Literal["eval", "json"]) -> Task:
+    """Return the task of the log at ``path``; raises UsageError where it cannot be read."""
+    if find_spec("inspect_ai") is None:
+        raise UsageError(f"{path} is a log of inspect, which is read with: pip install inspect_ai")
+    from inspect_ai.log import read_eval_log
+
+    try:
+        log = read_eval_log(str(path), format=kind)
+    except Exception as error:  # each compression, and each version of inspect, has its own
         raise UsageError(
-            f"{path} cannot be read as an inspect log (its JSON is nested too deeply)."
+            f"{path} cannot be read as an inspect log ({_problem(error)}); restore it, or run the "
+            "evaluation again."
         ) from None
-    except Exception as error:
-        problem = str(error) or type(error).__name__
-        raise UsageError(
-            f"{path} cannot be read as an inspect log ({problem.rstrip('.')}); restore it, or run "
-            "the evaluation again."
-        ) from None
+    return _task(path, log)
 
 
-def _zipfile() -> Any:
-    """Return a ``zipfile`` module that reads Zstandard, which inspect_ai compresses with."""
-    if sys.version_info >= (3, 14):
-        import zipfile
-    else:
-        try:
-            from backports.zstd import zipfile
-        except ImportError:
-            raise UsageError(
-                f"A log of inspect (.eval) needs backports.zstd: {install_command('audit')}"
-            ) from None
-    return zipfile
+def _problem(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _task(path: Path, head: Mapping[str, Any], samples: Iterable[Mapping[str, Any]]) -> Task:
-    version = head.get("version")
-    if version != VERSION:
-        raise UsageError(
-            f"{path} is an inspect log of version {version!r}, and guard reads version {VERSION}; "
-            "convert it with inspect log convert."
-        )
-    spec = head["eval"]
-    broken = head["status"] != "success" or bool(head.get("invalidated"))
-    config, dataset = spec["config"], spec["dataset"]
-    seen: set[str] = set()
+def _task(path: Path, log: EvalLog) -> Task:
+    broken = log.status != "success" or log.invalidated
     asked: set[tuple[str, int]] = set()
-    readings: dict[tuple[str, int], ScoredAnswer] = {}
-    for sample in samples:
-        item = str(sample["id"])
-        seen.add(item)
-        key = item, int(sample["epoch"])
-        if key in asked:
-            raise UsageError(f"{path} has the sample {item} twice in epoch {key[1]}.")
-        asked.add(key)
-        if not sample.get("error") and not sample.get("invalidation"):
-            readings[key] = _scored(item, sample)
-    if not seen and not broken:
+    answers: list[ScoredAnswer] = []
+    for sample in log.samples or ():
+        item = str(sample.id)
+        if (item, sample.epoch) in asked:
+            raise UsageError(f"{path} has the sample {item} twice in epoch {sample.epoch}.")
+        asked.add((item, sample.epoch))
+        if not sample.error and not sample.invalidation:
+            answers.append(ScoredAnswer(item, _content(sample), list(_scores(sample))))
+    if not asked and not broken:
         raise UsageError(
             f"{path} was written without its samples; run it again with --log-samples."
         )
-    expected = len({str(one) for one in dataset.get("sample_ids") or ()} or seen)
+    dataset = log.eval.dataset
+    items = {str(id_) for id_ in dataset.sample_ids or ()} or {item for item, _ in asked}
     return Task(
-        _header(head),
-        list(readings.values()),
-        expected,
-        int(config.get("epochs") or 1),
-        int(dataset.get("samples") or expected),
+        _header(log),
+        answers,
+        len(items),
+        log.eval.config.epochs or 1,
+        dataset.samples or len(items),
         broken,
     )
 
 
-def _scored(item: str, sample: Mapping[str, Any]) -> ScoredAnswer:
-    asked = [sample.get(name) for name in ("input", "choices", "target")]
-    return ScoredAnswer(item, digest(asked), list(_scores(sample.get("scores") or {})))
+def _content(sample: EvalSample) -> str:
+    """Return a hash of what was asked; the ids of messages differ from run to run."""
+    text = sample.input
+    if not isinstance(text, str):
+        text = [message.model_dump(exclude={"id"}, exclude_none=True) for message in text]
+    return digest([text, sample.choices, sample.target])
 
 
-def _scores(scores: Mapping[str, Any]) -> Iterator[Score]:
-    for scorer, score in scores.items():
-        value = score["value"]
-        if isinstance(value, Mapping):
-            for name, part in value.items():
+def _scores(sample: EvalSample) -> Iterator[Score]:
+    for scorer, score in (sample.scores or {}).items():
+        if isinstance(score.value, Mapping):
+            for name, part in score.value.items():
                 yield Score(scorer, (("value", str(name)),), part)
         else:
-            yield Score(scorer, (), value)
+            yield Score(scorer, (), score.value)
 
 
-def _header(head: Mapping[str, Any]) -> Header:
-    spec = head["eval"]
-    plan = head.get("plan") or {}
-    config, dataset = spec["config"], spec["dataset"]
-    packages = spec.get("packages") or {}
-    asked = {**(spec.get("model_generate_config") or {}), **(plan.get("config") or {})}
+def _header(log: EvalLog) -> Header:
+    spec, plan = log.eval, log.plan
+    config = spec.config.model_dump()
+    asked = spec.model_generate_config.model_dump() | plan.config.model_dump(exclude_none=True)
     asked = {name: value for name, value in without_empty(asked).items() if name not in _CALLING}
     secret = {name: asked.pop(name) for name in _SECRET if name in asked}
-    place = without_empty({"model_base_url": spec.get("model_base_url")})
+    place = without_empty({"model_base_url": spec.model_base_url})
+    steps = [step.model_dump() for step in (*plan.steps, plan.finish) if step is not None]
     return Header(
-        suite=PREFIX + spec["task"].replace("/", "."),
-        version=str(spec.get("task_version", 0)),
-        data_hash=f"{dataset.get('name') or 'unnamed'}, {dataset.get('samples')} samples",
-        prompt_hash=digest([plan.get("steps"), plan.get("finish")]),
-        parser_version=", ".join(f"{name} {packages[name]}" for name in sorted(packages)),
-        model=spec["model"],
-        options=without_empty({**(spec.get("task_args") or {}), **(spec.get("solver_args") or {})}),
-        sampling=without_empty({name: config.get(name) for name in _SAMPLING}),
+        suite=PREFIX + spec.task.replace("/", "."),
+        version=str(spec.task_version),
+        data_hash=f"{spec.dataset.name or 'unnamed'}, {spec.dataset.samples} samples",
+        prompt_hash=digest(steps),
+        parser_version=", ".join(f"{name} {spec.packages[name]}" for name in sorted(spec.packages)),
+        model=spec.model,
+        options=without_empty({**spec.task_args, **(spec.solver_args or {})}),
+        sampling=without_empty({name: config[name] for name in _SAMPLING}),
         request=asked
         | without_empty({name: config.get(name) for name in _LIMITS})
-        | hashed_values({**secret, **place, **(spec.get("model_args") or {})}),
+        | hashed_values({**secret, **place, **spec.model_args}),
         others=_others(spec),
     )
 
 
-def _others(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _others(spec: EvalSpec) -> dict[str, Mapping[str, Any]]:
     """Return the scorers with their options, and the other models that were asked."""
-    scorers = {one["name"]: one.get("options") or {} for one in spec.get("scorers") or ()}
+    scorers = {scorer.name: scorer.options or {} for scorer in spec.scorers or ()}
     others: dict[str, Mapping[str, Any]] = {"scorers": scorers} if scorers else {}
-    for role, models in (spec.get("model_roles") or {}).items():
+    for role, models in (spec.model_roles or {}).items():
         several = models if isinstance(models, list) else [models]
-        asked = {"model": ", ".join(one["model"] for one in several)}
-        others[role] = asked | {"settings": digest([one.get("config") for one in several])}
+        settings = digest([model.config.model_dump(exclude_none=True) for model in several])
+        others[role] = {"model": ", ".join(m.model for m in several), "settings": settings}
     return others

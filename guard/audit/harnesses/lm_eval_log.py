@@ -38,9 +38,9 @@ _NO_PROMPT = frozenset(
 )
 
 
-def is_log(found: object) -> bool:
+def is_log(content: object) -> bool:
     """Return whether the JSON of a file is the results of an evaluation."""
-    return isinstance(found, Mapping) and {"results", "configs", "versions"} <= found.keys()
+    return isinstance(content, Mapping) and {"results", "configs", "versions"} <= content.keys()
 
 
 def is_samples(path: Path) -> bool:
@@ -53,29 +53,29 @@ def is_samples(path: Path) -> bool:
     return isinstance(first, Mapping) and {"doc_id", "metrics", *_HASHES} <= first.keys()
 
 
-def read_tasks(path: Path, found: Mapping[str, Any]) -> Iterator[Task]:
+def read_tasks(path: Path, log: Mapping[str, Any]) -> Iterator[Task]:
     """Yield the tasks of the results at ``path``.
 
     Raises UsageError where their samples are missing, or belong to another run.
     """
     for key in ("lm_eval_version", "task_hashes", "n-samples", "config"):
-        if key not in found:
+        if key not in log:
             raise UsageError(
                 f"{path} is not a log of lm_eval 0.4, which guard reads: it has no {key}. Run the "
                 "evaluation with that version."
             )
-    hashes = found["task_hashes"]
+    hashes = log["task_hashes"]
     if not hashes:
         raise UsageError(
             f"{path} was written without its samples; run lm_eval again with --log_samples."
         )
     for name, wanted in hashes.items():
-        yield _task(name, found, _samples(path, name, wanted), _directions(path, name, found))
+        yield _task(name, log, _samples(path, name, wanted), _directions(path, name, log))
 
 
-def _directions(path: Path, name: str, found: Mapping[str, Any]) -> dict[str, str]:
+def _directions(path: Path, name: str, log: Mapping[str, Any]) -> dict[str, str]:
     """Return which way each metric of a task is better, as far as the results say so."""
-    higher = dict(found.get("higher_is_better", {}).get(name, {}))
+    higher = dict(log.get("higher_is_better", {}).get(name, {}))
     for metric, up in higher.items():
         if up is not None and not isinstance(up, bool):
             raise UsageError(
@@ -123,9 +123,9 @@ def _time_of(results: Path) -> str:
 
 
 def _task(
-    name: str, found: Mapping[str, Any], samples: list[dict[str, Any]], better: Mapping[str, str]
+    name: str, log: Mapping[str, Any], samples: list[dict[str, Any]], better: Mapping[str, str]
 ) -> Task:
-    counts = found["n-samples"][name]
+    counts = log["n-samples"][name]
     scores: dict[str, list[Score]] = {}
     content: dict[str, str] = {}
     for sample in samples:
@@ -136,10 +136,10 @@ def _task(
         for metric in sample["metrics"]:
             scores.setdefault(item, []).append(Score(metric, labels, sample[metric]))
     whole = len(content) >= counts["effective"]
-    odd = _no_means(found["results"].get(name, {}), scores) if whole else set()
+    odd = _no_means(log["results"].get(name, {}), scores) if whole else set()
     scores = {item: [s for s in some if s.axis not in odd] for item, some in scores.items()}
     return Task(
-        _header(name, found),
+        _header(name, log),
         [ScoredAnswer(item, content[item], scores.get(item, ())) for item in content],
         counts["effective"],
         1,
@@ -171,10 +171,10 @@ def _no_means(
     return odd
 
 
-def _header(name: str, found: Mapping[str, Any]) -> Header:
-    config, task_config = found["config"], found["configs"][name]
+def _header(name: str, log: Mapping[str, Any]) -> Header:
+    config, task_config = log["config"], log["configs"][name]
     prompt = {key: value for key, value in task_config.items() if key not in _NO_PROMPT}
-    shown = [found.get(f"{key}_sha") for key in ("system_instruction", "chat_template")]
+    shown = [log.get(f"{key}_sha") for key in ("system_instruction", "chat_template")]
     split = (
         task_config.get("test_split")
         or task_config.get("validation_split")
@@ -182,18 +182,18 @@ def _header(name: str, found: Mapping[str, Any]) -> Header:
     )
     data = [task_config.get("dataset_path"), task_config.get("dataset_name"), split]
     reading = digest([task_config.get("filter_list"), task_config.get("metric_list")])
-    model = str(found.get("model_name") or config.get("model"))
+    model = str(log.get("model_name") or config.get("model"))
     model_args = _pairs(config.get("model_args"))
     settings = {key: value for key, value in model_args.items() if str(value) != model}
     return Header(
         suite=PREFIX + name.replace("/", "."),
-        version=str(found["versions"].get(name)),
+        version=str(log["versions"].get(name)),
         data_hash=" ".join(str(part) for part in data if part),
-        prompt_hash=digest([prompt, shown, found.get("fewshot_as_multiturn")]),
-        parser_version=f"lm_eval {found['lm_eval_version']}, {reading}",
+        prompt_hash=digest([prompt, shown, log.get("fewshot_as_multiturn")]),
+        parser_version=f"lm_eval {log['lm_eval_version']}, {reading}",
         model=model,
         options=without_empty(
-            {"num_fewshot": found.get("n-shot", {}).get(name), "repeats": task_config["repeats"]}
+            {"num_fewshot": log.get("n-shot", {}).get(name), "repeats": task_config["repeats"]}
         ),
         sampling=without_empty(
             {"limit": config.get("limit"), "fewshot_seed": config.get("fewshot_seed")}

@@ -91,10 +91,10 @@ def number_of(value: object) -> float | None:
     if value.lower() in _WORDS:
         return _WORDS[value.lower()]
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def side_of(task: Task) -> SuiteSide:

@@ -1,4 +1,4 @@
-"""A history as text, data and a page: the series of each axis, and their changes."""
+"""A history as text, data and a page: the series of each axis over time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import Any
 from guard import __version__
 from guard.audit.report import FOLDER
 from guard.audit.score import json_number
-from guard.audit.trends import Point, Run, Series
-from guard.results.changes import Change
-from guard.results.chart import Chart, ChartMark, ChartSeries
-from guard.results.conclusions import ALPHA
+from guard.audit.trends import AxisPoint, Run, Series
+from guard.results.chart import Chart, ChartSeries
 from guard.results.pages import render
-from guard.results.table import Table, csv_text, number_text
+from guard.results.table import Table, csv_text
 from guard.texts import one_line, shortened
 
-FORMAT = 1
+FORMAT = 2
 """Changes with every change that breaks readers of the JSON."""
 MOST = 60
 """The most charts of a page; --json has everything."""
@@ -27,7 +25,7 @@ _ROWS = 10_000  # of a table on the page
 _NAME = 32  # characters of a model or a release in a legend or a sentence
 _COLUMNS = (
     *("suite", "arm", "measure", "axis", "series", "model", "id", "time", "release", "source"),
-    *("value", "low", "high", "n", "coverage", "ideal", "change"),
+    *("value", "low", "high", "n", "coverage", "ideal"),
 )
 
 
@@ -38,7 +36,6 @@ def as_json(series: Sequence[Series], store: str, since: float) -> dict[str, Any
         "guard": __version__,
         "store": store,
         "since": None if math.isinf(since) else time_text(since),
-        "level": ALPHA,
         "series": [_series(one) for one in series],
     }
 
@@ -49,15 +46,13 @@ def _series(one: Series) -> dict[str, Any]:
         **{part: getattr(one, part) for part in parts},
         "axis": dict(one.labels),
         "ideal": one.aim.ideal,
-        "q": json_number(one.q),
         "differs": {part: list(values) for part, values in one.differs.items()},
         "key": one.points[-1].run.header.line(),
         "points": [_point(point) for point in one.points],
-        "changes": [_change(one, change) for change in one.changes],
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: AxisPoint) -> dict[str, Any]:
     run = point.run
     return {
         "id": run.id,
@@ -69,77 +64,36 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _change(one: Series, change: Change) -> dict[str, Any]:
-    low, high = change.interval
-    values = {name: getattr(change, name) for name in ("at", "first", "last", "before", "after")}
-    values |= {"low": low, "high": high, "worse": one.worse(change), "p": change.p}
-    return {"direction": one.direction(change), **values}
-
-
 def table(series: Sequence[Series]) -> str:
     """Return a CSV with a row for each point; formulas begin with an apostrophe."""
     return csv_text(_COLUMNS, (r for n, one in enumerate(series, 1) for r in _rows(one, n)))
 
 
 def _rows(one: Series, number: int) -> Iterator[list[object]]:
-    directions = _directions(one)
     axis = "/".join(f"{name}={value}" for name, value in one.labels.items())
-    for at, point in enumerate(one.points):
+    for point in one.points:
         run = point.run
         texts = [one.suite, one.arm, one.measure, axis, str(number), run.model, run.id]
         texts += [time_text(run.time), run.release, run.source]
         figures = (point.value, point.low, point.high, point.n, point.coverage, one.aim.ideal)
-        yield [*texts, *map(json_number, figures), directions.get(at, "")]
-
-
-def _directions(one: Series) -> dict[int, str]:
-    """Return the direction of each change, by the index of its point."""
-    return {change.at: one.direction(change) for change in one.changes}
+        yield [*texts, *map(json_number, figures)]
 
 
 def leading(series: Sequence[Series]) -> list[Series]:
-    """Return the main series: the widest axes of each measure, and those that changed.
-
-    All series of an axis are included, or none.
-    """
+    """Return the main series: the widest axes of each measure."""
     least: dict[tuple[str, str, str], int] = {}
     for one in series:
-        of = (one.suite, one.arm, one.measure)
-        least[of] = min(least.get(of, len(one.labels)), len(one.labels))
-    names = {
-        one.name
-        for one in series
-        if one.changes or len(one.labels) == least[one.suite, one.arm, one.measure]
-    }
-    return [one for one in series if one.name in names]
+        measure = (one.suite, one.arm, one.measure)
+        least[measure] = min(least.get(measure, len(one.labels)), len(one.labels))
+    return [one for one in series if len(one.labels) == least[one.suite, one.arm, one.measure]]
 
 
-def headlines(series: Sequence[Series]) -> list[str]:
-    """Return a summary in sentences, changes for the worse first."""
+def headline(series: Sequence[Series]) -> str:
+    """Return in a sentence how much a history has."""
     if not series:
-        return ["There is no audit in this time."]
+        return "There is no audit in this time."
     runs = {point.run.id for one in series for point in one.points}
-    tested = sum(not math.isnan(one.q) for one in series)
-    changes = [(one, change) for one in series for change in one.changes]
-    changes.sort(key=lambda pair: -pair[0].worse(pair[1]))
-    head = f"{len(changes)} changes" if len(changes) != 1 else "1 change"
-    if not changes:
-        head = "No change"
-    return [
-        f"{head} in {tested:,} series with two points or more, of {len(runs):,} audits.",
-        *(f"{one.name} ({one.model}): {change_text(one, change)}." for one, change in changes),
-    ]
-
-
-def change_text(one: Series, change: Change) -> str:
-    """Return a change in words: its time, the levels, and the 95 % set of its time."""
-    first, last = (run_text(one.points[at].run) for at in (change.first, change.last))
-    at = run_text(one.points[change.at].run)
-    place = "" if change.first == change.last else f"; between {first} and {last} (95 %)"
-    levels = f"{number_text(change.before)} → {number_text(change.after)}"
-    low, high = change.interval
-    difference = f"{change.after - change.before:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{one.direction(change)} since {at}, {levels} ({difference}){place}"
+    return f"{len(series):,} series of {len(runs):,} audits."
 
 
 def differs_text(one: Series) -> str:
@@ -149,20 +103,18 @@ def differs_text(one: Series) -> str:
 
 
 def summary(series: Iterable[Series]) -> Table:
-    """Return a table with a row for each series: its latest value and its changes."""
+    """Return a table with a row for each series: its latest value."""
     table = Table("Latest audit of each series, with its 95 % interval")
     table.add_columns("axis", "model", "since", "latest")
     table.add_columns("audits", unit="count")
     table.add_columns("value", unit="estimate")
     table.add_columns("ideal", unit="figure")
-    table.add_columns("q", unit="p")
-    table.add_columns("change")
+    table.add_columns("note")
     for one in series:
         first, last = one.points[0], one.points[-1]
-        notes = [differs_text(one), *(change_text(one, change) for change in one.changes)]
         texts = [one.name, one.model, run_text(first.run), run_text(last.run)]
-        figures = [len(one.points), last, f"{one.aim.ideal:g}", one.q]
-        table.rows.append([*texts, *figures, "; ".join(filter(None, notes)) or "–"])
+        figures = [len(one.points), last, f"{one.aim.ideal:g}"]
+        table.rows.append([*texts, *figures, differs_text(one) or "–"])
     return table
 
 
@@ -173,12 +125,11 @@ def points(one: Series) -> Table:
     table.add_columns("value", unit="estimate")
     table.add_columns("n", unit="count")
     table.add_columns("coverage", unit="share")
-    table.add_columns("change", "run")
-    directions = _directions(one)
-    for at, point in enumerate(one.points):
+    table.add_columns("run")
+    for point in one.points:
         run = point.run
         cells = [time_text(run.time), run.release or "–", point, point.n, point.coverage]
-        table.rows.append([*cells, directions.get(at, ""), run.source])
+        table.rows.append([*cells, run.source])
     return table
 
 
@@ -202,9 +153,7 @@ def charts(series: Sequence[Series]) -> Iterator[Chart]:
 def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
     runs: dict[str, Run] = {point.run.id: point.run for one in axis_series for point in one.points}
     order = sorted(runs.values(), key=lambda run: (run.time, run.id))
-    place = {run.id: number for number, run in enumerate(order)}
     chart_series: list[ChartSeries] = []
-    marks: list[ChartMark] = []
     for number, one in enumerate(axis_series, 1):
         points_by_run = {point.run.id: point for point in one.points}
         shown = [points_by_run.get(run.id) for run in order]
@@ -214,15 +163,12 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
         )
         label = shortened(one.model if len(axis_series) == 1 else f"{number}. {one.model}", _NAME)
         chart_series.append(ChartSeries(label, values, lows, highs))
-        for at, direction in _directions(one).items():
-            marks.append(ChartMark(place[one.points[at].run.id] - 0.5, direction))
     sentences = [differs_text(one) for one in axis_series if one.differs]
-    sentences += [change_text(one, change) for one in axis_series for change in one.changes]
     sentences = ["The horizontal line is the value of a fair model", *sentences]
     text = " ".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
     return Chart(
         name, title, text, "trend", [run_text(run) for run in order], chart_series,
-        axis_series[0].measure, None, axis_series[0].aim.ideal, marks,
+        axis_series[0].measure, None, axis_series[0].aim.ideal,
     )  # fmt: skip
 
 
@@ -236,12 +182,11 @@ def page(series: Sequence[Series], store: str, since: float) -> str:
         "history.html",
         title=one_line(f"Audit history{until}"),
         store=store,
-        headlines=headlines(series),
+        headline=headline(series),
         summary=summary(shown) if shown else None,
         hidden=len(series) - len(shown),
         figures=with_data[:MOST],
         further=max(0, len(with_data) - MOST),
         tables=[points(one) for one in shown],
-        level=f"{ALPHA:.0%}",
         most=_ROWS,
     )

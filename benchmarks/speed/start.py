@@ -1,4 +1,4 @@
-"""How long the guard takes to start, and what memory it holds."""
+"""How long the guard takes to start, and what memory it holds: ``python start.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from guard.bench.figures import Figure
+from guard.bench import CostFigure
 
 _MEMORY = (
     "import resource, litellm;"
@@ -19,19 +19,19 @@ _MEMORY = (
 )
 
 
-def figures(rounds: int = 7) -> list[Figure]:
+def figures(rounds: int = 7) -> list[CostFigure]:
     """Time fresh interpreters, the median of ``rounds``; memory on Linux alone."""
     nothing = _wall(["-c", "pass"], rounds)
-    found = [
-        Figure("import guard", _wall(["-c", "import guard"], rounds) - nothing, "ms", "< 100"),
-        Figure("guard --help", _wall(["-m", "guard", "--help"], rounds), "ms", "< 300"),
+    measured = [
+        CostFigure("import guard", _wall(["-c", "import guard"], rounds) - nothing, "ms", "< 100"),
+        CostFigure("guard --help", _wall(["-m", "guard", "--help"], rounds), "ms", "< 300"),
     ]
     if Path("/proc/self/statm").exists():
         done = subprocess.run(
             [sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True
         )
-        found.append(Figure("memory beyond LiteLLM", int(done.stdout) / 1e6, "MB", "<= 330"))
-    return found
+        measured.append(CostFigure("memory beyond LiteLLM", int(done.stdout) / 1e6, "MB", "<= 330"))
+    return measured
 
 
 def _wall(code: list[str], rounds: int) -> float:
@@ -41,3 +41,9 @@ def _wall(code: list[str], rounds: int) -> float:
         subprocess.run([sys.executable, *code], check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - begin)
     return statistics.median(times) * 1000
+
+
+if __name__ == "__main__":
+    from guard.cli.bench import show
+
+    show(figures(), as_json=False)

@@ -1,4 +1,4 @@
-"""The commands of ``guard review`` that write or read files, and how items are shown."""
+"""``guard review export``: what reviewers confirmed as data; how items are shown and asked for."""
 
 from __future__ import annotations
 
@@ -12,23 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.audit.files import write_all, write_whole
-from guard.cli import detector_option
-from guard.cli.rates import on_store, print_result, utc
+from guard.audit.files import write_all
+from guard.cli import detector_option, print_result
+from guard.cli.rates import on_store, utc
 from guard.errors import UsageError
-from guard.results.table import csv_text
 from guard.texts import printable
 
 if TYPE_CHECKING:
     from guard.retrieve.statement import Statement
-    from guard.watch.review import Correction, Item
+    from guard.watch.review import Correction, ReviewItem
     from guard.watch.store import Store
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
-_COLUMNS = (
-    *("id", "before", "text", "decision", "found", "mark"),
-    *("bias_type", "group", "attribute"),
-)
 
 
 def login() -> str:
@@ -44,21 +39,17 @@ reviewer_option = click.option(
 )
 
 
-def shown(item: Item) -> str:
+def shown(item: ReviewItem) -> str:
     """Return an item without the control characters that a model may have written."""
-    found = _finding(item)
+    finding = " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
     score = "" if item.score is None else f", score {item.score:.2f}"
     lines = [
         f"{item.id}  {clean(item.model or '', ' ')}  {utc(item.time)}",
-        f"guard: {item.action}{f' ({clean(found)})' if found else ''}{score}",
+        f"guard: {item.action}{f' ({clean(finding)})' if finding else ''}{score}",
     ]
     if item.before:
         lines.append(f"before: {clean(item.before)}")
     return "\n".join([*lines, f"text: {clean(item.text)}"])
-
-
-def _finding(item: Item) -> str:
-    return " / ".join(v for v in (item.bias_type, item.group, item.attribute) if v)
 
 
 def clean(text: str, newline: str = "\n") -> str:
@@ -78,81 +69,6 @@ def ask_bias() -> Correction:
     while bias_type is not None and bias_type not in BIAS_TYPES:
         bias_type = prompt(question)
     return Correction(bias_type, prompt("Group"), prompt("Attribute"))
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@reviewer_option
-@on_store
-def write(store: Store, file: Path, reviewer: str, as_json: bool) -> None:
-    """Write the queue as a CSV FILE, to fill in the column mark and give to guard review read."""
-    from guard.watch import review as reviews
-
-    if file.exists():
-        raise UsageError(f"{file} is there already and may hold marks; give another name.")
-    with store.reading() as connection:
-        queue = reviews.queue(connection)
-        own = {item.id: marks.get(reviews.named(reviewer)) for item, marks in queue}
-    rows = []
-    for item, _ in queue:
-        mark = own[item.id]
-        correction = mark.correction if mark else reviews.Correction()
-        verdict = mark.verdict if mark else ""
-        row = (item.id, item.before, item.text, item.action, _finding(item), verdict, *correction)
-        rows.append([value or "" for value in row])
-    try:
-        write_whole(file, csv_text(_COLUMNS, rows, lineterminator="\r\n"))
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
-    result = {"items": len(queue), "file": str(file)}
-    print_result(result, f"{len(queue):,} items in {file}.", as_json)
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@reviewer_option
-@on_store
-def read(store: Store, file: Path, reviewer: str, as_json: bool) -> None:
-    """Read the marks in a CSV FILE, of which the columns id and mark are needed.
-
-    Rows without a mark are left for later. If any row is wrong, nothing is read.
-    """
-    from guard.datasets.rows import rows
-    from guard.watch import review as reviews
-
-    new = empty = 0
-    ids: set[str] = set()
-    with store.writing() as connection:
-        marks_of = reviews.all_marks(connection)
-        for row in rows(file):
-            try:
-                if row.broken:
-                    raise UsageError(row.broken)
-                id_, verdict, *bias = (_field(row.values, c) for c in ("id", *_COLUMNS[5:]))
-                if not verdict:
-                    empty += 1
-                    continue
-                if id_ in ids:
-                    raise UsageError(f"{id_} was in an earlier row; each item has one mark.")
-                ids.add(id_)
-                key = reviews.item(connection, id_).key
-                own = marks_of.get(key, {}).get(reviews.named(reviewer))
-                mark = verdict.lower(), reviews.Correction(*(value or None for value in bias))
-                if own is None or (own.verdict, own.correction) != mark:
-                    reviews.mark(connection, id_, reviewer, *mark)
-                    new += 1
-            except UsageError as error:
-                raise UsageError(f"{file}, {row.place}: {error}") from None
-    result = {"marks": new, "empty": empty}
-    print_result(result, f"{new:,} marks read; {empty:,} rows have none.", as_json)
-
-
-def _field(values: Mapping[str, Any], name: str) -> str:
-    value = values.get(name)
-    if name in ("id", "mark") and not isinstance(value, str):
-        raise UsageError("it needs the columns id and mark.")
-    text = value.strip() if isinstance(value, str) else ""
-    return text.removeprefix("'")  # which keeps spreadsheets from taking it for a formula
 
 
 @click.command()
@@ -216,7 +132,7 @@ def export(
 
 
 def _statements(
-    store: Store, missed: Iterable[tuple[Item, Correction]], reviewer: str
+    store: Store, missed: Iterable[tuple[ReviewItem, Correction]], reviewer: str
 ) -> Iterable[Statement]:
     from guard.retrieve.phrases import find_phrase
     from guard.retrieve.statement import Statement
@@ -243,7 +159,7 @@ def _statements(
             click.echo(f"Left out: {item.id}: {error}.", err=True)
 
 
-def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Correction:
+def _completed(store: Store, item: ReviewItem, bias: Correction, reviewer: str) -> Correction:
     """Ask for the values that a miss lacks, and store them as a mark of ``reviewer``."""
     from guard.watch import review as reviews
 
@@ -257,7 +173,7 @@ def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Cor
 
 
 def _write_training(
-    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[Item]
+    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[ReviewItem]
 ) -> None:
     negatives = [
         {"text": " ".join(item.text.split()), "kind": "reviewed", "bias_type": item.bias_type}

@@ -1,12 +1,14 @@
-"""Measures the time of a detector's verdict, its verdicts per second, and a ratio."""
+"""What a verdict costs on the machine at hand: its time, verdicts per second, and a ratio.
+
+What gate and door cost, the start and many streams at once are measured by ``benchmarks/speed``.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from guard.bench.figures import Figure, percentile
 from guard.core import Guard
 from guard.errors import UsageError
 from guard.gate import split
@@ -29,6 +31,22 @@ FEW = 24
 READY = 600.0
 
 
+class CostFigure(NamedTuple):
+    """A measured value; ``bound`` is its budget in words, or the purpose of the value."""
+
+    name: str
+    value: float
+    unit: str
+    bound: str = ""
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which ``share`` of the ascending values lie; nan of none."""
+    if not ordered:
+        return float("nan")
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
 def windows_of(texts: Iterable[str], context: int = CONTEXT_SEGMENTS) -> list[Window]:
     """Return the windows of ``texts`` as a stream asks for them, with their context."""
     return [
@@ -45,7 +63,7 @@ def compared(
     detector: str | None,
     against: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Time verdicts of two detectors in turn, in one thread, and return the ratios of the first's.
 
     So what else runs on the machine slows both. CPU time is that of the process: a cascade's second
@@ -76,34 +94,34 @@ def compared(
     for done, window in enumerate(windows):
         for turn in range(2 * ROUNDS):
             # The first goes first every other time: the second finds the caches warm.
-            one = (turn + turn // 2) % 2
+            which = (turn + turn // 2) % 2
             begin, cpu = time.perf_counter(), time.process_time()
-            sessions[one].score([window])
-            wall[one].append(time.perf_counter() - begin)
-            busy[one] += time.process_time() - cpu
+            sessions[which].score([window])
+            wall[which].append(time.perf_counter() - begin)
+            busy[which] += time.process_time() - cpu
         progress(done, len(windows))
-    found = [
-        Figure("CPU a text", busy[0] / ROUNDS / len(texts) * 1000, "ms", judges[0].name),
-        Figure("CPU a text", busy[1] / ROUNDS / len(texts) * 1000, "ms", judges[1].name),
-        Figure("CPU a text, ratio", busy[0] / busy[1], "", f"of {len(texts)} texts"),
+    measured = [
+        CostFigure("CPU a text", busy[0] / ROUNDS / len(texts) * 1000, "ms", judges[0].name),
+        CostFigure("CPU a text", busy[1] / ROUNDS / len(texts) * 1000, "ms", judges[1].name),
+        CostFigure("CPU a text, ratio", busy[0] / busy[1], "", f"of {len(texts)} texts"),
     ]
     for name, share in (("median", 0.5), ("99th percentile", 0.99)):
         first, second = (percentile(sorted(times), share) for times in wall)
-        found.append(
-            Figure(f"verdict, {name}, ratio", first / second, "", f"{len(windows)} windows")
+        measured.append(
+            CostFigure(f"verdict, {name}, ratio", first / second, "", f"{len(windows)} windows")
         )
     for judge, session in zip(judges, sessions, strict=True):
         if judged := getattr(session, "judged", None):
             count = sum(judged(window).deferred for window in windows)
-            found.append(Figure("deferred", 100 * count / len(windows), "%", judge.name))
-    return found
+            measured.append(CostFigure("deferred", 100 * count / len(windows), "%", judge.name))
+    return measured
 
 
 def figures(
     texts: Iterable[str],
     detector: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Time single verdicts on ``texts``, references included, one after the other in one thread.
 
     ``detector`` names it, by default that of the settings; of a cascade the share of windows that
@@ -139,22 +157,24 @@ def figures(
             progress(done, len(windows))
     times.sort()
     busy.sort()
-    found = [
-        Figure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", median),
-        Figure("verdict, 99th percentile", percentile(times, 0.99), "ms", longest),
-        Figure("  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"),
-        Figure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
+    measured = [
+        CostFigure(f"verdict, median of {len(times)}", percentile(times, 0.5), "ms", median),
+        CostFigure("verdict, 99th percentile", percentile(times, 0.99), "ms", longest),
+        CostFigure(
+            "  of it CPU time, median", percentile(busy, 0.5), "ms", "where others are at work"
+        ),
+        CostFigure("  of it CPU time, 99th percentile", percentile(busy, 0.99), "ms"),
     ]
     if judged is not None:
-        found.append(Figure("deferred", 100 * deferred / len(windows), "%", judge.name))
+        measured.append(CostFigure("deferred", 100 * deferred / len(windows), "%", judge.name))
     if spent is not None:
-        return [*found, *(Figure(*row) for row in spent().rows(len(texts)))]
+        return [*measured, *(CostFigure(*row) for row in spent().rows(len(texts)))]
     begin = time.perf_counter()
     lots = [windows[i : i + BATCH] for i in range(0, min(len(windows), 20 * BATCH), BATCH)]
     for lot in lots:
         session.score(lot)
     rate = sum(map(len, lots)) / (time.perf_counter() - begin)
-    return [*found, Figure(f"lots of {BATCH}, all cores", rate, "segments/s", least)]
+    return [*measured, CostFigure(f"lots of {BATCH}, all cores", rate, "segments/s", least)]
 
 
 def _instructed(
@@ -162,22 +182,22 @@ def _instructed(
     sessions: Sequence[Any],
     windows: Sequence[Window],
     progress: Callable[[int, int], None],
-) -> list[Figure]:
+) -> list[CostFigure]:
     """Time verdicts with the instruction read once, and with all of it read for each, in turn."""
     for session in sessions:
         session.score(windows[:1])
     times: tuple[list[float], list[float]] = ([], [])
     for done, window in enumerate(windows):
         for turn in range(2):
-            one = (turn + done) % 2
+            which = (turn + done) % 2
             begin = time.perf_counter()
-            sessions[one].score([window])
-            times[one].append((time.perf_counter() - begin) * 1000)
+            sessions[which].score([window])
+            times[which].append((time.perf_counter() - begin) * 1000)
         progress(done, len(windows))
     once, each = (percentile(sorted(taken), 0.5) for taken in times)
     return [
-        Figure(f"verdict, median of {len(windows)}", once, "ms", name),
-        Figure("verdict, 99th percentile", percentile(sorted(times[0]), 0.99), "ms"),
-        Figure("  instruction read each time, median", each, "ms"),
-        Figure("  ratio of the sums", sum(times[0]) / sum(times[1]), "", "<= 0.4"),
+        CostFigure(f"verdict, median of {len(windows)}", once, "ms", name),
+        CostFigure("verdict, 99th percentile", percentile(sorted(times[0]), 0.99), "ms"),
+        CostFigure("  instruction read each time, median", each, "ms"),
+        CostFigure("  ratio of the sums", sum(times[0]) / sum(times[1]), "", "<= 0.4"),
     ]

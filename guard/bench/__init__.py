@@ -1,1 +1,0 @@
-"""What the guard costs on the machine at hand: figures for ``guard bench``."""
