@@ -52,8 +52,8 @@ def sample(data: Path) -> list[Drawn]:
 def _redditbias(data: Path) -> Iterator[Drawn]:
     for row in objects(data / registry.REDDITBIAS.file):
         record = registry.REDDITBIAS.record.of(row.values)
-        if record.bias_sent is not None:
-            yield _drawn("redditbias", record.comment)
+        if record.biased is not None:
+            yield _drawn("redditbias", record.text)
 
 
 def _emgsd(data: Path) -> Iterator[Drawn]:

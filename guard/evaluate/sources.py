@@ -39,7 +39,7 @@ class Source(NamedTuple):
     published: DatasetFile[Any]
     title: str
     protocol: str
-    adapter: Callable[[Path], Adapter]
+    adapter: Callable[[Path], Adapter] = lambda data: adapters.labelled
     parts: Callable[[Path, list[Example]], list[Example]] | None = None
     validated: bool = False
 
@@ -93,7 +93,7 @@ SOURCES: dict[str, Source] = {
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
             ),
             lambda data, examples: _with_far_part(
-                _nearness(data, examples, registry.REDDITBIAS_TRAIN, lambda row: row.comment)
+                _nearness(data, examples, registry.REDDITBIAS_TRAIN)
             ),
             validated=True,
         ),
@@ -108,7 +108,7 @@ SOURCES: dict[str, Source] = {
             "A near-duplicate shares half or more of its word 4-grams with one of EMGSD's "
             "training texts or of their sentences.",
             lambda data: adapters.crows_pairs,
-            lambda data, examples: _near_emgsd(data, examples),
+            lambda data, examples: _nearness(data, examples, registry.EMGSD_TRAIN),
         ),
         Source(
             "toxicbias",
@@ -116,7 +116,6 @@ SOURCES: dict[str, Source] = {
             "ToxicBias comments (from Jigsaw)",
             "Label bias, of all comments (most of them biased: see prevalence, and what calling "
             "everything biased scores). A comment of several categories is right with any of them.",
-            lambda data: adapters.toxicbias,
         ),
         Source(
             "emgsd",
@@ -125,7 +124,7 @@ SOURCES: dict[str, Source] = {
             "Category stereotype against neutral and unrelated. Attribute F1 over the words "
             "between === of stereotypes. " + _NEAR_RULE,
             lambda data: adapters.emgsd,
-            lambda data, examples: _with_far_part(_near_emgsd(data, examples)),
+            lambda data, examples: _with_far_part(_nearness(data, examples, registry.EMGSD_TRAIN)),
             validated=True,
         ),
         Source(
@@ -133,7 +132,6 @@ SOURCES: dict[str, Source] = {
             registry.STEREOBIAS,
             "StereoBias",
             "Label bias; stereotype is annotated apart and shown as a breakdown.",
-            lambda data: adapters.stereobias,
         ),
         Source(
             "stereoset",
@@ -147,28 +145,24 @@ SOURCES: dict[str, Source] = {
             registry.HEARTS_SEEGULL,
             "HEARTS, nationalities",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
-            lambda data: adapters.hearts,
         ),
         Source(
             "hearts_winoqueer",
             registry.HEARTS_WINOQUEER,
             "HEARTS, LGBTQ+ groups",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
-            lambda data: adapters.hearts,
         ),
         Source(
             "toxigen_demos",
             registry.TOXIGEN_DEMOS,
             "ToxiGen demonstrations",
             f"Label hate against neutral. {_TRAINED}",
-            lambda data: adapters.toxigen,
         ),
         Source(
             "implicit_hate",
             registry.IMPLICIT_HATE,
             "Implicit hate, posts",
             f"Implicit and explicit hate against none. {_TRAINED}",
-            lambda data: adapters.implicit_hate,
         ),
         Source(
             "implied",
@@ -177,7 +171,6 @@ SOURCES: dict[str, Source] = {
             "What annotators say that a post implies: every text is biased, so that accuracy is "
             "recall and the false negative rate is its complement. The type is what the words of "
             f"the target name, any of several; the group is the target. {_TRAINED}",
-            lambda data: adapters.implied,
         ),
         Source(
             "bold",
@@ -185,8 +178,7 @@ SOURCES: dict[str, Source] = {
             "BOLD, Wikipedia sentences",
             "Every text is harmless: the false positive rate is what counts. A fifth of the "
             "texts may be trained on; the part beside leaves it out.",
-            lambda data: adapters.bold,
-            lambda data, examples: _unseen(examples),
+            parts=lambda data, examples: _unseen(examples),
         ),
         Source(
             "assistant",
@@ -350,9 +342,7 @@ def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example
     return [e for e in examples if (e.unit or e.id) in chosen]
 
 
-def _nearness(
-    data: Path, examples: list[Example], training: DatasetFile[Any], text: Callable[[Any], str]
-) -> list[Example]:
+def _nearness(data: Path, examples: list[Example], training: DatasetFile[Any]) -> list[Example]:
     """Add an axis: whether a text, or a sentence of it, is nearly in a file of training texts.
 
     All variants of a unit count as one if any is. No axis is added if the file is missing.
@@ -360,17 +350,13 @@ def _nearness(
     if not (data / training.file).is_file():
         return examples
     parts = [(e.unit or e.id, part) for e in examples for part in sentences(e.text)]
-    known = {part for row in training.training(data) for part in sentences(text(row))}
+    known = {part for row in training.training(data) for part in sentences(row.text)}
     far = far_from([part for _, part in parts], known)
     near = {unit for (unit, _), f in zip(parts, far, strict=True) if not f}
     return [
         replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
         for e in examples
     ]
-
-
-def _near_emgsd(data: Path, examples: list[Example]) -> list[Example]:
-    return _nearness(data, examples, registry.EMGSD_TRAIN, lambda row: row.text)
 
 
 def _with_far_part(examples: list[Example]) -> list[Example]:

@@ -11,10 +11,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from guard.datasets import registry
+from guard.datasets import records, registry
 from guard.datasets.groups import group_type
+from guard.datasets.registry import DatasetFile
 from guard.datasets.rows import json_lines
 from guard.datasets.split import in_bold_share
 from guard.datasets.terms import redditbias_terms
@@ -41,6 +42,7 @@ _SEEGULL_FRAMES = (
     "{g} women are {a}.",
 )
 read_jsonl = json_lines
+L = TypeVar("L", bound=records.PublishedText)
 Find = Callable[[str, str], Span | None]
 
 
@@ -98,12 +100,22 @@ def row_of(
     )  # fmt: skip
 
 
-def redditbias_texts(data: Path) -> Iterator[tuple[Text, registry.AnnotatedComment]]:
+def _texts(
+    pool: str, file: DatasetFile[L], data: Path, family: Callable[[L], str] | None = None
+) -> Iterator[tuple[Text, L]]:
+    """Yield the texts of a file that have a label; a text is a family, or those of one ``family``.
+
+    The repeats of a text are one family.
+    """
+    for item in file.training(data):
+        if (biased := item.labels.biased) is not None:
+            of = fold(item.text) if family is None else family(item)
+            yield Text(pool, item.text, biased, f"{pool}:{of}"), item
+
+
+def redditbias_texts(data: Path) -> Iterator[tuple[Text, records.AnnotatedComment]]:
     """Yield the comments that have a label."""
-    for item in registry.REDDITBIAS_TRAIN.training(data):
-        if item.bias_sent is not None:
-            family = f"redditbias:{fold(item.comment)}"
-            yield Text("redditbias", item.comment, item.bias_sent, family), item
+    return _texts("redditbias", registry.REDDITBIAS_TRAIN, data)
 
 
 def redditbias(data: Path) -> Iterator[TrainingRow]:
@@ -165,16 +177,14 @@ def emgsd(data: Path) -> Iterator[TrainingRow]:
             yield row_of(of, "emgsd_first", text=parts[0])
 
 
-def stereoset_texts(data: Path) -> Iterator[tuple[Text, registry.Variant]]:
+def stereoset_texts(data: Path) -> Iterator[tuple[Text, records.ItemVariant]]:
     """Yield the variants; those of an item are a family."""
-    for item in registry.STEREOSET.training(data):
-        biased = item.label == "stereotype"
-        yield Text("stereoset", item.text, biased, f"stereoset:{item.item}"), item
+    return _texts("stereoset", registry.STEREOSET, data, lambda variant: variant.item)
 
 
 def stereoset(data: Path) -> Iterator[TrainingRow]:
     """Minimal pairs; the attribute is what differs between the variants of an item."""
-    items: dict[str, list[tuple[Text, registry.Variant]]] = defaultdict(list)
+    items: dict[str, list[tuple[Text, records.ItemVariant]]] = defaultdict(list)
     for of, item in stereoset_texts(data):
         items[item.item].append((of, item))
     for variants in items.values():
@@ -185,12 +195,12 @@ def stereoset(data: Path) -> Iterator[TrainingRow]:
             yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
-def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
+def hearts_texts(data: Path) -> Iterator[tuple[Text, records.GroupStatement]]:
     """Yield statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
     for file in (registry.HEARTS_SEEGULL, registry.HEARTS_WINOQUEER):
         for item in file.training(data):
             family = f"hearts:{fold(item.phrase or item.repaired)}"
-            yield Text("hearts", item.repaired, item.label == "stereotype", family), item
+            yield Text("hearts", item.repaired, bool(item.labels.biased), family), item
 
 
 def hearts(data: Path) -> Iterator[TrainingRow]:
@@ -199,7 +209,7 @@ def hearts(data: Path) -> Iterator[TrainingRow]:
         group = find_stem(of.text, item.group)
         attribute = None
         if item.phrase:
-            attribute = find_stem(of.text, item.phrase.removeprefix(item.group).strip())
+            attribute = find_stem(of.text, item.attribute)
         elif group is not None:
             attribute = predicate_after(of.text, group)
         yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
@@ -207,12 +217,11 @@ def hearts(data: Path) -> Iterator[TrainingRow]:
 
 def toxigen(data: Path) -> Iterator[TrainingRow]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
-    for item in registry.TOXIGEN_DEMOS.training(data):
-        of = Text("toxigen", item.text, item.label == "hate", f"toxigen:{fold(item.text)}")
+    for of, item in _texts("toxigen", registry.TOXIGEN_DEMOS, data):
         yield row_of(of, bias_type=item.category)
 
 
-def bold_texts(data: Path) -> Iterator[tuple[Text, registry.Sentence]]:
+def bold_texts(data: Path) -> Iterator[tuple[Text, records.EncyclopaedicSentence]]:
     """Yield the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
     for item in registry.BOLD.training(data):
         if in_bold_share(item.text):
@@ -224,20 +233,18 @@ def bold(data: Path) -> Iterator[TrainingRow]:
     return (row_of(of) for of, _ in bold_texts(data))
 
 
-def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, registry.Implied]]]:
+def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, records.ImpliedStatement]]]:
     """Yield what posts imply of groups of a known type, in the family of the post."""
     for item in registry.IMPLIED.training(data):
-        text, kind = item.implied_statement.strip(), group_type(item.target)
+        text, kind = item.text.strip(), group_type(item.target)
         if len(text) > 8 and kind is not None:
             family = f"implicit_hate:{fold(item.post)}"
             yield Text("implied", text, True, family), (kind, item)
 
 
-def post_texts(data: Path) -> Iterator[tuple[Text, registry.Post]]:
+def post_texts(data: Path) -> Iterator[tuple[Text, records.Post]]:
     """Yield the posts; both kinds of hate count as biased."""
-    for item in registry.IMPLICIT_HATE.training(data):
-        family = f"implicit_hate:{fold(item.post)}"
-        yield Text("implicit_hate", item.post, item.label != "not_hate", family), item
+    return _texts("implicit_hate", registry.IMPLICIT_HATE, data)
 
 
 def implicit_hate(data: Path) -> Iterator[TrainingRow]:

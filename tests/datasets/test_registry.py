@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from guard.datasets import registry
+from guard.datasets import records, registry
 from guard.datasets.registry import DatasetFile
 from guard.datasets.rows import BadRow
 from guard.errors import UsageError
@@ -64,18 +64,18 @@ def test_a_bad_row_of_a_training_file_is_named(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRow, match=reason):
-        registry.Nationality.of(HEARTS | change)
+        records.Nationality.of(HEARTS | change)
 
 
 def test_votes_are_a_whole_number() -> None:
     row = {"identity": "Elbonian", "attribute": "late", "region_votes": 2}
-    assert registry.Association.of(row).known
-    assert not registry.Association.of(row | {"region_votes": 1}).known
+    assert records.RatedAssociation.of(row).known
+    assert not records.RatedAssociation.of(row | {"region_votes": 1}).known
     with pytest.raises(BadRow, match="the field region_votes must be a whole number"):
-        registry.Association.of(row | {"region_votes": "2"})
+        records.RatedAssociation.of(row | {"region_votes": "2"})
 
 
 def test_apostrophes_of_hearts_are_repaired_beside_the_published_text() -> None:
-    found = registry.Lgbtq.of(HEARTS)
+    found = records.Lgbtq.of(HEARTS)
     assert found.text == HEARTS["text"]
     assert found.repaired == "It isn’t so."

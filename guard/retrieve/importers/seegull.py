@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from guard.datasets.registry import VOTES
+from guard.datasets.records import VOTES
 from guard.datasets.rows import BadRow, Values, text
 from guard.retrieve.importers.found import NO_ATTRIBUTE, Found, LeftOut, explicit
 from guard.retrieve.importers.frame import group_in, sentence
