@@ -84,7 +84,7 @@ class Worker(ABC):
             if self._thread is None:
                 # atexit runs last in, first out: before the shutdown of exporters that
                 # OpenTelemetry registered earlier. Children of multiprocessing skip atexit.
-                leave = _once(self._leave)
+                leave = _call_once(self._leave)
                 atexit.register(leave)
                 util.Finalize(None, leave, exitpriority=10)
                 thread = threading.Thread(target=self.run, name=self._name, daemon=True)
@@ -185,7 +185,7 @@ class _Ending(Calls):
             thread.start()
 
 
-def _once(call: Callable[[], None]) -> Callable[[], None]:
+def _call_once(call: Callable[[], None]) -> Callable[[], None]:
     calls = [call]
     return lambda: calls.pop()() if calls else None
 
@@ -233,7 +233,7 @@ class EndsWhenDropped:
             self._hand_over()
 
 
-@_once
+@_call_once
 def _end_all() -> None:
     """End, at the exit of the process, the streams that are still open."""
     for stream in list(ending.open):

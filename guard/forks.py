@@ -109,7 +109,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 native = Native()
 
 
-def _renew() -> None:
+def _renew_locks() -> None:
     for lock in list(_locks):
         lock.renew()
     native.in_child()
@@ -117,5 +117,5 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=native.before_fork, after_in_parent=native.in_parent, after_in_child=_renew
+        before=native.before_fork, after_in_parent=native.in_parent, after_in_child=_renew_locks
     )

@@ -64,7 +64,7 @@ class JudgeSettings:
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str = "Guard") -> JudgeSettings:
         """Return the settings in ``values``; raises ConfigError as :func:`checked`."""
-        found = checked(values, where)
+        found = checked_settings(values, where)
         params = json.dumps(found.pop("params", {}), sort_keys=True)
         for key in {"record", "replay"} & found.keys():
             found[key] = Path(found[key]).absolute()  # the working directory may change later
@@ -78,7 +78,7 @@ class JudgeSettings:
         return found
 
 
-def checked(values: object, where: str) -> dict[str, Any]:
+def checked_settings(values: object, where: str) -> dict[str, Any]:
     """Return the values of the setting ``judge`` in their own types.
 
     Values may be texts, as in a variable, and a key ``params.NAME`` is NAME of ``params``, whose
@@ -98,9 +98,9 @@ def checked(values: object, where: str) -> dict[str, Any]:
     for key, value in values.items():
         head, dot, name = str(key).partition(".")
         if dot and head == "params":
-            params[name] = _json(value)
+            params[name] = _parsed_json(value)
         elif key == "params":
-            params |= _table(value, where)
+            params |= _checked_table(value, where)
         elif key in _READ:
             found[key] = _READ[key](value, f"{where}: judge.{key}")
         else:
@@ -133,7 +133,7 @@ def checked(values: object, where: str) -> dict[str, Any]:
     return found | ({"params": params} if params else {})
 
 
-def merged(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def merged_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of two sources; the later one overrides by key, in ``params``, too.
 
     A later ``replay`` overrides an earlier ``record``, and the other way round.
@@ -146,14 +146,14 @@ def merged(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, An
     return found
 
 
-def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+def printable_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``values`` as they may be printed: without keys and headers."""
     params = values.get("params", {})
     plain = {name: "set" if name in _SECRET else value for name, value in params.items()}
     return {**values, **({"params": plain} if params else {})}
 
 
-def _json(value: Any) -> Any:
+def _parsed_json(value: Any) -> Any:
     """Return what a text says in JSON; the text itself if it is none."""
     try:
         return json.loads(value) if isinstance(value, str) else value
@@ -161,22 +161,22 @@ def _json(value: Any) -> Any:
         return value
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
-    found = _json(value)
+def _checked_table(value: Any, where: str) -> dict[str, Any]:
+    found = _parsed_json(value)
     if not isinstance(found, Mapping):
         raise ConfigError(f"{where}: judge.params takes a table, such as {{ temperature = 0 }}.")
     return {str(name): inner for name, inner in found.items()}
 
 
-def _number(value: Any) -> float:
+def _checked_number(value: Any) -> float:
     try:
         return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return math.nan
 
 
-def _seconds(value: Any, where: str) -> float:
-    found = _number(value)
+def _checked_seconds(value: Any, where: str) -> float:
+    found = _checked_number(value)
     if not 0 < found <= _LONGEST_S:
         raise ConfigError(
             f"{where} takes seconds above 0 and at most {_LONGEST_S:,}, got {value!r}."
@@ -184,17 +184,17 @@ def _seconds(value: Any, where: str) -> float:
     return found
 
 
-def _budget(value: Any, where: str) -> float | None:
+def _checked_budget(value: Any, where: str) -> float | None:
     if value is None or value == "none":
         return None
-    found = _number(value)
+    found = _checked_number(value)
     if not 0 <= found < math.inf:
         raise ConfigError(f"{where} takes US dollars from 0 on, or 'none', got {value!r}.")
     return found
 
 
-def _count(value: Any, where: str) -> int:
-    found = _number(value)
+def _checked_count(value: Any, where: str) -> int:
+    found = _checked_number(value)
     if not (1 <= found <= _MOST_AT_ONCE and found == int(found)):
         raise ConfigError(
             f"{where} takes a whole number of calls from 1 to {_MOST_AT_ONCE}, got {value!r}."
@@ -202,7 +202,7 @@ def _count(value: Any, where: str) -> int:
     return int(found)
 
 
-def _file(value: Any, where: str) -> str:
+def _checked_file(value: Any, where: str) -> str:
     if isinstance(value, str | Path) and str(value).strip() and "\0" not in str(value):
         with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate
             os.fsencode(value)
@@ -211,10 +211,10 @@ def _file(value: Any, where: str) -> str:
 
 
 _READ: Mapping[str, Any] = {
-    "timeout_s": _seconds,
-    "budget": _budget,
-    "concurrency": _count,
+    "timeout_s": _checked_seconds,
+    "budget": _checked_budget,
+    "concurrency": _checked_count,
     "params": None,  # read above
-    "record": _file,
-    "replay": _file,
+    "record": _checked_file,
+    "replay": _checked_file,
 }

@@ -106,7 +106,7 @@ class Method(Protocol[P, WholeT, StreamT]):
         ...
 
 
-def like(
+def litellm_signature(
     litellms: Callable[P, Returns[WholeT, StreamT]],
 ) -> Callable[[Callable[..., Any]], Method[P, WholeT, StreamT]]:
     """Give a method the signature of a function below, also for :func:`inspect.signature`."""
@@ -123,14 +123,14 @@ def like(
     return signed
 
 
-def alike(
+def async_litellm_signature(
     litellms: Callable[P, Returns[WholeT, StreamT]],
 ) -> Callable[
     [Callable[..., Any]],
     Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
     """Do the same as :func:`like` for an async method."""
-    signed: Any = like
+    signed: Any = litellm_signature
     return signed(litellms)  # type: ignore[no-any-return]
 
 

@@ -281,15 +281,15 @@ class GuardTrail:
 
 
 def _plain_fields(of: Any) -> dict[str, Any]:
-    return {f.name: _plain(getattr(of, f.name)) for f in fields(of)}
+    return {f.name: _plain_value(getattr(of, f.name)) for f in fields(of)}
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a field's value as a JSON type."""
     if is_dataclass(value):
         return _plain_fields(value)
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_plain_value(item) for item in value]
     if isinstance(value, Mapping):
         return dict(value)
     return value.isoformat() if isinstance(value, datetime) else value

@@ -29,7 +29,7 @@ from guard.audit.journal import Contents
 from guard.audit.score import estimate_to_json, json_number
 from guard.audit.statistics import effective_answers
 from guard.audit.tables import recorded_audit
-from guard.datasets.rows import rows
+from guard.datasets.rows import read_rows
 from guard.errors import UsageError
 from guard.intervals import exact
 from guard.page import STYLE
@@ -196,7 +196,7 @@ def _page(texts: Sequence[Text]) -> str:
         for t in texts
     )
     style = STYLE.read_text("utf-8")
-    return page.substitute(rows="\n".join(items), total=len(texts), style=style)
+    return page.substitute(read_rows="\n".join(items), total=len(texts), style=style)
 
 
 def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
@@ -207,7 +207,7 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     """
     ids = set(known)
     found: dict[str, bool] = {}
-    for number_, row in enumerate(rows(path), start=1):
+    for number_, row in enumerate(read_rows(path), start=1):
         where = f"{path}, row {number_} ({row.place})"
         if row.broken:
             raise UsageError(f"{where}: {row.broken}.")

@@ -15,7 +15,7 @@ from guard.audit.journal import Contents
 from guard.audit.others import Embedder
 from guard.audit.outcomes import Records
 from guard.audit.score import SuiteResult, result_of
-from guard.datasets.rows import made, rows, whole
+from guard.datasets.rows import convert_rows, read_rows, whole_values
 from guard.errors import UsageError
 from guard.suites import GroupTexts, Record, Suite, registry
 from guard.texts import csv_text
@@ -40,7 +40,7 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
         refuse_damaged(found, answers)
         return as_recorded(audit, found, answers).score(found, answers)
     suite, read = audit.suite, Records()
-    rows_of = made(answers, rows(answers), whole, None, "Correct the row.")
+    rows_of = convert_rows(answers, read_rows(answers), whole_values, None, "Correct the row.")
     # A table may have its own items; the suite itself refuses an unknown one.
     for item, sample, given in suite.answers_from_table(rows_of):
         read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, given)))

@@ -42,7 +42,7 @@ from guard.cli.audit_review import review
 from guard.cli.run_file import RunTables, run_file_argument, with_run_file
 from guard.cli.suites import list_ as list_suites
 from guard.errors import UsageError
-from guard.exit_codes import ExitCode, worst
+from guard.exit_codes import ExitCode, worst_code
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -205,7 +205,7 @@ def run(**given: Any) -> None:
     if not ran.complete:
         raise click.exceptions.Exit(ExitCode.INCOMPLETE)
     codes = [verdict.exit_code for verdict in (comparison, met) if verdict is not None]
-    raise click.exceptions.Exit(worst(codes or [unread]))
+    raise click.exceptions.Exit(worst_code(codes or [unread]))
 
 
 class _PreparedRun(NamedTuple):
@@ -494,11 +494,11 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, Any]]) 
         asked: list[Any] = [{} for _ in suites]  # the recording has the other roles
     else:
         from guard.audit.others import default_scorer, others
-        from guard.config import settings
+        from guard.config import read_settings
 
         sending = _analyst_sending(given)
         named = {key: given[key] for key in ("analyst", "scorer", "embedder")}
-        guards = given.get("detector") or settings().get("detector")
+        guards = given.get("detector") or read_settings().get("detector")
         named["scorer"] = named["scorer"] or default_scorer(guards)
         asked = [others(suite, **named, sending=sending) for suite in suites]
     return [
@@ -508,7 +508,7 @@ def _audits(given: dict[str, Any], options_by_suite: dict[str, dict[str, Any]]) 
 
 
 def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
-    from guard.config import merge, spelled
+    from guard.config import merge_settings, parse_setting
 
     settings: dict[str, Any] = {
         key: given[key] for key in ("operating_point", "action", "hold") if given[key] is not None
@@ -517,8 +517,8 @@ def _guard_settings(given: dict[str, Any]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--guard takes KEY=VALUE, got {text!r}.")
-        settings[key] = spelled(key, value, f"--guard {key}")
-    return merge(given["tables"].guard, settings)
+        settings[key] = parse_setting(key, value, f"--guard {key}")
+    return merge_settings(given["tables"].guard, settings)
 
 
 def _guard(given: dict[str, Any]) -> Guard:

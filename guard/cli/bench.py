@@ -86,17 +86,17 @@ def start(as_json: bool) -> None:
 
 def texts_of(path: Path | None) -> list[str]:
     """Return the texts of a file of JSON lines; raises UsageError if there are none."""
-    from guard.datasets.rows import BadRow, Row, made, objects, whole
+    from guard.datasets.rows import BadRow, Row, convert_rows, object_rows, whole_values
 
     def text(row: Row) -> str:
-        values = whole(row)
+        values = whole_values(row)
         found = values.get("comment") or values.get("text")
         if not isinstance(found, str):
             raise BadRow("the line has no string 'comment' or 'text'")
         return found
 
     path = shipped("benchmarks") / "detector" / "assistant.jsonl" if path is None else path
-    texts = made(path, objects(path), text, None, "Correct the line.")
+    texts = convert_rows(path, object_rows(path), text, None, "Correct the line.")
     found = [one for one in texts if one.strip()]
     if not found:
         raise UsageError(f"{path} has no text to judge.")

@@ -210,10 +210,10 @@ def _frameworks() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    from guard.config import settings
+    from guard.config import read_settings
 
     try:
-        found = settings()
+        found = read_settings()
     except GuardError as error:
         yield Finding("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
         return
@@ -221,7 +221,7 @@ def _settings() -> Iterator[Finding]:
     if store is not None:
         found["events"] = "set"  # its URL may hold a password
     if "judge" in found:
-        found["judge"] = judge_settings.shown(found["judge"])
+        found["judge"] = judge_settings.printable_settings(found["judge"])
     shown = ", ".join(f"{key}={value!r}" for key, value in found.items()) or "defaults"
     yield Finding("settings", "guard.toml, BIASGUARD_*", "ok", shown)
     if store is not None:
@@ -261,7 +261,14 @@ def _detector() -> Iterator[Finding]:
 
 def _detectors() -> Iterator[Finding]:
     """Report all shipped weights, whichever are in use."""
-    from guard.detect.weights import FILES, ONNX, OPTIONAL, open_weights, sha256, shipped_weights
+    from guard.detect.weights import (
+        FILES,
+        ONNX,
+        OPTIONAL,
+        file_sha256,
+        open_weights,
+        shipped_weights,
+    )
 
     for name in ENCODERS:
         folder = shipped_weights(name)
@@ -274,7 +281,7 @@ def _detectors() -> Iterator[Finding]:
         size = sum(file.stat().st_size for file in files) / 1e6
         detail = (
             f"{found.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
-            f"{sha256(folder / ONNX)}"
+            f"{file_sha256(folder / ONNX)}"
         )
         yield Finding("shipped detectors", name, "ok", detail)
     yield _cascade()
@@ -283,7 +290,7 @@ def _detectors() -> Iterator[Finding]:
 def _cascade() -> Finding:
     """Report the head of the cascade, and whether it is for the shipped weights."""
     from guard.detect.cascade_files import HEAD, read_head
-    from guard.detect.weights import open_weights, sha256, shipped_weights
+    from guard.detect.weights import file_sha256, open_weights, shipped_weights
 
     folder = shipped_weights(CASCADE)
     try:
@@ -295,7 +302,7 @@ def _cascade() -> Finding:
         return Finding("shipped detectors", CASCADE, "note", str(error))
     detail = (
         f"{head.name}, {head.first.name} and then {head.last.name}; {HEAD} has sha256 "
-        f"{sha256(folder / HEAD)}"
+        f"{file_sha256(folder / HEAD)}"
     )
     return Finding("shipped detectors", CASCADE, "ok", detail)
 
@@ -303,8 +310,8 @@ def _cascade() -> Finding:
 def _models() -> Iterator[Finding]:
     from guard.local import download
 
-    for name in download.names():
-        state, detail = download.state(name)
+    for name in download.model_names():
+        state, detail = download.weights_state(name)
         yield Finding("local models", name, state, detail)
 
 

@@ -85,7 +85,7 @@ def build(
     base = BiasIndex.load(embedder.shipped_index, None) if with_shipped else None
     statements = _read(files, kind, skip_bad)
     with _progress() as report:
-        change = store.create(
+        change = store.create_index(
             folder, statements, embedder, base=base, replace=replace, report=report
         )
     _print_change(folder, change, as_json)
@@ -115,7 +115,7 @@ def add_statements(folder: Path, statements: Sequence[Statement], detector: str 
     from guard.retrieve import store
 
     with _progress() as report:
-        return store.add(folder, statements, _embedder(detector), report=report)
+        return store.add_statements(folder, statements, _embedder(detector), report=report)
 
 
 @index.command()
@@ -150,7 +150,7 @@ def remove(
     read = _read(() if file is None else (file,), kind, skip_bad)
     every = [*texts, *(s.statement for s in read)]
     with _progress() as report:
-        change = store.remove(folder, statements=every, groups=groups, report=report)
+        change = store.remove_statements(folder, statements=every, groups=groups, report=report)
     if not change.removed:
         raise UsageError(f"The bias index at {folder} has none of these; nothing was removed.")
     if change.unmatched:
@@ -196,7 +196,7 @@ def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
     """Check an index and show its content."""
     from guard.detect.weights import open_weights
     from guard.places import shipped_index
-    from guard.retrieve.index import BiasIndex, counts
+    from guard.retrieve.index import BiasIndex, statement_counts
 
     weights = open_weights(_weights(detector))
     place = _in_use(folder) or shipped_index(weights.settings.name)
@@ -208,7 +208,7 @@ def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
         "usable": found.embedder == weights.name,
         "search": "exact" if found.exact else "graph",
         "dim": found.dim,
-        **counts(found.table),
+        **statement_counts(found.table),
     }
     if as_json:
         click.echo(json.dumps(shown, ensure_ascii=False))
@@ -235,25 +235,25 @@ def _weights(detector: str | None) -> Path:
 
     The index of a cascade has the vectors of `encoder`.
     """
-    from guard.config import merge, settings
+    from guard.config import merge_settings, read_settings
     from guard.detect.weights import shipped_weights
     from guard.places import DEFAULT, embedder_of
 
-    own = merge(settings(), {} if detector is None else {"detector": detector})
+    own = merge_settings(read_settings(), {} if detector is None else {"detector": detector})
     folder = shipped_weights(embedder_of(own.get("detector", DEFAULT)))
     return Path(own["weights"]) if "weights" in own else folder
 
 
 def _in_use(folder: Path | None) -> Path | None:
     """Return the index of the command line or the settings; None if neither names one."""
-    from guard.config import settings
+    from guard.config import read_settings
 
-    named = folder or settings().get("index")
+    named = folder or read_settings().get("index")
     return None if named is None else Path(named)
 
 
 def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Statement]:
-    from guard.retrieve.importers import read
+    from guard.retrieve.importers import read_dataset
 
     found: list[Statement] = []
     for path in files:
@@ -262,7 +262,9 @@ def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Sta
                 "Statements cannot be read from standard input, because their file is read more "
                 "than once; write them to a file first."
             )
-        found += read(path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True))
+        found += read_dataset(
+            path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True)
+        )
     if files and not found:
         raise UsageError(f"There is no statement in {', '.join(map(str, files))}.")
     return found

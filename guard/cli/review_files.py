@@ -116,14 +116,14 @@ def read(store: Store, file: Path, reviewer: str, as_json: bool) -> None:
 
     Rows without a mark are left for later. If any row is wrong, nothing is read.
     """
-    from guard.datasets.rows import rows
+    from guard.datasets.rows import read_rows
     from guard.watch import review as reviews
 
     new = empty = 0
     ids: set[str] = set()
     with store.writing() as connection:
         marks_of = reviews.all_marks(connection)
-        for row in rows(file):
+        for row in read_rows(file):
             try:
                 if row.broken:
                     raise UsageError(row.broken)

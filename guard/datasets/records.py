@@ -32,10 +32,10 @@ class PublishedRow(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise BadRow(_reason(cls, error)) from None
+            raise BadRow(_fault_of(cls, error)) from None
 
 
-def _reason(record: type[PublishedRow], error: ValidationError) -> str:
+def _fault_of(record: type[PublishedRow], error: ValidationError) -> str:
     """Return the first mistake as part of a sentence."""
     first = error.errors(include_url=False)[0]
     kind, field = first["type"], str(first["loc"][0])
@@ -43,9 +43,9 @@ def _reason(record: type[PublishedRow], error: ValidationError) -> str:
         return str(first["ctx"]["error"]).replace("{field}", field)
     if kind == "literal_error":
         allowed = first["ctx"]["expected"].replace(" or ", ", ").replace("'", "")
-        return f"{field} {short(first['input'])} is not one of {allowed}"
+        return f"{field} {shortened_value(first['input'])} is not one of {allowed}"
     if kind == "extra_forbidden":
-        return f"the field {short(field)} is none of {', '.join(record.model_fields)}"
+        return f"the field {shortened_value(field)} is none of {', '.join(record.model_fields)}"
     if kind == "missing":
         return f"the field {field} is missing"
     wanted = {"string_type": "text", "int_type": "a whole number"}.get(kind)
@@ -53,19 +53,19 @@ def _reason(record: type[PublishedRow], error: ValidationError) -> str:
     return f"the field {field} must be {'a list of texts' if of_list else wanted}"
 
 
-def short(value: object) -> str:
+def shortened_value(value: object) -> str:
     """Return a value for a message, shortened: a text in the wrong field may be long."""
     shown = repr(value)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
-def _valid_utf8(text: str) -> str:
+def _checked_utf8(text: str) -> str:
     if has_surrogate(text):
         raise ValueError("the field {field} is not UTF-8 text; convert the file first")
     return text
 
 
-def _filled(text: str) -> str:
+def _checked_not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("the field {field} is empty")
     return text
@@ -78,13 +78,13 @@ def one_of(meanings: Mapping[Any, Any]) -> BeforeValidator:
     def meaning(value: Any) -> Any:
         # bool is an int to Python, but not in the files; lists are not hashable.
         if isinstance(value, (list, dict, bool)) or value not in meanings:
-            raise ValueError(f"{{field}} {short(value)} is not one of {allowed}")
+            raise ValueError(f"{{field}} {shortened_value(value)} is not one of {allowed}")
         return meanings[value]
 
     return BeforeValidator(meaning)
 
 
-def _type(name: Any) -> BiasType:
+def _parsed_type(name: Any) -> BiasType:
     if not isinstance(name, str):
         raise ValueError("the field {field} must be text")
     (kind,) = types_named([name])
@@ -97,7 +97,7 @@ def types_named(names: list[str]) -> tuple[BiasType, ...]:
     for name in names:
         kind = bias_type(name)
         if kind is None:
-            raise BadRow(f"bias type {short(name)} is not one of {', '.join(BIAS_TYPES)}")
+            raise BadRow(f"bias type {shortened_value(name)} is not one of {', '.join(BIAS_TYPES)}")
         kinds[kind] = None
     return tuple(kinds)
 
@@ -107,15 +107,15 @@ def known_types(names: Sequence[str], without: str = "") -> tuple[BiasType, ...]
     return types_named([n for n in names if n.strip().casefold() not in ("", without)])
 
 
-def listed(terms: str, separator: str = "|") -> tuple[str, ...]:
+def listed_terms(terms: str, separator: str = "|") -> tuple[str, ...]:
     """Return the terms of a field that holds several, without blank ones."""
     return tuple(t for part in terms.split(separator) if (t := part.strip()))
 
 
-Text = Annotated[str, AfterValidator(_valid_utf8)]
-Filled = Annotated[Text, AfterValidator(_filled)]
+Text = Annotated[str, AfterValidator(_checked_utf8)]
+Filled = Annotated[Text, AfterValidator(_checked_not_blank)]
 Bit = Annotated[bool, one_of({1: True, 0: False})]
-Type = Annotated[BiasType, BeforeValidator(_type)]
+Type = Annotated[BiasType, BeforeValidator(_parsed_type)]
 
 
 class Labels(NamedTuple):
@@ -184,8 +184,8 @@ class TargetedComment(PublishedText):
     @property
     def labels(self) -> Labels:
         """The types of all categories, and all targets."""
-        types = known_types(listed(self.category, ","), "none")
-        targets = listed(self.target, ",")
+        types = known_types(listed_terms(self.category, ","), "none")
+        targets = listed_terms(self.target, ",")
         return Labels(self.bias, types, targets, axes={"category": self.category})
 
 
@@ -261,7 +261,7 @@ class ItemVariant(PublishedText):
     def labels(self) -> Labels:
         """The stereotype of an item is biased, its other variants are harmless."""
         biased, axes = self.label == "stereotype", {"label": self.label}
-        return Labels(biased, (self.bias_type,), listed(self.target), axes=axes)
+        return Labels(biased, (self.bias_type,), listed_terms(self.target), axes=axes)
 
 
 class GroupStatement(PublishedText):
@@ -292,7 +292,7 @@ class GroupStatement(PublishedText):
     def labels(self) -> Labels:
         """Stereotypes are biased, neutral and unrelated statements are not."""
         biased, axes = self.label == "stereotype", {"label": self.label}
-        groups, attributes = listed(self.group), listed(self.attribute)
+        groups, attributes = listed_terms(self.group), listed_terms(self.attribute)
         return Labels(biased, (self.bias_type,), groups, attributes, axes)
 
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from guard.datasets import records
 from guard.datasets.records import GroupStatement, PublishedRow
-from guard.datasets.rows import made, objects
+from guard.datasets.rows import convert_rows, object_rows
 from guard.errors import UsageError
 
 R = TypeVar("R", bound=PublishedRow)
@@ -32,7 +32,7 @@ class DatasetFile(Generic[R]):
     record: type[R]
     trains: bool = False
 
-    def training(self, data: Path) -> Iterator[R]:
+    def training_records(self, data: Path) -> Iterator[R]:
         """Yield the records for training.
 
         Raises UsageError where the file cannot be read, and for the first bad row.
@@ -42,7 +42,9 @@ class DatasetFile(Generic[R]):
         path = data / self.file
         if not path.is_file():
             raise UsageError(f"{path} cannot be read; name the folder of the sources.")
-        return made(path, objects(path), lambda row: self.record.of(row.values), None, "Fix it.")
+        return convert_rows(
+            path, object_rows(path), lambda row: self.record.of(row.values), None, "Fix it."
+        )
 
 
 REDDITBIAS = DatasetFile("redditbias/eval.jsonl", records.Comment)

@@ -193,14 +193,16 @@ class BandCascade:
         self, windows: Sequence[Window], first: DetectorSession, queue: ResponseQueue
     ) -> list[Judged]:
         """Judge windows by a session of ``first``, and by the queue of one of ``later``."""
-        scored = [s for lot in _lots(windows, self._sizes[0]) for s in _scored(first, lot)]
+        scored = [
+            s for lot in _in_lots(windows, self._sizes[0]) for s in _checked_scores(first, lot)
+        ]
         found = [Judged(scores, self._in_doubt(scores)) for scores in scored]
         doubtful = [i for i, one in enumerate(found) if one.deferred]
         # No more at a time than the threads judge at once: so none waits for another one's limit.
-        for lot in _lots(doubtful, queue.threads * self._sizes[1]):
-            answers = self._escalated([windows[i] for i in lot], queue)
+        for lot in _in_lots(doubtful, queue.threads * self._sizes[1]):
+            answers = self._escalated_scores([windows[i] for i in lot], queue)
             for i, scores in zip(lot, answers, strict=True):
-                found[i] = Judged(self._mapped(scores), True)
+                found[i] = Judged(self._mapped_scores(scores), True)
         failed = sum(one.deferred and one.scores.unjudged is not None for one in found)
         self._counts.add(Escalations(len(found), len(doubtful), failed))
         return found
@@ -215,23 +217,23 @@ class BandCascade:
             return True
         return self._doubt.mapped(scores.score, scores.bias_type) in self._band
 
-    def _mapped(self, scores: Scores) -> Scores:
+    def _mapped_scores(self, scores: Scores) -> Scores:
         """Return scores of ``later`` at the thresholds of ``first``; a worker has checked them."""
         if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
             return scores
         return replace(scores, score=self._scale.mapped(scores.score, scores.bias_type))
 
-    def _escalated(self, windows: Sequence[Window], queue: ResponseQueue) -> list[Scores]:
+    def _escalated_scores(self, windows: Sequence[Window], queue: ResponseQueue) -> list[Scores]:
         """Return the scores of ``later``; ``failure`` where it has none in time."""
         requests = [self._workers.submit(queue, window) for window in windows]
         until = time.monotonic() + self._band.limit_ms / 1000
         try:
-            return [self._answer(request, until) for request in requests]
+            return [self._awaited_answer(request, until) for request in requests]
         finally:
             for request in requests:
                 self._workers.cancel(request)
 
-    def _answer(self, request: ScoreRequest, until: float) -> Scores:
+    def _awaited_answer(self, request: ScoreRequest, until: float) -> Scores:
         try:
             answer = request.future.result(max(0.0, until - time.monotonic()))
         except FutureTimeoutError:
@@ -296,11 +298,11 @@ class BandSession:
         return self._cascade.judge([window], self._first, self._queue)[0]
 
 
-def _lots(items: Sequence[T], size: int) -> list[Sequence[T]]:
+def _in_lots(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[i : i + size] for i in range(0, len(items), size)]
 
 
-def _scored(session: DetectorSession, windows: Sequence[Window]) -> list[Scores]:
+def _checked_scores(session: DetectorSession, windows: Sequence[Window]) -> list[Scores]:
     """Return the scores of a call; raises ValueError if it has not as many as windows."""
     found = list(session.score(windows))
     if len(found) != len(windows):

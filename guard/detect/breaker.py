@@ -43,7 +43,7 @@ class Breaker:
             if self._paused_until is not None:
                 if now < self._paused_until:
                     return None
-                self._pause(now)
+                self._begin_pause(now)
             return self._round
 
     def done(self, ticket: int, *, well: bool, now: float) -> Change:
@@ -57,13 +57,13 @@ class Breaker:
                 return change
             self._failed += 1
             if self.open:
-                self._pause(now)
+                self._begin_pause(now)
             elif self._failed >= self._most:
-                self._pause(now)
+                self._begin_pause(now)
                 return "opened"
             return ""
 
-    def _pause(self, now: float) -> None:
+    def _begin_pause(self, now: float) -> None:
         self._round += 1
         self._paused_until = now + self.pause
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal, NamedTuple
 
-from guard.detect.script import latin
+from guard.detect.script import is_latin
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 
@@ -77,7 +77,7 @@ def language_of(text: str, known: Callable[[str], bool]) -> Language:
     words = list(dict.fromkeys(_WORD.findall(" ".join(p for p in pieces if not _NO_WORD.match(p)))))
     if len(words) < 2:
         return "english"
-    found = _evidence(words, known)
+    found = _gather_evidence(words, known)
     if _is_other(pieces, words, found):
         return "other"
     foreign = found.unknown + len(found.other) + len(found.accented)
@@ -152,7 +152,7 @@ class _Evidence(NamedTuple):
         return self.own[language] + _SHARED * self.shared[language] + self.claimed[language]
 
 
-def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
+def _gather_evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
     own: Counter[str] = Counter()
     shared: Counter[str] = Counter()
     claimed: Counter[str] = Counter()
@@ -183,7 +183,7 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
             other.add(word)
         elif not word.isascii():
             # The encoder ignores accents: an English word with an accent is still English.
-            if small and word not in BORROWED and all(map(latin, word)):
+            if small and word not in BORROWED and all(map(is_latin, word)):
                 bare = _without_accents(word)
                 if bare not in ENGLISH and not known(bare):
                     accented.add(word)

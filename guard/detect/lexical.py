@@ -33,7 +33,7 @@ class Grams(NamedTuple):
     counts: Floats
 
 
-def grams(text: str) -> Grams:
+def hashed_grams(text: str) -> Grams:
     """Return the hashed n-grams of a text, whatever its case."""
     folded = text.casefold()
     words = _WORD.findall(folded)
@@ -57,7 +57,7 @@ def grams(text: str) -> Grams:
     )
 
 
-def values(one: Grams, idf: Floats) -> Floats:
+def gram_values(one: Grams, idf: Floats) -> Floats:
     """Return the weighted, normalised entries of a text's vector, in the order of ``one.ids``."""
     x: Floats = (1 + np.log(one.counts)) * idf[one.ids]
     word = one.ids < BUCKETS
@@ -89,5 +89,5 @@ class LexicalHead:
 
     def logit(self, text: str) -> float:
         """Return the logit of "biased" by the wording alone."""
-        one = grams(text)
-        return float(values(one, self.idf) @ self.weight[one.ids]) + self.bias
+        one = hashed_grams(text)
+        return float(gram_values(one, self.idf) @ self.weight[one.ids]) + self.bias

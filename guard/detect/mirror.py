@@ -43,7 +43,7 @@ class Mirror:
                 return self._made[1]
             if index.version == self._refused:
                 return None
-            if _same(index, self._known):
+            if _same_statements(index, self._known):
                 self._made = index.version, self._known
                 return self._known
             if len(index) > MOST:
@@ -57,7 +57,9 @@ class Mirror:
             # A fork leaves the thread behind.
             if self._thread is None or self._owner != os.getpid() or not self._thread.is_alive():
                 self._owner = os.getpid()
-                self._thread = threading.Thread(target=self._work, name="guard-mirror", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._make_mirrors, name="guard-mirror", daemon=True
+                )
                 self._thread.start()
             return None
 
@@ -74,7 +76,7 @@ class Mirror:
         self._wanted = None
         return [] if self._thread is None else [self._thread]
 
-    def _work(self) -> None:
+    def _make_mirrors(self) -> None:
         while True:
             with self._lock:
                 index = self._wanted
@@ -82,7 +84,7 @@ class Mirror:
                     self._thread = None
                     return
             try:
-                mirror = self._make(index)
+                mirror = self._make_mirror(index)
             except Exception as error:
                 # Only the type: a message might quote a statement.
                 _log.error("no vectors of a bias index for a cascade: %s", type(error).__name__)
@@ -94,7 +96,7 @@ class Mirror:
                 if self._wanted is index:
                     self._wanted = None
 
-    def _make(self, index: BiasIndex) -> BiasIndex | None:
+    def _make_mirror(self, index: BiasIndex) -> BiasIndex | None:
         """Return the mirror of an index; None if another one is wanted meanwhile."""
         made = [self._known] if self._made is None else [self._known, self._made[1]]
         rows = {s.statement: (of, row) for of in made for row, s in enumerate(of.statements)}
@@ -109,6 +111,6 @@ class Mirror:
         return BiasIndex(index.statements, vectors, self._embedder.name)
 
 
-def _same(one: BiasIndex, other: BiasIndex) -> bool:
+def _same_statements(one: BiasIndex, other: BiasIndex) -> bool:
     """Whether two indexes have the same statements in the same order."""
     return len(one) == len(other) and list(one.statements) == list(other.statements)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 
-def runtime() -> Any:
+def onnx_runtime() -> Any:
     """Return ``onnxruntime`` with its telemetry disabled.
 
     Since 1.29 it reports each process and model to Microsoft, stores a device id in the user's

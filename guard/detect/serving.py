@@ -21,8 +21,8 @@ from typing import NamedTuple
 from guard.detect import loop_bridge
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, DetectorSession, Window
-from guard.detect.scoring import Timed, timed
-from guard.detect.script import wordless
+from guard.detect.scoring import Timed, timed_score
+from guard.detect.script import has_no_word
 from guard.detect.workers import (
     FAILED,
     ResponseQueue,
@@ -72,7 +72,7 @@ class Judge:
         breakers: Breakers | None = None,
     ) -> None:
         self.policy = policy
-        detector = _reader(detector, policy)
+        detector = _every_language_reader(detector, policy)
         self._name = detector.name
         self._points = detector.operating_points
         self._workers = Workers() if workers is None else workers
@@ -89,7 +89,7 @@ class Judge:
             ) from None
         _check_thresholds(detector, policy, self._points)
         self._session: DetectorSession = detector.snapshot()
-        self._limit = _seconds(policy.timeout_ms)
+        self._limit = _in_seconds(policy.timeout_ms)
         self._queue = ResponseQueue(detector, self._session, self._limit)
 
     def judge(self, windows: Sequence[Window]) -> list[Verdict]:
@@ -97,24 +97,24 @@ class Judge:
         if self._needs_probe(windows):
             return [*self.judge(windows[:1]), *self.judge(windows[1:])]
         if on_worker() or (self._limit is None and self._queue.size == 1):
-            return [self._finding(self._alone(w)) for w in windows]
-        several = self._submit(windows)
+            return [self._finding(self._judge_alone(w)) for w in windows]
+        several = self._submit_windows(windows)
         try:
-            return [self._finding(self._wait(one)) for one in several]
+            return [self._finding(self._wait_for(one)) for one in several]
         finally:
-            self._cancel(several)
+            self._cancel_all(several)
 
     async def ajudge(self, windows: Sequence[Window]) -> list[Verdict]:
         """Return one verdict for each window, in order, without blocking the event loop."""
         if self._needs_probe(windows):
             return [*await self.ajudge(windows[:1]), *await self.ajudge(windows[1:])]
-        several = self._submit(windows)
+        several = self._submit_windows(windows)
         try:
-            return [self._finding(await self._await(one)) for one in several]
+            return [self._finding(await self._await_ticket(one)) for one in several]
         finally:
-            self._cancel(several)
+            self._cancel_all(several)
 
-    def _cancel(self, several: list[_Ticket | Timed]) -> None:
+    def _cancel_all(self, several: list[_Ticket | Timed]) -> None:
         for one in several:
             if isinstance(one, _Ticket):
                 self._workers.cancel(one.request)
@@ -123,28 +123,28 @@ class Judge:
         """Whether the first of ``windows`` must be judged alone, as the breaker's probe."""
         return len(windows) > 1 and self._breaker.open
 
-    def _alone(self, window: Window) -> Timed:
-        if wordless(window.text):
+    def _judge_alone(self, window: Window) -> Timed:
+        if has_no_word(window.text):
             return _NOTHING
         number = self._breaker.ask(time.monotonic())
         if number is None:
             return FAILED
         with as_worker():
-            answer = timed(self._session, window)
+            answer = timed_score(self._session, window)
         return self._recorded(number, answer)
 
-    def _submit(self, windows: Sequence[Window]) -> list[_Ticket | Timed]:
-        return [self._ticket(window) for window in windows]
+    def _submit_windows(self, windows: Sequence[Window]) -> list[_Ticket | Timed]:
+        return [self._make_ticket(window) for window in windows]
 
-    def _ticket(self, window: Window) -> _Ticket | Timed:
-        if wordless(window.text):
+    def _make_ticket(self, window: Window) -> _Ticket | Timed:
+        if has_no_word(window.text):
             return _NOTHING
         number = self._breaker.ask(time.monotonic())
         if number is None:
             return FAILED
         return _Ticket(number, self._workers.submit(self._queue, window))
 
-    def _wait(self, one: _Ticket | Timed) -> Timed:
+    def _wait_for(self, one: _Ticket | Timed) -> Timed:
         since = time.monotonic()
         while not isinstance(one, Timed):
             next_look = self._look(one, since)
@@ -154,7 +154,7 @@ class Judge:
                 return self._recorded(one.number, one.request.future.result(next_look.seconds))
         return one
 
-    async def _await(self, one: _Ticket | Timed) -> Timed:
+    async def _await_ticket(self, one: _Ticket | Timed) -> Timed:
         if isinstance(one, Timed):
             return one
         since, bridge = time.monotonic(), loop_bridge.Bridge(one.request.future)
@@ -176,7 +176,7 @@ class Judge:
         if began is not None:
             left = None if limit is None else began + limit - now
             return _Wait(left) if left is None or left > 0 else self._late(one)
-        waited, turn = now - since, _seconds(self.policy.queue_ms)
+        waited, turn = now - since, _in_seconds(self.policy.queue_ms)
         look = _LOOK if limit is None else min(_LOOK, limit)
         hung = waited >= look and not self._workers.replace_hung()
         if hung and limit is not None and waited >= limit:
@@ -239,7 +239,7 @@ class Judge:
         )
 
 
-def _reader(detector: Detector, policy: Policy) -> Detector:
+def _every_language_reader(detector: Detector, policy: Policy) -> Detector:
     """Return the detector that judges what the policy wants judged.
 
     Raises ConfigError if that is text in every language and the detector reads only some.
@@ -283,5 +283,5 @@ def _are_limits(value: object) -> bool:
     return all(isinstance(x, (int, float)) for x in value) and value[0] <= value[1]
 
 
-def _seconds(milliseconds: float | None) -> float | None:
+def _in_seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000

@@ -36,7 +36,7 @@ def leaves_at_exit(one: _Leaves) -> None:
 
 
 @atexit.register
-def _leave() -> None:
+def _leave_all() -> None:
     until = time.monotonic() + _LAST_CALLS
     threads = [thread for one in list(_leaving) for thread in one.leave()]
     with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C skips the wait

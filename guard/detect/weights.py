@@ -89,7 +89,7 @@ def shipped_weights(detector: str) -> Path:
     return _MODELS / detector
 
 
-def manifest(folder: Path) -> bytes:
+def read_manifest(folder: Path) -> bytes:
     """Return the manifest of the weights in ``folder``, which has the hash of every file.
 
     Raises:
@@ -116,11 +116,11 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         WeightsError: as :func:`open_weights`.
 
     """
-    hashes = json_object(manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
+    hashes = json_object(read_manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
-    for name in _files(hashes):
+    for name in _recorded_files(hashes):
         contents[name] = read_file(folder / name)
         found = hashlib.sha256(contents[name]).hexdigest()
         if found != hashes.get(name):
@@ -128,7 +128,7 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
                 f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
                 f"recorded {hashes.get(name)}): {_REMEDY}."
             )
-    settings = _settings(json_object(contents[CONFIG], folder / CONFIG, _REMEDY), folder)
+    settings = _parsed_settings(json_object(contents[CONFIG], folder / CONFIG, _REMEDY), folder)
     if settings.lexical_weight and LEXICAL not in contents:
         raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
@@ -137,11 +137,11 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     return Weights(folder, settings, f"{settings.name}-{settings.version}+{own}"), contents
 
 
-def _files(present: Container[str]) -> list[str]:
+def _recorded_files(present: Container[str]) -> list[str]:
     return [*FILES, *(name for name in OPTIONAL if name in present)]
 
 
-def unusable(path: Path, error: Exception) -> WeightsError:
+def unusable_file(path: Path, error: Exception) -> WeightsError:
     """Return the error for a file that has the recorded hash but is unusable."""
     table = path.with_name(TABLE)
     both = f" with {TABLE}" if path.name == ONNX and table.exists() else ""
@@ -152,12 +152,12 @@ def unusable(path: Path, error: Exception) -> WeightsError:
 
 def write_manifest(folder: Path) -> None:
     """Record the hashes of the weights' files in ``folder``."""
-    names = _files({path.name for path in folder.iterdir()})
-    content = {"format": 1, "sha256": {name: sha256(folder / name) for name in names}}
+    names = _recorded_files({path.name for path in folder.iterdir()})
+    content = {"format": 1, "sha256": {name: file_sha256(folder / name) for name in names}}
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -176,7 +176,7 @@ def read_file(path: Path, remedy: str = _REMEDY) -> bytes:
         raise WeightsError(f"{path} cannot be read ({reason}): {remedy}.") from error
 
 
-def _settings(raw: dict[str, Any], folder: Path) -> Settings:
+def _parsed_settings(raw: dict[str, Any], folder: Path) -> Settings:
     if "mean_with" in raw:  # alone, the network of these would have wrong thresholds
         raise WeightsError(
             f"The weights in {folder} are of guard's encoder 2.0, which judged together with a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def _lists() -> dict[str, frozenset[str]]:
+def _word_lists() -> dict[str, frozenset[str]]:
     found: dict[str, list[str]] = {}
     name = ""
     for line in Path(__file__).with_name("words.txt").read_text(encoding="utf-8").splitlines():
@@ -16,7 +16,7 @@ def _lists() -> dict[str, frozenset[str]]:
     return {name: frozenset(words) for name, words in found.items()}
 
 
-_LISTS = _lists()
+_LISTS = _word_lists()
 
 #: Frequent English words, including chat slang and names of groups of people.
 ENGLISH = _LISTS.pop("ENGLISH") | _LISTS.pop("GROUPS")

@@ -20,8 +20,8 @@ from guard.datasets.records import (
     Text,
     Type,
     known_types,
-    listed,
-    short,
+    listed_terms,
+    shortened_value,
 )
 from guard.datasets.rows import BadRow
 from guard.datasets.split import fold
@@ -107,7 +107,7 @@ class CaseLine(PublishedRow, extra="forbid"):
 def _label(text: object) -> bool:
     label = str(text).strip().casefold()
     if label not in CSV_LABELS:
-        raise BadRow(f"label {short(label)} is not one of {', '.join(CSV_LABELS)}")
+        raise BadRow(f"label {shortened_value(label)} is not one of {', '.join(CSV_LABELS)}")
     return label in _BIASED
 
 
@@ -123,5 +123,5 @@ class TableRow(PublishedRow):
 
 def table_row(record: TableRow, key: str) -> list[Example]:
     """Return the example of a row of a custom table."""
-    kinds, groups = known_types(listed(record.bias_type)), listed(record.group)
-    return [Example(record.text, record.label, key, kinds, groups, listed(record.attribute))]
+    kinds, groups = known_types(listed_terms(record.bias_type)), listed_terms(record.group)
+    return [Example(record.text, record.label, key, kinds, groups, listed_terms(record.attribute))]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from guard.datasets import registry
 from guard.datasets.registry import DatasetFile
-from guard.datasets.rows import Row, columns, made, objects, rows
+from guard.datasets.rows import Row, column_names, convert_rows, object_rows, read_rows
 from guard.datasets.split import in_bold_share
 from guard.datasets.terms import redditbias_terms
 from guard.errors import GuardError, UsageError
@@ -274,7 +274,7 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
     def examples_of(row: Row) -> list[Example]:
         return adapter(record.of(row.values), f"{source.file}:{row.line}")
 
-    examples = _read(path, objects(path), examples_of, skipped)
+    examples = _read(path, object_rows(path), examples_of, skipped)
     if source.parts is not None:
         examples = source.parts(data_dir, examples)
     found = _dataset(source.name, source.title, source.protocol, examples, skipped, path)
@@ -284,7 +284,7 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
         raise UsageError(f"{path} is not a CSV file; use one with the columns text and label.")
-    header = columns(path)
+    header = column_names(path)
     if missing := [name for name in ("text", "label") if name not in header]:
         raise UsageError(
             f"{path}, line 1: the header lacks {' and '.join(missing)}; the columns are text, "
@@ -294,7 +294,7 @@ def _table(path: Path, skipped: list[str] | None) -> Dataset:
     def examples_of(row: Row) -> list[Example]:
         return adapters.table_row(adapters.TableRow.of(row.values), f"{path.name}:{row.line}")
 
-    examples = _read(path, rows(path), examples_of, skipped)
+    examples = _read(path, read_rows(path), examples_of, skipped)
     protocol = "A CSV file of the user's own, labels as given."
     return _dataset(path.stem, str(path), protocol, examples, skipped, path)
 
@@ -320,7 +320,7 @@ def _read(
     skipped: list[str] | None,
 ) -> list[Example]:
     """Turn rows into examples; invalid rows are added to ``skipped``, or raise if it is None."""
-    of_rows = made(path, found, examples_of, None if skipped is None else skipped.append)
+    of_rows = convert_rows(path, found, examples_of, None if skipped is None else skipped.append)
     return [example for of_row in of_rows for example in of_row]
 
 
@@ -350,7 +350,7 @@ def _nearness(data: Path, examples: list[Example], training: DatasetFile[Any]) -
     if not (data / training.file).is_file():
         return examples
     parts = [(e.unit or e.id, part) for e in examples for part in sentences(e.text)]
-    known = {part for row in training.training(data) for part in sentences(row.text)}
+    known = {part for row in training.training_records(data) for part in sentences(row.text)}
     far = far_from([part for _, part in parts], known)
     near = {unit for (unit, _), f in zip(parts, far, strict=True) if not f}
     return [

@@ -8,14 +8,14 @@ segment's text alone, not on how it was chunked.
 from __future__ import annotations
 
 from guard.gate.segmenter import Segment, Segmenter
-from guard.mentions import Finder, first_mention, lexicon
+from guard.mentions import Finder, first_mention, shipped_lexicon
 
 
 class View:
     """Whether a choice has named a group, so that a pronoun may refer to it."""
 
     def __init__(self, user: str = "") -> None:
-        self.named = first_mention(user, lexicon(), pronouns=False) is not None
+        self.named = first_mention(user, shipped_lexicon(), pronouns=False) is not None
 
 
 class Flow:
@@ -34,7 +34,7 @@ class Flow:
 
     def continue_from(self, before: str) -> None:
         """Begin the open segment with ``before``, the end of an earlier channel's text."""
-        mentioned = first_mention(before, lexicon(), pronouns=self._view.named) is not None
+        mentioned = first_mention(before, shipped_lexicon(), pronouns=self._view.named) is not None
         self._held = self._held or mentioned
         self._finder = self._begin()
         self._finder.feed(before)
@@ -56,12 +56,12 @@ class Flow:
         return min(self._start + self._finder.clear, self._segmenter.sure)
 
     def _begin(self) -> Finder:
-        return Finder(lexicon(), pronouns=self._view.named)
+        return Finder(shipped_lexicon(), pronouns=self._view.named)
 
     def _free(self, segment: Segment) -> int:
         # After a forced cut the sentence continues: its group may be in the part before the cut.
         continues = self._held and segment.fresh > segment.start
-        found = first_mention(segment.text, lexicon(), pronouns=self._view.named)
+        found = first_mention(segment.text, shipped_lexicon(), pronouns=self._view.named)
         self._view.named = self._view.named or found is not None
         self._held = continues or found is not None
         if continues:

@@ -115,7 +115,7 @@ def write_adapter(
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    _checked(settings, folder / SETTINGS)
+    _checked_settings(settings, folder / SETTINGS)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     config = copy.copy(network.peft_config["default"])
@@ -146,13 +146,13 @@ def read_adapter(folder: Path) -> Adapter:
         WeightsError: a file is missing, is not the recorded one, or cannot be used.
 
     """
-    manifest = _bytes(folder / MANIFEST)
+    manifest = _read_bytes(folder / MANIFEST)
     recorded = json_object(manifest, folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(recorded, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of an adapter: {_REMEDY}.")
     contents = {}
     for name in FILES:
-        contents[name] = _bytes(folder / name)
+        contents[name] = _read_bytes(folder / name)
         found = hashlib.sha256(contents[name]).hexdigest()
         if found != recorded.get(name):
             raise WeightsError(
@@ -165,7 +165,7 @@ def read_adapter(folder: Path) -> Adapter:
             f"{folder / PEFT_CONFIG} is of an adapter of the kind {kind!r}; guard reads LoRA."
         )
     raw = json_object(contents[SETTINGS], folder / SETTINGS, _REMEDY)
-    settings = _settings(raw, folder / SETTINGS)
+    settings = _parsed_settings(raw, folder / SETTINGS)
     return Adapter(folder, settings, hashlib.sha256(manifest).hexdigest())
 
 
@@ -179,14 +179,14 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
         NotInstalled: PEFT is not installed.
 
     """
-    peft = _peft()
+    peft = _import_peft()
     made_for, found = adapter.settings.base, base_hash(base.network)
     if found != made_for.hash:
         raise WeightsError(
             f"The adapter in {adapter.folder} was trained on another base than the one given "
             f"(hash {made_for.hash[:12]}, given {found[:12]}): use {made_for.name!r}."
         )
-    network = sharing(base.network)
+    network = sharing_copy(base.network)
     try:
         with without_progress_bars(), warnings.catch_warnings():
             # PEFT asks transformers for a property under its old name.
@@ -207,7 +207,7 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
     return replace(base, network=plain)
 
 
-def sharing(network: Any, device: str = "cpu") -> Any:
+def sharing_copy(network: Any, device: str = "cpu") -> Any:
     """Return a copy of a network's modules on ``device``; a tensor already there is shared."""
     import torch
 
@@ -236,7 +236,7 @@ def _check_names(peft: Any, tuned: Any, folder: Path) -> None:
         )
 
 
-def _peft() -> Any:
+def _import_peft() -> Any:
     try:
         import peft
     except ImportError as error:
@@ -246,7 +246,7 @@ def _peft() -> Any:
     return peft
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return regular_bytes(path)
     except OSError as error:
@@ -256,7 +256,7 @@ def _bytes(path: Path) -> bytes:
         raise WeightsError(f"{what}; {_REMEDY}.") from None
 
 
-def _settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
+def _parsed_settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
     if raw.get("format") != _FORMAT:
         raise WeightsError(
             f"{path} has the format {raw.get('format')!r}; this guard reads {_FORMAT}: use the "
@@ -277,10 +277,10 @@ def _settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{path} is incomplete ({error}): {_REMEDY}.") from None
-    return _checked(found, path)
+    return _checked_settings(found, path)
 
 
-def _checked(found: AdapterSettings, path: Path) -> AdapterSettings:
+def _checked_settings(found: AdapterSettings, path: Path) -> AdapterSettings:
     """Return the settings; raises WeightsError with the first that is out of range."""
     possible = {
         "version": (found.version, _VERSION.fullmatch(found.version)),

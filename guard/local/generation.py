@@ -52,7 +52,7 @@ class Generation:
 
     def __next__(self) -> str:
         while self.finish is None and not self._closed.is_set():
-            piece = self._step()
+            piece = self._next_text()
             if piece and not self._closed.is_set():
                 return piece
         raise StopIteration
@@ -61,7 +61,7 @@ class Generation:
         """Stop: no further token is computed or returned."""
         self._closed.set()
 
-    def _step(self) -> str:
+    def _next_text(self) -> str:
         """Compute one token; return its text, which may be empty."""
         began = time.monotonic()
         token = self._tokens.next()
@@ -113,7 +113,7 @@ class _Tokens:
             )
             self._cache = out.past_key_values
             logits = self._penalised(out.logits[0, -1].float())
-            token = pick(logits, self._options, self._random)
+            token = pick_token(logits, self._options, self._random)
             self._input = token.view(1, 1)
             if self._counts is not None:
                 self._counts[token] += 1
@@ -135,7 +135,7 @@ class _Tokens:
         return logits - options.frequency_penalty * self._counts - options.presence_penalty * once
 
 
-def pick(logits: torch.Tensor, options: Options, random: torch.Generator) -> torch.Tensor:
+def pick_token(logits: torch.Tensor, options: Options, random: torch.Generator) -> torch.Tensor:
     """Return the next token, of shape (1,), from ``logits`` of shape (vocabulary,).
 
     Temperature first, then the ``top_k`` likeliest, then the fewest tokens whose probabilities

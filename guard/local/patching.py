@@ -37,7 +37,7 @@ class Patched:
     layer: int
 
 
-def patched(
+def patched_prompt(
     model: LocalModel,
     source: Messages,
     words: str,
@@ -51,21 +51,21 @@ def patched(
     after these (which would read the states), if its template refuses the messages, or if its
     tokenizer has no separate token for each X.
     """
-    blocks = _blocks(model)
+    blocks = _network_blocks(model)
     if max(layers) + 1 >= len(blocks):
         raise UsageError(
             f"The open box patches layers {layers[0]} and {layers[1]}, counted from 0, and needs "
             f"one after them; this model has {len(blocks)} in all."
         )
     text = model.rendered(source)
-    tokens, spans = _tokens(model, text)
+    tokens, spans = _tokens_with_ranges(model, text)
     begin = text.rindex(words)
     taken = [n for n, (a, b) in enumerate(spans) if a < begin + len(words) and b > begin]
-    states = _states(model, blocks[layers[0]], tokens)[taken]
+    states = _prompt_states(model, blocks[layers[0]], tokens)[taken]
     marks = " ".join([_X] * len(taken))
     filled = [{**m, "content": m["content"].replace(PLACE, marks)} for m in target]
     text = model.rendered(filled)
-    tokens, spans = _tokens(model, text + opening)
+    tokens, spans = _tokens_with_ranges(model, text + opening)
     begin = text.rindex(marks)
     signs = range(begin, begin + len(marks), len(_X) + 1)
     places = [next(n for n, (a, b) in enumerate(spans) if a <= at < b) for at in signs]
@@ -75,7 +75,7 @@ def patched(
 
 
 @contextmanager
-def patching(model: LocalModel, patch: Patched) -> Iterator[None]:
+def patching_calls(model: LocalModel, patch: Patched) -> Iterator[None]:
     """Context manager: patch the prompt of ``patch`` in calls of this thread."""
     thread = threading.get_ident()
 
@@ -88,14 +88,14 @@ def patching(model: LocalModel, patch: Patched) -> Iterator[None]:
         states[:, patch.places] = patch.states
         return (states, *output[1:]) if isinstance(output, tuple) else states
 
-    handle = _blocks(model)[patch.layer].register_forward_hook(put)
+    handle = _network_blocks(model)[patch.layer].register_forward_hook(put)
     try:
         yield
     finally:
         handle.remove()
 
 
-def _blocks(model: LocalModel) -> Any:
+def _network_blocks(model: LocalModel) -> Any:
     """Return the blocks of a network, whatever their attribute is called."""
     from torch.nn import ModuleList
 
@@ -107,13 +107,13 @@ def _blocks(model: LocalModel) -> Any:
     return blocks
 
 
-def _tokens(model: LocalModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+def _tokens_with_ranges(model: LocalModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Return the tokens of ``text`` and their character ranges."""
     found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return list(found["input_ids"]), list(found["offset_mapping"])
 
 
-def _states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
+def _prompt_states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
     """Return a prompt's states (n, hidden) after ``block``."""
     import torch
 

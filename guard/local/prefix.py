@@ -49,8 +49,8 @@ class SharedPrefix:
 
     def read(self, prompt: Sequence[int]) -> PromptReading:
         """Return what follows ``prompt``, which has one token or more."""
-        known = self._shared([prompt])
-        logits, cache = self._run([prompt], known)
+        known = self._shared_length([prompt])
+        logits, cache = self._run_behind([prompt], known)
         return PromptReading(self._network, cache, logits[0], self._last_only)
 
     def read_many(self, prompts: Sequence[Sequence[int]]) -> list[Any]:
@@ -59,14 +59,14 @@ class SharedPrefix:
         The prompts are padded on the left. In float32 the logits are those of :meth:`read` up to
         rounding; in bfloat16 they depend on the batch (three digits).
         """
-        return list(self._run(prompts, self._shared(prompts))[0])
+        return list(self._run_behind(prompts, self._shared_length(prompts))[0])
 
-    def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
+    def _shared_length(self, prompts: Sequence[Sequence[int]]) -> int:
         """Return how many tokens of the cache begin every prompt; each keeps one to read."""
         same = len(common_prefix([self._prefix, *prompts]))
         return min(same, *(len(prompt) - 1 for prompt in prompts))
 
-    def _run(self, prompts: Sequence[Sequence[int]], known: int) -> tuple[Any, Any]:
+    def _run_behind(self, prompts: Sequence[Sequence[int]], known: int) -> tuple[Any, Any]:
         """Read ``prompts`` behind their first ``known`` tokens; return last logits and cache."""
         import torch
 
@@ -84,11 +84,11 @@ class SharedPrefix:
                 "attention_mask": torch.tensor(mask, device=device),
                 "position_ids": torch.tensor(places, device=device),
             }
-            cache = self._copied(known, len(prompts))
+            cache = self._copied_cache(known, len(prompts))
             out = self._network(**given, past_key_values=cache, use_cache=True, **self._last_only)
             return out.logits[:, -1].float(), out.past_key_values
 
-    def _copied(self, known: int, rows: int) -> Any:
+    def _copied_cache(self, known: int, rows: int) -> Any:
         if not known:
             return None
         cache = copy.deepcopy(self._cache)

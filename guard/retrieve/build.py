@@ -17,14 +17,14 @@ from guard.retrieve.statement import read_statements
 _STEP = 1 / 2048
 
 
-def rounded(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def rounded_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale rows to length 1 and round to multiples of 1/2048: a cosine moves by less than .001."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     nearest: NDArray[np.float32] = np.rint(unit / _STEP) * _STEP
     return nearest
 
 
-def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
+def build_index(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
     """Embed the statements of ``statements_path`` and save them as an index in ``folder``.
 
     The vectors are rounded to multiples of 1/2048. The file may be in ``folder``; it is then
@@ -39,7 +39,7 @@ def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
     if not statements:
         raise BiasIndexError(f"{statements_path} has no statement.")
     texts = [s.statement for s in statements]
-    vectors = rounded(VectorCache(None).vectors(texts, embedder))
+    vectors = rounded_vectors(VectorCache(None).vectors(texts, embedder))
     index = BiasIndex(statements, vectors, embedder.name)
     index.save(folder)
     return index

@@ -77,7 +77,7 @@ class Manifest:
         try:
             data = regular_bytes(path)
         except (OSError, MemoryError) as error:
-            raise BiasIndexError(f"{path} cannot be read: {_reason(error)}.") from error
+            raise BiasIndexError(f"{path} cannot be read: {_error_reason(error)}.") from error
         self.check(path, hashlib.sha256(data).hexdigest())
         return data
 
@@ -106,7 +106,7 @@ class Manifest:
 
         """
         try:
-            self.check(path, sha256(path))
+            self.check(path, sha256_of_file(path))
             with path.open("rb") as file:
                 digest = hashlib.sha256()
 
@@ -119,11 +119,11 @@ class Manifest:
                 while read(_CHUNK):
                     pass
         except OSError as error:
-            raise BiasIndexError(f"{path} cannot be read: {_reason(error)}.") from error
+            raise BiasIndexError(f"{path} cannot be read: {_error_reason(error)}.") from error
         self.check(path, digest.hexdigest())
 
 
-def _reason(error: OSError | MemoryError) -> str:
+def _error_reason(error: OSError | MemoryError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "it is too large for memory"
 
 
@@ -143,7 +143,7 @@ def manifest_bytes(folder: Path) -> bytes:
         raise BiasIndexError(f"{path} cannot be read: {error}.") from error
 
 
-def state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
+def folder_state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
     """Return the manifest's bytes, and size and modification time of each file that it names.
 
     The index is unchanged as long as these are.
@@ -154,11 +154,13 @@ def state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
     """
     data = manifest_bytes(folder)
     with suppress(BiasIndexError):
-        return data, tuple(_stamp(folder / name) for name in read_manifest(folder, data).sha256)
+        return data, tuple(
+            _file_stamp(folder / name) for name in read_manifest(folder, data).sha256
+        )
     return data, ()
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -279,7 +281,7 @@ class Version:
         return self._digest.hexdigest()[:_VERSION_DIGITS]
 
 
-def sha256(path: Path) -> str:
+def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, read in pieces."""
     digest = hashlib.sha256()
     check_regular(path)

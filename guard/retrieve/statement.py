@@ -27,7 +27,7 @@ _WORD = re.compile(r"[^\W_]+")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")  # all of ASCII but white space
 
 
-def fold(text: str) -> str:
+def fold_words(text: str) -> str:
     """Return the words of ``text`` without case or punctuation; equal for near-copies."""
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
@@ -62,7 +62,7 @@ class Statement:
                 raise ValueError(f"'{name}' has a control character")
             if has_surrogate(value):
                 raise ValueError(f"'{name}' has a lone surrogate, which UTF-8 cannot encode")
-        if not fold(self.statement):
+        if not fold_words(self.statement):
             raise ValueError("'statement' has no word in it")
         if self.bias_type not in BIAS_TYPES:
             raise ValueError(
@@ -95,18 +95,18 @@ def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, .
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                found.append(parsed(line))
+                found.append(parse_statement(line))
             except ValueError as error:
                 raise BiasIndexError(f"{path}, line {number}: {error}.") from error
     return tuple(found)
 
 
-def lines(statements: Iterable[Statement]) -> str:
+def statement_lines(statements: Iterable[Statement]) -> str:
     """Return ``statements`` as JSON lines, in the normalised form that is hashed."""
     return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in statements)
 
 
-def parsed(line: str) -> Statement:
+def parse_statement(line: str) -> Statement:
     """Parse one JSON line; raises ValueError that states the fault."""
     try:
         item: Any = json.loads(line)

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.retrieve.statement import Statement, fold, parsed
+from guard.retrieve.statement import Statement, fold_words, parse_statement
 from guard.verdict import BIAS_TYPES
 
 #: ``offset`` of the statement's line in bytes; ``fold`` and ``group``, hashes of the folded
@@ -28,18 +28,20 @@ ROW = np.dtype(
 Table = NDArray[np.void]
 
 
-def key(text: str) -> int:
+def fold_key(text: str) -> int:
     """Return a hash of the folded ``text``, the same for near-copies.
 
     64 bits: among 100,000 statements two have the same hash with probability 3e-10.
     """
-    return int.from_bytes(hashlib.blake2b(fold(text).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(fold_words(text).encode(), digest_size=8).digest(), "little"
+    )
 
 
 def table_of(statements: Iterable[Statement]) -> Table:
     """Return one row for each statement; the offsets are 0 until the file is written."""
     rows = [
-        (0, key(s.statement), key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
+        (0, fold_key(s.statement), fold_key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
         for s in statements
     ]
     return with_first(np.array(rows, ROW))
@@ -73,7 +75,7 @@ class StatementLines(Sequence[Statement]):
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return tuple(self[i] for i in range(*row.indices(len(self))))
-        return parsed(self.line(range(len(self))[row]).decode())
+        return parse_statement(self.line(range(len(self))[row]).decode())
 
     def __iter__(self) -> Iterator[Statement]:
         return (self[row] for row in range(len(self)))

@@ -11,14 +11,14 @@ import numpy as np
 
 from guard.detect.encoder import Encoder
 from guard.retrieve.statement import Statement
-from guard.train.own import invented_group, invented_texts, predicates
+from guard.train.own import invented_group, invented_texts, predicate_pairs
 from guard.verdict import Window
 
 # Groups that each pair of predicates is said of.
 _NAMES = 6
 
 
-def effects(encoder: Encoder) -> dict[str, float]:
+def statement_effects(encoder: Encoder) -> dict[str, float]:
     """Add one statement at a time to the encoder's index and judge three sentences beside it.
 
     Returns shares over ``n`` sentences at the balanced point. ``before``: not biased without the
@@ -38,7 +38,7 @@ def effects(encoder: Encoder) -> dict[str, float]:
         return found
 
     before, beside = [], []
-    for pair in predicates(held_back=True):
+    for pair in predicate_pairs(held_back=True):
         for _ in range(_NAMES):
             group = invented_group(rng)
             trait, known = rng.sample(pair, 2)

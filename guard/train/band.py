@@ -26,8 +26,8 @@ from guard.intervals import percentile
 from guard.places import ENCODERS
 from guard.policy import Points
 from guard.retrieve.index import BiasIndex
-from guard.train.cascade import Case, Report, cases, without_validation
-from guard.train.checkpoint import replacing
+from guard.train.cascade import Case, Report, cascade_cases, without_validation
+from guard.train.checkpoint import replacing_file
 from guard.train.config import BAND_WINDOWS
 from guard.train.kept import KeepingDetector
 from guard.verdict import Scores
@@ -165,10 +165,10 @@ def pairs_of(
                 continue
             rows.append(
                 (
-                    _on(doubt, one.scores),
+                    _score_on(doubt, one.scores),
                     one.scores.unjudged is not None,
-                    _decided(one.scores, points),
-                    _decided(other.scores, points, scale),
+                    _decisions_at(one.scores, points),
+                    _decisions_at(other.scores, points, scale),
                     other.scores.unjudged is not None,
                     case.biased,
                     0.0,
@@ -193,13 +193,13 @@ def equal_weights(source: NDArray[np.str_]) -> Floats:
     return found
 
 
-def _on(scale: Scale, scores: Scores) -> float:
+def _score_on(scale: Scale, scores: Scores) -> float:
     if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
         return 0.0
     return scale.mapped(scores.score, scores.bias_type)
 
 
-def _decided(scores: Scores, points: Points, scale: Scale | None = None) -> list[bool]:
+def _decisions_at(scores: Scores, points: Points, scale: Scale | None = None) -> list[bool]:
     """Return whether scores, mapped by a scale if there is one, are biased at the three points."""
     if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
         return [False] * len(STRICT_TO_QUIET)
@@ -208,7 +208,7 @@ def _decided(scores: Scores, points: Points, scale: Scale | None = None) -> list
     return [found >= points[point][kind] for point in STRICT_TO_QUIET]
 
 
-def choose(of: PairTable, budget: BandBudget) -> Band:
+def choose_band(of: PairTable, budget: BandBudget) -> Band:
     """Return the band with the most gain within a budget.
 
     The gain is in accuracy, the mean of the three operating points. Of bands with the same gain the
@@ -248,7 +248,7 @@ def choose(of: PairTable, budget: BandBudget) -> Band:
     return Band(float(GRID[low]), float(GRID[high]))
 
 
-def measure(of: PairTable, band: Band, seed: int = 0) -> Measurement:
+def measure_band(of: PairTable, band: Band, seed: int = 0) -> Measurement:
     """Return what a band does on windows; the interval is of windows drawn again."""
     escalated = of.inside(band)
     at = STRICT_TO_QUIET.index("balanced")
@@ -348,7 +348,7 @@ def parts_of(detector: Any) -> list[Any]:
     return [detector, *(p for one in inner if one is not None for p in parts_of(one))]
 
 
-def train(
+def train_band(
     data: Path,
     statements: Path,
     work: Path,
@@ -368,7 +368,7 @@ def train(
 
     Raises UsageError if a source cannot be read, or nothing is left to choose by.
     """
-    of = [case for case in cases(data, statements) if case.part != "train"][:windows]
+    of = [case for case in cascade_cases(data, statements) if case.part != "train"][:windows]
     with without_statements((first, later)):
         kept = [KeepingDetector(detector, work) for detector in (first, later)]
         table = pairs_of(kept[0], kept[1], of, report)
@@ -379,15 +379,17 @@ def train(
             "measures it, and one of the two is empty; use more --data or --windows."
         )
     other = table.where(~table.chooses)
-    band = replace(choose(choosing, budget), limit_ms=limit_ms)
-    curve = [(s, measure(other, choose(choosing, BandBudget("escalated", s)))) for s in SHARES]
+    band = replace(choose_band(choosing, budget), limit_ms=limit_ms)
+    curve = [
+        (s, measure_band(other, choose_band(choosing, BandBudget("escalated", s)))) for s in SHARES
+    ]
     escalated = other.inside(band)
     sources = {
         str(name): (int(of.sum()), float(escalated[of].mean()))
         for name in np.unique(other.source)
         for of in (other.source == name,)
     }
-    measured, usd = measure(other, band), usd_of(later)
+    measured, usd = measure_band(other, band), usd_of(later)
     choice = BandChoice(
         band, budget, len(choosing.score), measured, tuple(curve), sources,
         None if usd is None else usd * measured.escalated,
@@ -396,6 +398,6 @@ def train(
     del figures["band"]
     if choice.usd is not None and math.isnan(choice.usd):  # JSON has no nan
         figures["usd"] = None
-    with replacing(to) as part:
+    with replacing_file(to) as part:
         write_band(part, band, first, later, figures=figures)
     return choice

@@ -162,7 +162,7 @@ class Curves(NamedTuple):
     harmless: Curve
 
 
-def curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curves:
+def rate_curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curves:
     """Return the rates of some texts, by default of all; ``predicted`` is (n, thresholds).
 
     Each pool of ``ACCURACY_POOLS`` has the same weight, and each text of ``HARMLESS``.
@@ -195,20 +195,24 @@ def grid_places(rates: Curves) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
     accuracy, recall, false_positives, harmless = (curve.rate for curve in rates)
     most = MAX_FALSE_POSITIVE_RATE
-    lowest = _first(harmless <= most["balanced"])
-    balanced = lowest + int(np.argmax(_smooth(accuracy)[lowest:]))
-    halved_false_positives = _first(false_positives <= QUIET_SHARE * false_positives[balanced])
-    quiet = max(balanced, _first(harmless <= most["quiet"]), halved_false_positives)
+    lowest = _first_allowed(harmless <= most["balanced"])
+    balanced = lowest + int(np.argmax(_smooth_rate(accuracy)[lowest:]))
+    halved_false_positives = _first_allowed(
+        false_positives <= QUIET_SHARE * false_positives[balanced]
+    )
+    quiet = max(balanced, _first_allowed(harmless <= most["quiet"]), halved_false_positives)
     recalling = np.flatnonzero(recall >= RECALL)
-    lowest = max(_first(harmless <= most["strict"]), int(recalling[-1]) if len(recalling) else 0)
+    lowest = max(
+        _first_allowed(harmless <= most["strict"]), int(recalling[-1]) if len(recalling) else 0
+    )
     return {"strict": min(balanced, lowest), "balanced": balanced, "quiet": quiet}
 
 
-def _first(allowed: Bools) -> int:
+def _first_allowed(allowed: Bools) -> int:
     return int(np.argmax(allowed)) if allowed.any() else len(GRID) - 1
 
 
-def _smooth(rate: Floats) -> Floats:
+def _smooth_rate(rate: Floats) -> Floats:
     """Return the mean of the rate over the thresholds within ``SMOOTHING_WIDTH``."""
     near = (np.abs(GRID[:, None] - GRID) <= SMOOTHING_WIDTH + 1e-9).astype(float)
     found: Floats = np.round(near @ rate / near.sum(axis=1), 9)
@@ -235,11 +239,11 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     if not (np.isin(texts.pool, HARMLESS) & ~texts.biased).any():
         raise UsageError("There is no harmless text to choose thresholds by; use more --data.")
     predicted = scores[:, None] >= GRID
-    common = curves(texts, predicted)
+    common = rate_curves(texts, predicted)
     everywhere = grid_places(common)
     of_kind = {}
     for kind in BIAS_TYPES:
-        own = curves(texts, predicted, texts.kind == kind)
+        own = rate_curves(texts, predicted, texts.kind == kind)
         of_kind[kind] = everywhere
         if own.accuracy.n + own.harmless.n >= MIN_TEXTS_OF_TYPE:
             blended = Curves(*(o.blended(c) for o, c in zip(own, common, strict=True)))
@@ -249,11 +253,11 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     most_wrong = float("inf")
     for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
-            most_wrong = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
+            most_wrong = QUIET_SHARE * measured_rates(texts, scores, floor).false_positive_rate
         for rise in range(len(GRID)):
             at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in of_kind.items()}
             limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
-            if _fits(texts, scores, limits, most, most_wrong):
+            if _fits_limits(texts, scores, limits, most, most_wrong):
                 break
         else:
             raise UsageError(
@@ -264,11 +268,11 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     return found | {"quiet": _lowered_to_find(texts, scores, found["quiet"], found["balanced"])}
 
 
-def _fits(
+def _fits_limits(
     texts: Judged, scores: Floats, limits: Thresholds, harmless: float, most_wrong: float
 ) -> bool:
     """Whether the rates of false positives are at most these (``most_wrong``: other pools)."""
-    of = measured(texts, scores, limits)
+    of = measured_rates(texts, scores, limits)
     return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > most_wrong
 
 
@@ -282,7 +286,7 @@ def _lowered_to_find(
     target of all types is the largest share that it allows. The target of a type is at most the
     share that ``balanced`` finds.
     """
-    most = measured(texts, scores, balanced)
+    most = measured_rates(texts, scores, balanced)
     harmless = max(
         MAX_FALSE_POSITIVE_RATE["quiet"], QUIET_SHARE * most.harmless.hits / max(most.harmless.n, 1)
     )
@@ -302,7 +306,7 @@ def _lowered_to_find(
             # The highest threshold that this share of the statements reaches.
             reached = max((float(t) for t in GRID if share(of, t) >= least), default=float(GRID[0]))
             limits[kind] = min(quiet[kind], reached)
-        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
+        if _fits_limits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
             return limits
     return quiet
 
@@ -319,7 +323,7 @@ def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
         inside = texts.pool == pool
         if inside.any():
             predicted = scores[inside, None] >= GRID
-            rate = _smooth(curves(texts.where(inside), predicted).accuracy.rate)
+            rate = _smooth_rate(rate_curves(texts.where(inside), predicted).accuracy.rate)
             found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
     return found
 
@@ -352,12 +356,12 @@ class Measured(NamedTuple):
     pools: dict[str, Share]
 
 
-def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
+def measured_rates(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
     """Return the rates of one set of thresholds, by predicted type."""
     predicted = scores >= np.array([thresholds[k] for k in texts.kind], float)
     accuracy, recall, false_positive_rate = (
         float(curve.rate[0]) if curve.n else float("nan")
-        for curve in curves(texts, predicted[:, None])[:3]
+        for curve in rate_curves(texts, predicted[:, None])[:3]
     )
     fair = ~texts.biased
     return Measured(
@@ -380,7 +384,7 @@ class Bin(NamedTuple):
     biased: float
 
 
-def reliability(scores: Floats, biased: Bools, weights: Floats) -> list[Bin]:
+def reliability_bins(scores: Floats, biased: Bools, weights: Floats) -> list[Bin]:
     """Return the reliability diagram in at most ``BINS`` bins of equal weight, lowest scores first.
 
     Equal scores share a bin. A bin of weight 0 is left out.
@@ -404,13 +408,13 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 
 def calibration_interval(texts: Judged, scores: Floats, draws: int = 1000) -> tuple[float, float]:
     """Return the 95 % interval of the error; texts are redrawn within each pool."""
-    value = calibration_error(reliability(scores, texts.biased, equal_weights(texts)))
+    value = calibration_error(reliability_bins(scores, texts.biased, equal_weights(texts)))
     rng = np.random.default_rng(0)
     pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
     found = []
     for _ in range(draws):
         ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
         drawn = texts.where(ids)
-        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
+        bins = reliability_bins(scores[ids], drawn.biased, equal_weights(drawn))
         found.append(calibration_error(bins))
     return wide(value, *percentile(np.array(found)))

@@ -19,23 +19,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.cascade_files import Member, rounded, write_head
+from guard.detect.cascade_files import Member, rounded_head, write_head
 from guard.detect.deferral import MOST_DEVIATION, STRICT_TO_QUIET, Deferral, Floats, Scale
 from guard.detect.encoder import Encoder
 from guard.detect.first import FirstEncoder
-from guard.detect.weights import manifest
+from guard.detect.weights import read_manifest
 from guard.errors import UsageError
 from guard.gate.context import in_context
 from guard.policy import Points
 from guard.retrieve.index import BiasIndex
 from guard.train import own as own_texts
 from guard.train import stance
-from guard.train.checkpoint import replacing
+from guard.train.checkpoint import replacing_file
 from guard.train.config import HEAD_WINDOWS, MOST_DIFFERING
-from guard.train.corpus import eval_folds, licensed_rows, says
+from guard.train.corpus import eval_folds, licensed_rows, says_any
 from guard.train.own import corpus_folder
-from guard.train.rows import TrainingRow, fold, share, validates
-from guard.train.sources import Text, pieces, read_jsonl, row_of
+from guard.train.rows import TrainingRow, fold, in_validation, share
+from guard.train.sources import Text, read_jsonl, row_of, text_pieces
 from guard.verdict import BIAS_TYPES, Window
 
 #: The most of a source's rows on the validation side.
@@ -71,12 +71,12 @@ class Case(NamedTuple):
 def rows_of(data: Path, statements: Path) -> list[TrainingRow]:
     """Return the rows of both sides of the split, without any that an evaluation file has."""
     rows = [
-        *own_texts.own(statements),
-        *stance.framed(statements),
-        *stance.listed(statements),
-        *stance.carried(),
+        *own_texts.own_rows(statements),
+        *stance.framed_rows(statements),
+        *stance.listed_rows(statements),
+        *stance.carried_rows(),
         *licensed_rows(data),
-        *_unseen(),
+        *_unseen_rows(),
     ]
     forbidden = eval_folds(data)
     first: dict[tuple[str, tuple[str, ...]], TrainingRow] = {}
@@ -85,34 +85,34 @@ def rows_of(data: Path, statements: Path) -> list[TrainingRow]:
     return [
         row
         for (text, _), row in first.items()
-        if text and not any(says(t, forbidden) for t in (row.text, *row.context))
+        if text and not any(says_any(t, forbidden) for t in (row.text, *row.context))
     ]
 
 
-def _unseen() -> Iterator[TrainingRow]:
+def _unseen_rows() -> Iterator[TrainingRow]:
     """Yield the sentences of the own texts that no run reads."""
     for item in read_jsonl(corpus_folder() / "unseen.jsonl"):
         of = Text("unseen", item["text"], item["biased"], f"unseen:{fold(item['text'])}")
-        for text, context in in_context(pieces(of.text)):
+        for text, context in in_context(text_pieces(of.text)):
             yield row_of(of, text=text, context=context)
 
 
-def cases(data: Path, statements: Path, most: int = HEAD_WINDOWS) -> list[Case]:
+def cascade_cases(data: Path, statements: Path, most: int = HEAD_WINDOWS) -> list[Case]:
     """Return the windows to judge, at most ``most``; which of larger sources follows from a hash.
 
     Raises UsageError if a source cannot be read.
     """
     by_source: dict[tuple[str, bool], list[TrainingRow]] = defaultdict(list)
     for row in rows_of(data, statements):
-        held_back = validates(row.family) or row.source == "unseen"
+        held_back = in_validation(row.family) or row.source == "unseen"
         by_source[row.source, held_back].append(row)
     chosen: list[tuple[TrainingRow, str]] = []
     for (source, held_back), rows in sorted(by_source.items()):
         limit = MOST if held_back else TRAINED.get(source, 0)
-        for row in sorted(rows, key=partial(_place, salt="cascade"))[:limit]:
+        for row in sorted(rows, key=partial(_hashed_place, salt="cascade"))[:limit]:
             half = "fit" if share(row.family, "cascade") < 0.5 else "choose"
             chosen.append((row, half if held_back else "train"))
-    chosen.sort(key=lambda pair: _place(pair[0], salt="order"))
+    chosen.sort(key=lambda pair: _hashed_place(pair[0], salt="order"))
     rng = random.Random("cascade")
     harmless = [r.text for r, _ in chosen if r.source in _HARMLESS]
     found = []
@@ -124,7 +124,7 @@ def cases(data: Path, statements: Path, most: int = HEAD_WINDOWS) -> list[Case]:
     return found
 
 
-def _place(row: TrainingRow, salt: str) -> float:
+def _hashed_place(row: TrainingRow, salt: str) -> float:
     """Return where a row stands in an order that follows from a hash."""
     return share(f"{row.text}|{row.context}", salt)
 
@@ -167,7 +167,9 @@ def without_validation(encoder: Encoder) -> BiasIndex:
     """Return the present index of an encoder without the statements of the validation side."""
     index = encoder.index
     assert index is not None
-    rows = [i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")]
+    rows = [
+        i for i, s in enumerate(index.statements) if not in_validation(f"own:{fold(s.statement)}")
+    ]
     kept = [index.statements[i] for i in rows]
     return BiasIndex(kept, index.vectors[rows], encoder.name)
 
@@ -183,45 +185,45 @@ class Table(NamedTuple):
     known: NDArray[np.bool_]
 
 
-def table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> Table:
+def judged_table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> Table:
     """Judge all cases by both detectors; what ``work`` has of an earlier call is not judged again.
 
     Scores are stored beside the hash of the windows, the weights and the rows' order.
     """
-    folder = work / _digest(pair, cases)
+    folder = work / _table_digest(pair, cases)
     lots = [cases[i : i + _LOT] for i in range(0, len(cases), _LOT)]
     found = []
     for number, lot in enumerate(lots):
         path = folder / f"{number:03}.npz"
         if not path.exists():
-            _judge(pair, lot, path)
+            _judge_lot(pair, lot, path)
         with np.load(path, allow_pickle=False) as stored:
             found.append({name: stored[name] for name in Table._fields})
         report(min((number + 1) * _LOT, len(cases)), len(cases))
     return Table(*(np.concatenate([lot[name] for lot in found]) for name in Table._fields))
 
 
-def _judge(pair: Pair, lot: Sequence[Case], path: Path) -> None:
+def _judge_lot(pair: Pair, lot: Sequence[Case], path: Path) -> None:
     rows = list(pair.last.threads().map(lambda case: pair.judged(case.window), lot))
     width = next((len(r.features) for r in rows if r is not None), 0)
     filled = [Row(np.zeros(width, np.float32), 0.0, 0, 0.0, 0) if r is None else r for r in rows]
     arrays = map(np.array, zip(*filled, strict=True))
     columns: dict[str, Any] = dict(zip(Row._fields, arrays, strict=True))
     columns["known"] = np.array([r is not None for r in rows])
-    with replacing(path) as part:
+    with replacing_file(path) as part:
         np.savez(part, **columns)
 
 
-def _digest(pair: Pair, cases: Sequence[Case]) -> str:
+def _table_digest(pair: Pair, cases: Sequence[Case]) -> str:
     found = hashlib.sha256()
     for encoder in (pair.first, pair.last):
-        found.update(manifest(encoder.folder))
+        found.update(read_manifest(encoder.folder))
     for case in cases:
         found.update(f"{case}\n".encode(errors="surrogatepass"))
     return found.hexdigest()[:16]
 
 
-def differs(found: Table, last: Points) -> NDArray[np.bool_]:
+def decides_otherwise(found: Table, last: Points) -> NDArray[np.bool_]:
     """Return whether the two decide differently at ``STRICT_TO_QUIET``: (n, 3)."""
     limits = np.array([[last[point][kind] for kind in BIAS_TYPES] for point in STRICT_TO_QUIET])
     by_first = found.mapped[:, None] >= limits[:, found.kind].T
@@ -235,7 +237,9 @@ def _in_any_column(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return found
 
 
-def fit(features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int = 17) -> Deferral:
+def fit_head(
+    features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int = 17
+) -> Deferral:
     """Return the head with the least weighted log loss, with the bound 1.
 
     ``features`` (n, f), ``target`` (n,) whether the two differ, ``weight`` (n,). Full batches of
@@ -315,7 +319,7 @@ class Choice:
     sources: dict[str, tuple[int, float, float]]
 
 
-def choose(
+def choose_bound(
     probability: Floats, found: Table, cases: Sequence[Case], last: Points, most: float
 ) -> Choice:
     """Return the highest bound by which at most the share ``most`` of the texts decide otherwise.
@@ -324,7 +328,7 @@ def choose(
     """
     if not len(cases):
         raise UsageError("There is no validation text to choose the bound by; use more --data.")
-    apart = differs(found, last)
+    apart = decides_otherwise(found, last)
     different = _in_any_column(apart)
     order = np.argsort(-probability, kind="stable")
     # With the first i deferred, the others that differ are left.
@@ -359,7 +363,7 @@ def choose(
     )
 
 
-def train(
+def train_cascade(
     data: Path,
     statements: Path,
     work: Path,
@@ -380,19 +384,19 @@ def train(
     Raises UsageError if a source cannot be read, WeightsError or BiasIndexError for the detectors.
     """
     pair = Pair(first, last)
-    of = cases(data, statements, windows)
-    found = table(pair, of, work, report)
+    of = cascade_cases(data, statements, windows)
+    found = judged_table(pair, of, work, report)
     points = pair.last.operating_points
-    different = _in_any_column(differs(found, points))
+    different = _in_any_column(decides_otherwise(found, points))
     learned = np.array([c.part != "choose" for c in of]) & found.known
     weight = weights_of(of, different)
-    head = fit(found.features[learned], different[learned], weight[learned])
+    head = fit_head(found.features[learned], different[learned], weight[learned])
     # As it will be read: with four digits.
-    head = rounded(head)
+    head = rounded_head(head)
     chosen = [i for i, c in enumerate(of) if c.part == "choose"]
     some = Table(**{name: column[chosen] for name, column in found._asdict().items()})
     probability = np.array([head.probability(x) for x in some.features])
-    choice = choose(probability, some, [of[i] for i in chosen], points, most)
+    choice = choose_bound(probability, some, [of[i] for i in chosen], points, most)
     write_head(
         to,
         version,

@@ -14,7 +14,7 @@ from guard.gate.context import in_context
 from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import FORMS, Statement, TrainingRow
-from guard.train.sources import Text, pieces, read_jsonl, row_of, segment_with
+from guard.train.sources import Text, read_jsonl, row_of, segment_with, text_pieces
 
 # Kinds whose texts the guard joins and judges as one: a claim and what is said of it, a question
 # and its answer, a heading and its item.
@@ -23,7 +23,9 @@ JOINED = ("refuted", "answers", "headed")
 MOST_FILLS = 16
 
 
-def fillings(form: Mapping[str, Any], seed: int, most: int = MOST_FILLS) -> list[dict[str, str]]:
+def form_fillings(
+    form: Mapping[str, Any], seed: int, most: int = MOST_FILLS
+) -> list[dict[str, str]]:
     """Return at most ``most`` ways to fill the slots of a form, each once.
 
     If there are more, which ones follows from the seed and the form's name.
@@ -54,11 +56,11 @@ def all_forms() -> Iterator[tuple[str, dict[str, Any]]]:
             yield kind, form
 
 
-def rows(seed: int, most: int = MOST_FILLS) -> Iterator[TrainingRow]:
+def form_rows(seed: int, most: int = MOST_FILLS) -> Iterator[TrainingRow]:
     """Yield the rows of all forms, each filled in at most ``most`` ways."""
     for kind, form in all_forms():
-        for filled in fillings(form, seed, most):
-            yield from _rows(kind, form, filled)
+        for filled in form_fillings(form, seed, most):
+            yield from _filled_rows(kind, form, filled)
 
 
 def whole_texts(seed: int = 0) -> Iterator[Text]:
@@ -70,21 +72,23 @@ def whole_texts(seed: int = 0) -> Iterator[Text]:
     for kind, form in all_forms():
         if kind in JOINED:
             continue
-        (filled,) = fillings(form, seed, 1)
+        (filled,) = form_fillings(form, seed, 1)
         for half in ("harmless", "biased"):
-            before = _before(form, half)
+            before = _sentences_before(form, half)
             if form.get(half) and (half == "biased" or not before):
                 text = " ".join((*before, form[half])).format_map(filled)
                 yield Text("forms", text, half == "biased", f"form:{form['form']}")
 
 
-def _before(form: Mapping[str, Any], half: str) -> Sequence[str]:
+def _sentences_before(form: Mapping[str, Any], half: str) -> Sequence[str]:
     """Return the sentences before a form's biased or harmless text."""
     found: Sequence[str] = form.get(f"{half}_context") or form.get("context") or ()
     return found
 
 
-def _rows(kind: str, form: Mapping[str, Any], filled: Mapping[str, str]) -> Iterator[TrainingRow]:
+def _filled_rows(
+    kind: str, form: Mapping[str, Any], filled: Mapping[str, str]
+) -> Iterator[TrainingRow]:
     family = f"form:{form['form']}"
     partners: tuple[Statement, ...] = ()
     for half in ("biased", "harmless"):
@@ -92,8 +96,10 @@ def _rows(kind: str, form: Mapping[str, Any], filled: Mapping[str, str]) -> Iter
             continue
         text = form[half].format_map(filled)
         of = Text(kind, text, half == "biased", family)
-        parts = [text] if kind in JOINED else pieces(text)
-        before = [p for one in _before(form, half) for p in pieces(one.format_map(filled))]
+        parts = [text] if kind in JOINED else text_pieces(text)
+        before = [
+            p for one in _sentences_before(form, half) for p in text_pieces(one.format_map(filled))
+        ]
         segments = in_context([*before, *parts])[len(before) :]
         if of.biased:
             said = form["attribute"].format_map(filled)

@@ -54,7 +54,7 @@ class KeepingDetector:
         for line in data.split(b"\n"):
             with suppress(ValueError, LookupError, TypeError):
                 raw = json.loads(line)
-                self._kept[raw["window"]] = _read(raw)
+                self._kept[raw["window"]] = _parsed_scores(raw)
 
     @property
     def name(self) -> str:
@@ -82,7 +82,7 @@ class KeepingDetector:
 
     def judged(self, windows: Sequence[Window]) -> list[KeptScores]:
         """Return what the detector gives for windows; ``failure`` for those that it fails on."""
-        keys = [_key(window) for window in windows]
+        keys = [_window_key(window) for window in windows]
         missing = {k: w for k, w in zip(keys, windows, strict=True) if k not in self._kept}
         failed = {}
         if missing:
@@ -93,10 +93,10 @@ class KeepingDetector:
                 if found.scores is None:
                     failed[key] = KeptScores(Scores(unjudged="failure"), ms)
                 else:
-                    self._keep(key, KeptScores(found.scores, ms))
+                    self._keep_scores(key, KeptScores(found.scores, ms))
         return [failed.get(key) or self._kept[key] for key in keys]
 
-    def _keep(self, key: str, found: KeptScores) -> None:
+    def _keep_scores(self, key: str, found: KeptScores) -> None:
         scores = found.scores
         small = Scores(scores.score, scores.bias_type, unjudged=scores.unjudged)
         line = {
@@ -128,12 +128,12 @@ class _KeepingSession:
         return [found.scores for found in self._detector.judged(windows)]
 
 
-def _key(window: Window) -> str:
+def _window_key(window: Window) -> str:
     data = repr((window.text, window.context, window.user)).encode(errors="surrogatepass")
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _read(raw: dict[str, Any]) -> KeptScores:
+def _parsed_scores(raw: dict[str, Any]) -> KeptScores:
     """Return what a line says; raises ValueError for what is no score."""
     if raw["bias_type"] not in (None, *BIAS_TYPES):
         raise ValueError

@@ -13,7 +13,7 @@ from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.rows import Statement, TrainingRow, fold, share
-from guard.train.sources import Text, pieces, read_jsonl, row_of, segment_with
+from guard.train.sources import Text, read_jsonl, row_of, segment_with, text_pieces
 from guard.verdict import BIAS_TYPES, BiasType
 
 # Pools of the bias index's statements: stated, and implied.
@@ -39,11 +39,11 @@ def own_texts(statements: Path) -> Iterator[tuple[Text, dict[str, Any]]]:
             yield Text("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"), item
 
 
-def own(statements: Path) -> Iterator[TrainingRow]:
+def own_rows(statements: Path) -> Iterator[TrainingRow]:
     """Yield the rows of :func:`own_texts`."""
     for of, item in own_texts(statements):
         kind = item.get("bias_type") or None
-        segments = in_context(pieces(of.text))
+        segments = in_context(text_pieces(of.text))
         if of.pool == "negatives":
             for text, context in segments:
                 yield row_of(of, text=text, context=context, bias_type=kind)
@@ -87,7 +87,7 @@ def invented_group(rng: random.Random) -> str:
     return rng.choice(parts["heads"]) + middle + rng.choice(parts["tails"])
 
 
-def invented(
+def invented_rows(
     rng: random.Random, rows: list[TrainingRow], predicates: list[tuple[str, str]], count: int
 ) -> Iterator[TrainingRow]:
     """Yield ``count`` rows about groups that exist nowhere, five kinds, the first twice in six.
@@ -107,15 +107,15 @@ def invented(
         turn = i % 6
         if turn in (0, 5):
             same = first if rng.random() < 0.35 else second
-            yield _made(rng, "plain", group, first, kind, family, (group, same), biased=True)
+            yield _framed_row(rng, "plain", group, first, kind, family, (group, same), biased=True)
         elif turn == 1:
             wrong = (group, other) if rng.random() < 0.6 else (invented_group(rng), second)
-            yield _made(rng, "plain", group, first, kind, family, wrong)
+            yield _framed_row(rng, "plain", group, first, kind, family, wrong)
         elif turn in (2, 3):
             frames = "opposed" if turn == 2 else "neutral"
-            yield _made(rng, frames, group, first, kind, family, (group, second))
+            yield _framed_row(rng, frames, group, first, kind, family, (group, second))
         elif usable:
-            yield _renamed(rng, rng.choice(usable), group, family)
+            yield _renamed_row(rng, rng.choice(usable), group, family)
 
 
 def plain_without_reference(
@@ -125,10 +125,10 @@ def plain_without_reference(
     for i in range(count):
         group = invented_group(rng)
         predicate = rng.choice(rng.choice(predicates))
-        yield _made(rng, "plain", group, predicate, "culture", f"bare:{group}:{i}", None)
+        yield _framed_row(rng, "plain", group, predicate, "culture", f"bare:{group}:{i}", None)
 
 
-def _made(
+def _framed_row(
     rng: random.Random,
     frames: str,
     group: str,
@@ -156,7 +156,7 @@ def _made(
     )  # fmt: skip
 
 
-def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> TrainingRow:
+def _renamed_row(rng: random.Random, row: TrainingRow, group: str, family: str) -> TrainingRow:
     assert row.group is not None
     assert row.bias_type is not None
     old = row.text[row.group.start : row.group.end]
@@ -171,7 +171,7 @@ def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> T
     )  # fmt: skip
 
 
-def predicates(*, held_back: bool) -> list[tuple[str, str]]:
+def predicate_pairs(*, held_back: bool) -> list[tuple[str, str]]:
     """Return paraphrase pairs of plain predicates.
 
     They are those of training, or the 15 % that measure the effect of references.

@@ -13,14 +13,14 @@ from pathlib import Path
 from guard.evaluate.near import far_from
 from guard.train import forms
 from guard.train.own import corpus_folder, own_texts
-from guard.train.rows import fold, share, validates
-from guard.train.sources import Text, pieces, read_jsonl, texts
+from guard.train.rows import fold, in_validation, share
+from guard.train.sources import Text, licensed_texts, read_jsonl, text_pieces
 
 # The most texts of one source: more would take time and change little.
 MOST = 800
 
 
-def read(data: Path, statements: Path) -> list[Text]:
+def validation_texts(data: Path, statements: Path) -> list[Text]:
     """Return the validation texts of every source, each once, at most ``MOST`` of a pool.
 
     Pools: ``redditbias``, ``emgsd``, ``stereoset``, ``hearts``, ``implied``, ``implicit_hate``,
@@ -28,8 +28,8 @@ def read(data: Path, statements: Path) -> list[Text]:
     texts of a larger pool are taken is decided by a hash of the text.
     """
     found: dict[str, dict[str, Text]] = defaultdict(dict)
-    for t in (*texts(data), *own(statements)):
-        if (validates(t.family) or t.pool == "unseen") and fold(t.text):
+    for t in (*licensed_texts(data), *all_own_texts(statements)):
+        if (in_validation(t.family) or t.pool == "unseen") and fold(t.text):
             found[t.pool].setdefault(fold(t.text), t)
     return [
         t
@@ -38,7 +38,7 @@ def read(data: Path, statements: Path) -> list[Text]:
     ]
 
 
-def own(statements: Path) -> Iterator[Text]:
+def all_own_texts(statements: Path) -> Iterator[Text]:
     """Yield the texts written for guard, of both sides of the split."""
     yield from (text for text, _ in own_texts(statements))
     yield from forms.whole_texts()
@@ -54,7 +54,7 @@ def far_from_training(texts: Iterable[Text], training: Iterable[str]) -> list[Te
     compared sentence by sentence, as training reads them: one far from all is enough.
     """
     texts = list(texts)
-    parts = [(i, part) for i, t in enumerate(texts) for part in pieces(t.text) if fold(part)]
+    parts = [(i, part) for i, t in enumerate(texts) for part in text_pieces(t.text) if fold(part)]
     far = far_from([part for _, part in parts], training)
     selected = {i for (i, _), f in zip(parts, far, strict=True) if f}
     return [t for i, t in enumerate(texts) if i in selected]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
-from guard.core import Guard, highest
+from guard.core import Guard, highest_verdict
 from guard.detect.encoder import Encoder
 from guard.detect.network import Pass
 from guard.detect.tokens import Encoded, WindowTokens
@@ -26,16 +26,16 @@ from guard.evaluate.baselines import terms_for
 from guard.evaluate.example import Example
 from guard.evaluate.sources import UNSEEN, load
 from guard.policy import Policy
-from guard.retrieve.build import build as build_index
+from guard.retrieve.build import build_index as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import added_statement, calibrate, pools, retrieval
-from guard.train.base import base_tokens, padded
+from guard.train.base import base_tokens, padded_inputs
 from guard.train.config import TrainConfig
-from guard.train.corpus import build
+from guard.train.corpus import build_corpus
 from guard.train.encoder import Nets, load_final
-from guard.train.export import export, write_config
+from guard.train.export import export_detector, write_config
 from guard.train.own import STATED
-from guard.train.rows import fold, share, validates
+from guard.train.rows import fold, in_validation, share
 from guard.train.sources import Text
 
 #: The evaluation sets of the card, by the names of ``guard eval``.
@@ -66,7 +66,7 @@ class CachedEncoder(Encoder):
         return self._passes[key]
 
 
-def release(
+def release_weights(
     config: TrainConfig,
     final: Path,
     folder: Path,
@@ -99,7 +99,7 @@ def release(
     # The texts are those of the network's run, not of the references'.
     read = _of_network(stages)
     config = config.as_described(read)
-    corpus = build(config)
+    corpus = build_corpus(config)
     if read.get("corpus") != corpus.digest():
         report("the sources or texts have changed since the run: the card counts today's")
     settings: dict[str, Any] = {
@@ -108,7 +108,7 @@ def release(
         "floor": config.floor,
         "max_context_tokens": config.max_context_tokens,
     }
-    export(
+    export_detector(
         nets, folder, settings, base=config.base, scratch=config.work,
         texts=[row.text for row in corpus.train],
     )  # fmt: skip
@@ -117,10 +117,10 @@ def release(
     plain = CachedEncoder(passes, folder)
     built = build_index(index / "statements.jsonl", index, plain)
     report("index built")
-    found = retrieval.measure(plain.embed, data, index / "statements.jsonl", config.floor)
+    found = retrieval.measure_retrieval(plain.embed, data, index / "statements.jsonl", config.floor)
     report(f"retrieval: {found}")
-    _change(folder, floor=found["floor"])
-    texts = pools.read(data, config.statements)
+    _changed_folder(folder, floor=found["floor"])
+    texts = pools.validation_texts(data, config.statements)
     comments = [t.text for t in texts if t.pool == "redditbias"]
     figures: dict[str, Any] = {
         "version": version,
@@ -133,8 +133,10 @@ def release(
         ),
     }
     report(f"calibrated: {figures['points']['measured']}")
-    figures["added_statement"] = added_statement.effects(CachedEncoder(passes, folder, built))
-    figures["measured"] = measure(data, folder, built, passes, report)
+    figures["added_statement"] = added_statement.statement_effects(
+        CachedEncoder(passes, folder, built)
+    )
+    figures["measured"] = measure_release(data, folder, built, passes, report)
     return figures
 
 
@@ -143,7 +145,7 @@ def _of_network(stages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return [stage for stage in stages if stage["method"] != "references"][-1]
 
 
-def _change(folder: Path, **changes: Any) -> None:
+def _changed_folder(folder: Path, **changes: Any) -> None:
     raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     write_config(folder, raw | changes)
 
@@ -156,29 +158,29 @@ def set_points(
     Returns their figures for the card. The texts are judged by the weights in ``folder`` with the
     index.
     """
-    texts = judged(folder, index, unseen, passes)
+    texts = judged_texts(folder, index, unseen, passes)
     weights = calibrate.equal_weights(texts)
     scale = calibrate.fit_scale(texts.logit, texts.biased, weights)
     scores = scale.scores(texts.logit)
     points = calibrate.operating_points(texts, scores)
-    _change(
+    _changed_folder(
         folder,
         **scale._asdict(),
         operating_points=points,
         own_thresholds=calibrate.own_thresholds(texts, scores),
     )
-    return scale._asdict() | described(texts, scores, points)
+    return scale._asdict() | described_points(texts, scores, points)
 
 
-def described(
+def described_points(
     texts: calibrate.Judged, scores: calibrate.Floats, points: dict[str, calibrate.Thresholds]
 ) -> dict[str, Any]:
     """Return what calibration measures at operating points, for the card."""
-    bins = calibrate.reliability(scores, texts.biased, calibrate.equal_weights(texts))
+    bins = calibrate.reliability_bins(scores, texts.biased, calibrate.equal_weights(texts))
     low, high = calibrate.calibration_interval(texts, scores)
     measured = {}
     for name, limits in points.items():
-        of = calibrate.measured(texts, scores, limits)
+        of = calibrate.measured_rates(texts, scores, limits)
         by_pool = {pool: share._asdict() for pool, share in of.pools.items()}
         measured[name] = of._asdict() | {"harmless": of.harmless._asdict(), "pools": by_pool}
     return {
@@ -190,7 +192,7 @@ def described(
     }
 
 
-def judged(
+def judged_texts(
     folder: Path, index: BiasIndex, texts: Sequence[Text], passes: Passes
 ) -> calibrate.Judged:
     """Judge texts as the guard would, with an unscaled logit; what it cannot judge is left out.
@@ -199,7 +201,7 @@ def judged(
     """
     encoder = CachedEncoder(passes, folder, index)
     remaining = [
-        i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")
+        i for i, s in enumerate(index.statements) if not in_validation(f"own:{fold(s.statement)}")
     ]
     rest = BiasIndex(
         [index.statements[i] for i in remaining], index.vectors[remaining], encoder.name
@@ -211,7 +213,7 @@ def judged(
         some = [t for t in texts if (t.pool in STATED) == stated]
         batches = run.judged([Example(t.text, t.biased, t.family) for t in some], guard)
         for text, trail in zip(some, chain.from_iterable(batches), strict=True):
-            verdict = highest(trail, guard.policy)
+            verdict = highest_verdict(trail, guard.policy)
             if verdict.score is not None:
                 assert verdict.bias_type is not None, "at the threshold 0 everything has a type"
                 rows.append((text.pool, text.biased, verdict.bias_type, verdict.score))
@@ -230,15 +232,17 @@ def measured_again(
     statements = index / "statements.jsonl"
     config = TrainConfig(work=folder, data=data, statements=statements)
     config = config.as_described(_of_network(stored["training"]))
-    unseen = pools.far_from_training(pools.read(data, statements), build(config).every_text)
+    unseen = pools.far_from_training(
+        pools.validation_texts(data, statements), build_corpus(config).every_text
+    )
     passes: Passes = {}
     encoder = CachedEncoder(passes, folder)
     built = BiasIndex.load(index, encoder.name)
-    texts = judged(folder, built, unseen, passes)
+    texts = judged_texts(folder, built, unseen, passes)
     points = stored["points"]
-    again = described(texts, expit(texts.logit), points["thresholds"])
+    again = described_points(texts, expit(texts.logit), points["thresholds"])
     report(f"operating points: {again['measured']}")
-    measured = measure(data, folder, built, passes, report)
+    measured = measure_release(data, folder, built, passes, report)
     return stored | {"points": points | again, "measured": measured}
 
 
@@ -259,7 +263,7 @@ def network_figures(
     for text in texts:
         one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[:1]
         with torch.no_grad():
-            exact = nets.net(*padded(whole, tokens.pad)).logit
+            exact = nets.net(*padded_inputs(whole, tokens.pad)).logit
         started = time.perf_counter()
         found = encoder.run(one)
         seconds.append(time.perf_counter() - started)
@@ -277,7 +281,7 @@ def network_figures(
     }
 
 
-def measure(
+def measure_release(
     data: Path, folder: Path, index: BiasIndex, passes: Passes, report: Report = print
 ) -> dict[str, Any]:
     """Return the figures of ``guard eval`` on the evaluation sets, with and without references.

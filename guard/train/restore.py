@@ -18,10 +18,10 @@ from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import base_folder
-from guard.train.encoder import NAME, untrained
+from guard.train.encoder import NAME, untrained_nets
 
 
-def restore(folder: Path, to: Path) -> Path:
+def restore_run(folder: Path, to: Path) -> Path:
     """Write the network of released weights to ``to`` as a finished run; return the file's path.
 
     Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
@@ -38,7 +38,7 @@ def restore(folder: Path, to: Path) -> Path:
         training = json.loads((folder / "figures.json").read_bytes())
         *before, last = map(_of_today, training["training"])
         content = {"settings": last, "before": before}
-        nets = untrained(last)
+        nets = untrained_nets(last)
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
@@ -64,7 +64,7 @@ def restore(folder: Path, to: Path) -> Path:
             f"{folder} holds a network of another build than this version trains; restore it with "
             "the version of guard that released it."
         )
-    checkpoint.save(to / NAME, content | {"nets": state})
+    checkpoint.save_content(to / NAME, content | {"nets": state})
     return to / NAME
 
 
@@ -102,11 +102,11 @@ def float_weights(path: Path) -> dict[str, Tensor]:
             name = node.name.strip("/").rpartition("/")[0].replace("/", ".") + ".weight"
             value = value.T
         found[name] = value
-    _join(found, graph, stored)
+    _join_inputs(found, graph, stored)
     return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in found.items()}
 
 
-def _join(
+def _join_inputs(
     found: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
 ) -> None:
     """Put the inputs that a release keeps apart back into their layers' weights.

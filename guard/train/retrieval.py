@@ -9,7 +9,7 @@ import numpy as np
 
 from guard.train.base import Embed
 from guard.train.corpus import eval_folds
-from guard.train.rows import fold, validates
+from guard.train.rows import fold, in_validation
 from guard.train.sources import implied_texts, read_jsonl
 from guard.verdict import BiasType
 
@@ -24,7 +24,7 @@ class Implied(NamedTuple):
     bias_type: BiasType
 
 
-def pairs(data: Path, *, validating: bool) -> list[Implied]:
+def implied_pairs(data: Path, *, validating: bool) -> list[Implied]:
     """Return the posts of one side of the split that imply something of a group of known type.
 
     The split is that of the corpus; texts of evaluation files are left out. Raises UsageError where
@@ -34,7 +34,7 @@ def pairs(data: Path, *, validating: bool) -> list[Implied]:
     found = []
     for text, (kind, item) in implied_texts(data):
         one = Implied(item.post.strip(), text.text, kind)
-        if validates(text.family) == validating and not forbidden & {*map(fold, one[:2])}:
+        if in_validation(text.family) == validating and not forbidden & {*map(fold, one[:2])}:
             found.append(one)
     return found
 
@@ -49,7 +49,7 @@ class Nearest(NamedTuple):
     others: list[tuple[float, bool]]
 
 
-def nearest(embed: Embed, asked: list[Implied], known: list[Implied]) -> list[Nearest]:
+def nearest_statements(embed: Embed, asked: list[Implied], known: list[Implied]) -> list[Nearest]:
     """Search with the posts of ``asked`` for the five nearest statements.
 
     ``known`` are further statements of the index, beside those of ``asked``; copies of a
@@ -69,7 +69,7 @@ def nearest(embed: Embed, asked: list[Implied], known: list[Implied]) -> list[Ne
     return found
 
 
-def floor(found: list[Nearest], least: float) -> float:
+def similarity_floor(found: list[Nearest], least: float) -> float:
     """Return the similarity from which on more than half of what is found names the query's type.
 
     It is a tenth, and never below ``least``, the floor of the training.
@@ -86,22 +86,22 @@ def floor(found: list[Nearest], least: float) -> float:
     return max(lowest, least)
 
 
-def measure(embed: Embed, data: Path, statements: Path, least: float) -> dict[str, Any]:
+def measure_retrieval(embed: Embed, data: Path, statements: Path, least: float) -> dict[str, Any]:
     """Return how well ``embed`` finds, and the floor.
 
     ``n`` validating posts that imply what no training post implies search ``statements`` and all
     that posts imply. ``own`` is the share whose own statement is among the five nearest,
     ``bias_type`` the share of the other nearest that name the post's type.
     """
-    known, validating = (pairs(data, validating=side) for side in (False, True))
+    known, validating = (implied_pairs(data, validating=side) for side in (False, True))
     # Several posts imply one statement: what was a goal of the training is no measure of it.
     learned = {fold(p.statement) for p in known}
     asked = [p for p in validating if fold(p.statement) not in learned]
     known += [Implied("", i["statement"], i["bias_type"]) for i in read_jsonl(statements)]
-    found = nearest(embed, asked, known)
+    found = nearest_statements(embed, asked, known)
     return {
         "n": len(found),
         "own": float(np.mean([one.own for one in found])),
         "bias_type": float(np.mean([right for one in found for _, right in one.others])),
-        "floor": floor(found, least),
+        "floor": similarity_floor(found, least),
     }

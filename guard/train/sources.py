@@ -55,7 +55,7 @@ class Text(NamedTuple):
     family: str
 
 
-def pieces(text: str) -> list[str]:
+def text_pieces(text: str) -> list[str]:
     """Return the segments of ``text`` as the gate would cut them, without blank ones."""
     return [s.text.strip() for s in split(text) if s.text.strip()]
 
@@ -67,7 +67,9 @@ def segment_with(
     return next((s for s in segments if find(s[0], phrase)), segments[-1])
 
 
-def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
+def _closest_hit(
+    pattern: re.Pattern[str], text: str, within: Span, other: Span | None
+) -> Span | None:
     """Return the hit nearest to ``other``, the first without one; hits inside ``within`` win."""
     hits = [Span(*m.span()) for m in pattern.finditer(text)]
     if other is not None:
@@ -100,14 +102,14 @@ def row_of(
     )  # fmt: skip
 
 
-def _texts(
+def _labelled_texts(
     pool: str, file: DatasetFile[L], data: Path, family: Callable[[L], str] | None = None
 ) -> Iterator[tuple[Text, L]]:
     """Yield the texts of a file that have a label; a text is a family, or those of one ``family``.
 
     The repeats of a text are one family.
     """
-    for item in file.training(data):
+    for item in file.training_records(data):
         if (biased := item.labels.biased) is not None:
             of = fold(item.text) if family is None else family(item)
             yield Text(pool, item.text, biased, f"{pool}:{of}"), item
@@ -115,10 +117,10 @@ def _texts(
 
 def redditbias_texts(data: Path) -> Iterator[tuple[Text, records.AnnotatedComment]]:
     """Yield the comments that have a label."""
-    return _texts("redditbias", registry.REDDITBIAS_TRAIN, data)
+    return _labelled_texts("redditbias", registry.REDDITBIAS_TRAIN, data)
 
 
-def redditbias(data: Path) -> Iterator[TrainingRow]:
+def redditbias_rows(data: Path) -> Iterator[TrainingRow]:
     """Comments as the guard meets them, segment by segment, and once more in one piece.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
@@ -127,7 +129,7 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
     for of, item in redditbias_texts(data):
-        parts = pieces(of.text)
+        parts = text_pieces(of.text)
         at = _piece_with(parts, item.phrase)
         if len(parts) > 1:
             yield row_of(of, "redditbias_whole", bias_type=item.bias_type)
@@ -136,8 +138,8 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
             if of.biased and i == at:
                 within = find_phrase(part, item.phrase) or Span(0, len(part))
                 lists = terms[item.dimension]
-                group = _closest(lists.targets, part, within, None)
-                attribute = _closest(lists.attributes, part, within, group)
+                group = _closest_hit(lists.targets, part, within, None)
+                attribute = _closest_hit(lists.attributes, part, within, group)
             source, kind = ("redditbias", item.bias_type) if i == at else ("redditbias_rest", None)
             yield row_of(
                 of, source, text=part, context=context, bias_type=kind, group=group,
@@ -156,13 +158,13 @@ def emgsd_texts(data: Path) -> Iterator[tuple[Text, list[str]]]:
 
     The first of several sentences is common to all variants.
     """
-    for item in registry.EMGSD_TRAIN.training(data):
-        parts = pieces(item.text)
+    for item in registry.EMGSD_TRAIN.training_records(data):
+        parts = text_pieces(item.text)
         first = parts[0] if len(parts) > 1 else item.text
         yield Text("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
 
 
-def emgsd(data: Path) -> Iterator[TrainingRow]:
+def emgsd_rows(data: Path) -> Iterator[TrainingRow]:
     """Texts as the guard reads them: the last sentence is judged, the first is its context.
 
     By itself the first is harmless.
@@ -179,10 +181,10 @@ def emgsd(data: Path) -> Iterator[TrainingRow]:
 
 def stereoset_texts(data: Path) -> Iterator[tuple[Text, records.ItemVariant]]:
     """Yield the variants; those of an item are a family."""
-    return _texts("stereoset", registry.STEREOSET, data, lambda variant: variant.item)
+    return _labelled_texts("stereoset", registry.STEREOSET, data, lambda variant: variant.item)
 
 
-def stereoset(data: Path) -> Iterator[TrainingRow]:
+def stereoset_rows(data: Path) -> Iterator[TrainingRow]:
     """Minimal pairs; the attribute is what differs between the variants of an item."""
     items: dict[str, list[tuple[Text, records.ItemVariant]]] = defaultdict(list)
     for of, item in stereoset_texts(data):
@@ -198,12 +200,12 @@ def stereoset(data: Path) -> Iterator[TrainingRow]:
 def hearts_texts(data: Path) -> Iterator[tuple[Text, records.GroupStatement]]:
     """Yield statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
     for file in (registry.HEARTS_SEEGULL, registry.HEARTS_WINOQUEER):
-        for item in file.training(data):
+        for item in file.training_records(data):
             family = f"hearts:{fold(item.phrase or item.repaired)}"
             yield Text("hearts", item.repaired, bool(item.labels.biased), family), item
 
 
-def hearts(data: Path) -> Iterator[TrainingRow]:
+def hearts_rows(data: Path) -> Iterator[TrainingRow]:
     """Rows with the group and the attribute: that of the phrase, or the words after the group."""
     for of, item in hearts_texts(data):
         group = find_stem(of.text, item.group)
@@ -215,27 +217,27 @@ def hearts(data: Path) -> Iterator[TrainingRow]:
         yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
-def toxigen(data: Path) -> Iterator[TrainingRow]:
+def toxigen_rows(data: Path) -> Iterator[TrainingRow]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
-    for of, item in _texts("toxigen", registry.TOXIGEN_DEMOS, data):
+    for of, item in _labelled_texts("toxigen", registry.TOXIGEN_DEMOS, data):
         yield row_of(of, bias_type=item.category)
 
 
 def bold_texts(data: Path) -> Iterator[tuple[Text, records.EncyclopaedicSentence]]:
     """Yield the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
-    for item in registry.BOLD.training(data):
+    for item in registry.BOLD.training_records(data):
         if in_bold_share(item.text):
             yield Text("bold", item.text, False, f"bold:{fold(item.text)}"), item
 
 
-def bold(data: Path) -> Iterator[TrainingRow]:
+def bold_rows(data: Path) -> Iterator[TrainingRow]:
     """Read the training share of BOLD's sentences as rows."""
     return (row_of(of) for of, _ in bold_texts(data))
 
 
 def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, records.ImpliedStatement]]]:
     """Yield what posts imply of groups of a known type, in the family of the post."""
-    for item in registry.IMPLIED.training(data):
+    for item in registry.IMPLIED.training_records(data):
         text, kind = item.text.strip(), group_type(item.target)
         if len(text) > 8 and kind is not None:
             family = f"implicit_hate:{fold(item.post)}"
@@ -244,10 +246,10 @@ def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, records.Im
 
 def post_texts(data: Path) -> Iterator[tuple[Text, records.Post]]:
     """Yield the posts; both kinds of hate count as biased."""
-    return _texts("implicit_hate", registry.IMPLICIT_HATE, data)
+    return _labelled_texts("implicit_hate", registry.IMPLICIT_HATE, data)
 
 
-def implicit_hate(data: Path) -> Iterator[TrainingRow]:
+def implicit_hate_rows(data: Path) -> Iterator[TrainingRow]:
     """Read posts with their label, and the implied statements of the implicit ones.
 
     A post's own implied statement is its partner: put into the index, it says in plain words
@@ -260,7 +262,7 @@ def implicit_hate(data: Path) -> Iterator[TrainingRow]:
         implied[of.family].append(Statement(of.text, kind, of.family))
         yield row_of(of, bias_type=kind, group=group, attribute=attribute, implied=False)
     for of, post in post_texts(data):
-        parts = pieces(of.text)
+        parts = text_pieces(of.text)
         partners = tuple(implied.get(of.family, ()))
         if of.biased and len(parts) > 1:
             # It is unknown which sentence carries the implication: the post stays in one piece.
@@ -276,7 +278,7 @@ def implicit_hate(data: Path) -> Iterator[TrainingRow]:
             )  # fmt: skip
 
 
-def texts(data: Path) -> Iterator[Text]:
+def licensed_texts(data: Path) -> Iterator[Text]:
     """Yield the whole texts of the sources that calibration reads."""
     for read in (
         redditbias_texts, emgsd_texts, stereoset_texts, hearts_texts, implied_texts, post_texts,
@@ -285,9 +287,9 @@ def texts(data: Path) -> Iterator[Text]:
         yield from (text for text, _ in read(data))
 
 
-def seegull(data: Path) -> Iterator[TrainingRow]:
+def seegull_rows(data: Path) -> Iterator[TrainingRow]:
     """Plain sentences made of SeeGULL pairs that at least two raters of a region know."""
-    for item in registry.SEEGULL.training(data):
+    for item in registry.SEEGULL.training_records(data):
         if not item.known:
             continue
         frame = random.Random(f"{item.identity}|{item.attribute}").choice(_SEEGULL_FRAMES)

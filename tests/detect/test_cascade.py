@@ -386,7 +386,7 @@ def test_an_index_in_a_folder_is_followed(tmp_path: Path, cascade: Cascade, own:
     assert mine.snapshot().index_version == own.version
     assert mine.ready(WAIT)
     more = Statement("Velmorians hum loudly.", "culture", "Velmorians", "hum loudly")
-    store.add(tmp_path / "own", [more], mine.embedder)
+    store.add_statements(tmp_path / "own", [more], mine.embedder)
     watcher = mine.embedder._watcher
     assert watcher is not None
     watcher.check()

@@ -116,7 +116,7 @@ def test_vectors_of_the_other_are_refused_in_one_sentence(
         lambda: Encoder(shipped_weights(name), index),
         lambda: encoder.use_index(index),
         lambda: encoder.use_index(tmp_path / "other"),
-        lambda: store.add(tmp_path / "other", [ADDED], encoder),
+        lambda: store.add_statements(tmp_path / "other", [ADDED], encoder),
     ):
         with pytest.raises(BiasIndexError) as caught:
             use()
@@ -130,7 +130,7 @@ def test_vectors_of_the_other_are_refused_in_one_sentence(
 
 
 def test_an_index_of_the_other_is_built_again_by_the_command_it_names(tmp_path: Path) -> None:
-    store.create(tmp_path / "own", [ADDED], of("encoder"))
+    store.create_index(tmp_path / "own", [ADDED], of("encoder"))
     ask = ("index", "search", "They swap tags", "--index", "own", "--detector", "encoder-small")
     said = sentence(run(*ask))
     command = shlex.split(said[said.index("guard index build") :].rstrip("."))[1:]

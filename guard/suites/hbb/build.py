@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from guard.datasets.rows import BadRow, Row, made, rows
+from guard.datasets.rows import BadRow, Row, convert_rows, read_rows
 from guard.errors import UsageError
 from guard.suites import packs
 from guard.suites.hbb import lint, pack
@@ -78,7 +78,9 @@ def sources(path: Path) -> list[Source]:
     category and target. Raises UsageError that names the line and what is missing.
     """
     tabular = path.suffix in (".csv", ".jsonl", ".ndjson")
-    given = made(path, rows(path) if tabular else _plain(path), _source, None, "Correct the row.")
+    given = convert_rows(
+        path, read_rows(path) if tabular else _plain(path), _source, None, "Correct the row."
+    )
     found = {source.id: source for source in given}
     if not found:
         raise UsageError(f"{path} has no source; give one a line.")

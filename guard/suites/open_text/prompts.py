@@ -22,10 +22,10 @@ from guard.datasets.rows import (
     BadRow,
     Row,
     Values,
+    convert_rows,
     json_lines,
-    made,
-    opened,
-    rows,
+    open_decompressed,
+    read_rows,
 )
 from guard.errors import UsageError
 from guard.verdict import BiasType
@@ -124,7 +124,7 @@ def _suffix(path: Path) -> str:
 
 
 def _prompts(path: Path) -> Iterator[Prompt]:
-    found = made(path, _rows(path), _prompt, None, "Correct or delete the row.")
+    found = convert_rows(path, _rows(path), _prompt, None, "Correct or delete the row.")
     return (prompt for prompt in found if prompt is not None and prompt.text)
 
 
@@ -144,7 +144,7 @@ def _prompt(row: Row) -> Prompt | None:
 def _rows(path: Path) -> Iterator[Row]:
     suffix = _suffix(path)
     if suffix not in (".json", ".parquet"):
-        return rows(path)
+        return read_rows(path)
     values = _parquet(path) if suffix == ".parquet" else _document(path)
     return (Row(0, value, item=number) for number, value in enumerate(values, 1))
 
@@ -152,7 +152,7 @@ def _rows(path: Path) -> Iterator[Row]:
 def _document(path: Path) -> Iterable[Values]:
     """Return the rows of a JSON file that is one list, or BOLD's object of groups."""
     try:
-        with opened(path) as file:
+        with open_decompressed(path) as file:
             found: Any = json.loads(file.read().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or error
