@@ -32,8 +32,8 @@ def check_memory(path: Path, dtype: str, free: int | None = None) -> None:
     need, free = bytes_needed(path, dtype), bytes_available() if free is None else free
     if need > free:
         raise WeightsError(
-            f"{path} takes about {_in_gigabytes(need)} of memory while it is loaded as {dtype}, and "
-            f"{_in_gigabytes(free)} are free: end what else runs, or name a smaller model."
+            f"{path} takes about {_in_gigabytes(need)} of memory while it is loaded as {dtype}, "
+            f"and {_in_gigabytes(free)} are free: end what else runs, or name a smaller model."
         )
 
 

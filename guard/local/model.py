@@ -97,8 +97,8 @@ def _locate_folder(name_or_path: str) -> Path:
         if cached is not None:
             return cached
     raise WeightsError(
-        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writer_names())}) nor a "
-        "GGUF file, a transformers folder or a model in the cache of the Hugging Face hub."
+        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writer_names())}) nor "
+        "a GGUF file, a transformers folder or a model in the cache of the Hugging Face hub."
     )
 
 

@@ -173,7 +173,8 @@ def adapter_card(figures: Mapping[str, Any]) -> str:
     return "\n".join((
         _ADAPTER_HEAD.format(version=figures["version"], base=settings["base"]),
         "## Base", "", _base_lines(settings["base"]), "",
-        "## Data", "", _table_line(["source", "licence", "rows in the corpus"]), _table_line(["---"] * 3),
+        "## Data", "",
+        _table_line(["source", "licence", "rows in the corpus"]), _table_line(["---"] * 3),
         *(
             _table_line([name, licence, f"{sum(corpus.get(p, 0) for p in of):,}"])
             for name, licence, of in _SOURCES
@@ -196,12 +197,15 @@ def adapter_card(figures: Mapping[str, Any]) -> str:
         f"AUROC {measured['auroc']:.3f} ({by_pool}). A score is sigmoid((logit - "
         f"{figures['offset']:g}) / {figures['temperature']:g}). Texts by source: "
         f"{', '.join(f'{name} {n}' for name, n in figures['texts'].items())}.", "",
-        _table_line(["point", "threshold", "accuracy", "recall", "false positives", "harmless texts"]),
+        _table_line(
+            ["point", "threshold", "accuracy", "recall", "false positives", "harmless texts"]
+        ),
         _table_line(["---"] * 6),
         *(
             _table_line([
-                name, f"{of['threshold']:.3f}", _share_text(of["accuracy"]), _share_text(of["recall"]),
-                _share_text(of["false_positive_rate"]), f"{of['harmless_found']} of {of['harmless']}",
+                name, f"{of['threshold']:.3f}", _share_text(of["accuracy"]),
+                _share_text(of["recall"]), _share_text(of["false_positive_rate"]),
+                f"{of['harmless_found']} of {of['harmless']}",
             ])
             for name, of in figures["points"].items()
         ), "",

@@ -66,8 +66,8 @@ def eval_folds(data: Path) -> set[str]:
 def licensed_rows(data: Path) -> Iterator[TrainingRow]:
     """Yield the rows of every licensed source."""
     for read in (
-        sources.redditbias_rows, sources.stereoset_rows, sources.hearts_rows, sources.emgsd_rows, sources.toxigen_rows,
-        sources.bold_rows, sources.implicit_hate_rows, sources.seegull_rows,
+        sources.redditbias_rows, sources.stereoset_rows, sources.hearts_rows, sources.emgsd_rows,
+        sources.toxigen_rows, sources.bold_rows, sources.implicit_hate_rows, sources.seegull_rows,
     ):  # fmt: skip
         yield from read(data)
 
