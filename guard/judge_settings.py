@@ -63,7 +63,7 @@ class JudgeSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str = "Guard") -> JudgeSettings:
-        """Return the settings in ``values``; raises ConfigError as :func:`checked`."""
+        """Return the settings in ``values``; raises ConfigError as :func:`checked_settings`."""
         found = checked_settings(values, where)
         params = json.dumps(found.pop("params", {}), sort_keys=True)
         for key in {"record", "replay"} & found.keys():

@@ -129,7 +129,7 @@ def async_litellm_signature(
     [Callable[..., Any]],
     Method[P, Coroutine[Any, Any, WholeT], Coroutine[Any, Any, StreamT]],
 ]:
-    """Do the same as :func:`like` for an async method."""
+    """Do the same as :func:`litellm_signature` for an async method."""
     signed: Any = litellm_signature
     return signed(litellms)  # type: ignore[no-any-return]
 

@@ -42,7 +42,7 @@ def quoted_text(text: str) -> str:
     r"""Return ``text`` in double quotes, on one line, with nothing in it that a model could obey.
 
     ``"`` and ``\`` get a backslash, line breaks are ``\n``; ``<``, ``[`` and every character that
-    does not print are ``\u{hex}``. :func:`unquoted` is the inverse, for every string.
+    does not print are ``\u{hex}``. :func:`unquoted_text` is the inverse, for every string.
     """
     return f'"{"".join(map(_escaped_character, text))}"'
 

@@ -19,7 +19,7 @@ _JOINED = re.compile(r"[a-z](?:[A-Z]|[a-z]{15})")
 
 
 def has_marks(text: str) -> bool:
-    """Whether :func:`unmarked` may find something (a fast check)."""
+    """Whether :func:`remove_marks` may find something (a fast check)."""
     return _MARKED.search(text) is not None
 
 

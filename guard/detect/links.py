@@ -32,14 +32,14 @@ _VERBS = frozenset(
 
 
 def has_encoding(text: str) -> bool:
-    """Whether :func:`spaced` or :func:`decoded` may find something (a fast check)."""
+    """Whether :func:`space_encoded` or :func:`decode_percents` may find something (a fast check)."""
     if "%" in text and _CODES.search(text) is not None:
         return True
     return "+" in text and _QUERY.search(text) is not None
 
 
 def has_link(text: str) -> bool:
-    """Whether :func:`parted` may find something (a fast check)."""
+    """Whether :func:`part_words` may find something (a fast check)."""
     if not ("/" in text or "+" in text or text.count("-") > 2 or text.count("_") > 2):
         return False
     return _RUN.search(text) is not None

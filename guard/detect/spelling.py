@@ -36,12 +36,12 @@ _SPLIT = re.compile(rf"[{_SEPARATORS}]{_UNIT}[{_SEPARATORS}]{_UNIT}[{_SEPARATORS
 
 
 def letters_apart(text: str) -> bool:
-    """Whether :func:`joined` may find something (a fast check)."""
+    """Whether :func:`join_letters` may find something (a fast check)."""
     return _SPLIT.search(text) is not None
 
 
 def signs_or_runs(text: str) -> bool:
-    """Whether :func:`spelt` may find something (a fast check)."""
+    """Whether :func:`restore_letters` may find something (a fast check)."""
     return _LEET.search(text) is not None or _has_triple(text)
 
 

@@ -256,7 +256,7 @@ def judge(case: Case, guard: Guard) -> Verdict:
     """Return the verdict on the case's text as part of an answer.
 
     The context precedes it as sentences of the same answer and is segmented with it. Only segments
-    that reach into the text count; the verdict is :func:`guard.core.highest` of these. The user's
+    that reach into the text count; the verdict is :func:`guard.core.highest_verdict` of these. The user's
     message is context as with ``user_context``.
     """
     before = "".join(f"{sentence} " for sentence in case.context)

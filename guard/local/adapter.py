@@ -8,7 +8,7 @@
     manifest.json   the SHA-256 of each of these; written last
 
 An adapter is put on a copy of the base's modules that shares its tensors, so the base that
-:func:`guard.local.model.load` returns to others answers as before, and no memory is taken twice.
+:func:`guard.local.model.load_model` returns to others answers as before, and no memory is taken twice.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _LIMITS = (
 def check_memory(path: Path, dtype: str, free: int | None = None) -> None:
     """Raise WeightsError if the model at ``path`` does not fit into memory as ``dtype``.
 
-    ``free`` are the bytes there are (default: :func:`available`).
+    ``free`` are the bytes there are (default: :func:`bytes_available`).
     """
     need, free = bytes_needed(path, dtype), bytes_available() if free is None else free
     if need > free:

@@ -206,7 +206,7 @@ class BiasIndex:
         """Write the index to ``folder`` as a release; create the folder if it is missing.
 
         In a release, the files of every version have the same names. Vectors that 16-bit numbers
-        represent exactly, as those of :func:`guard.retrieve.build.build`, are written with 16
+        represent exactly, as those of :func:`guard.retrieve.build.build_index`, are written with 16
         bits. Nothing is replaced before everything is written, so a failure leaves the older
         index unchanged. The manifest is replaced last; :meth:`load` refuses a folder whose files
         do not belong together. To change an index in use, see :mod:`guard.retrieve.store`.

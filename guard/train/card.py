@@ -47,7 +47,7 @@ _TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion"
 def card_text(stored: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan). Raises
+    ``stored`` is the result of :func:`guard.train.release.release_weights` as JSON (null for nan). Raises
     LookupError, TypeError, ValueError or AttributeError if it is not.
     """
     figures = _rounded_numbers(stored)

@@ -70,7 +70,7 @@ def alone_at(path: Path) -> Iterator[None]:
 
 
 def save_content(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` to ``path``; see :func:`replacing`."""
+    """Write ``content`` to ``path``; see :func:`replacing_file`."""
     with replacing_file(path) as unfinished:
         torch.save(content, unfinished)
 
@@ -113,7 +113,7 @@ def load_run(
 
 
 def read_content(path: Path, keys: Collection[str]) -> dict[str, Any] | None:
-    """Return the content of a file of :func:`save`; None if it is damaged or lacks a key."""
+    """Return the content of a file of :func:`save_content`; None if it is damaged or lacks a key."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE:

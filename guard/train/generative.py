@@ -57,7 +57,7 @@ class GenerativeConfig:
     """One run. Every random choice follows from ``seed`` and the step, so a run can be resumed.
 
     Attributes:
-        base: a model as :func:`guard.local.model.load` takes it.
+        base: a model as :func:`guard.local.model.load_model` takes it.
         data: folder of the licensed sources.
         work: folder of the checkpoint, the validation's figures and the adapter.
         preset: ``paper`` or ``own``, which set what is None below.
@@ -125,7 +125,7 @@ class GenerativeRun:
     """A run and what it reads. It holds the work folder: use it as a context manager.
 
     Raises UsageError if the data, the base or the settings cannot be used, or another process works
-    in the folder, WeightsError as :func:`guard.local.model.load`.
+    in the folder, WeightsError as :func:`guard.local.model.load_model`.
     """
 
     def __init__(self, config: GenerativeConfig, report: Callable[[str], None] = print) -> None:

@@ -78,7 +78,7 @@ def _of_today(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def float_weights(path: Path) -> dict[str, Tensor]:
-    """Return the float weights of a network that :func:`guard.train.export.quantise` wrote.
+    """Return the float weights of a network that :func:`guard.train.export.quantise_weights` wrote.
 
     They have the names and shapes of :class:`guard.train.encoder.Nets`.
     """

@@ -367,7 +367,7 @@ def test_the_first_searches_a_users_statements_with_vectors_of_its_own(
 def test_until_its_vectors_are_there_the_last_judges_everything(
     own: BiasIndex, large: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Mirror, "_work", lambda self: None)
+    monkeypatch.setattr(Mirror, "_make_mirrors", lambda self: None)
     cascade = Cascade(index=own)
     session = cascade.snapshot()
     assert session.index_version == own.version
@@ -413,7 +413,7 @@ def test_a_failure_of_the_work_is_logged_by_its_type_and_the_last_judges(
     def fails(self: Mirror, index: BiasIndex) -> BiasIndex:
         raise MemoryError(ADDED.statement)
 
-    monkeypatch.setattr(Mirror, "_make", fails)
+    monkeypatch.setattr(Mirror, "_make_mirror", fails)
     cascade = Cascade(index=own)
     assert not cascade.ready(WAIT)
     assert not cascade.ready(WAIT)

@@ -489,7 +489,9 @@ def test_commands_say_which_weights_are_damaged(
 @pytest.fixture
 def watcher(index: Path, monkeypatch: pytest.MonkeyPatch) -> IndexWatcher:
     """One that looks only when it is told to."""
-    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(
+        IndexWatcher, "_start_thread", lambda self: setattr(self, "_owner", os.getpid())
+    )
     return IndexWatcher(index, "drawn-1")
 
 

@@ -142,7 +142,9 @@ def test_an_index_of_the_other_is_built_again_by_the_command_it_names(tmp_path: 
 def test_a_guard_that_follows_keeps_its_version_where_the_others_vectors_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(
+        IndexWatcher, "_start_thread", lambda self: setattr(self, "_owner", os.getpid())
+    )
     shutil.copytree(INDEX, tmp_path / "own")
     watcher = IndexWatcher(tmp_path / "own", open_weights(WEIGHTS).name)
     before = watcher.index

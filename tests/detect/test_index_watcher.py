@@ -58,7 +58,9 @@ def watcher(folder: Path) -> Iterator[IndexWatcher]:
 @pytest.fixture
 def still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexWatcher]:
     """A watcher that looks only when it is told to."""
-    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(
+        IndexWatcher, "_start_thread", lambda self: setattr(self, "_owner", os.getpid())
+    )
     return IndexWatcher(folder, "drawn-1")
 
 
@@ -226,7 +228,7 @@ def test_threads_that_ask_first_after_a_fork_start_one_watcher(
     def slow(self: IndexWatcher) -> None:
         time.sleep(0.05)
 
-    monkeypatch.setattr(IndexWatcher, "_start", start)
+    monkeypatch.setattr(IndexWatcher, "_start_thread", start)
     monkeypatch.setattr(IndexWatcher, "check", slow)
     child = os.fork()
     if not child:

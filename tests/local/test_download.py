@@ -357,7 +357,7 @@ def test_a_full_disk_leaves_nothing(
     def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(download, "_copy", full)
+    monkeypatch.setattr(download, "_copy_hashed", full)
     with pytest.raises(UsageError, match="No space left on device"):
         download.get_weights("tiny", fetch=parts)
     assert list(cache.iterdir()) == []

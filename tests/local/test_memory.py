@@ -33,7 +33,7 @@ def test_too_little_memory_is_one_sentence_with_both_amounts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "_loaded", {})
-    monkeypatch.setattr(memory, "available", lambda: 2**28)
+    monkeypatch.setattr(memory, "bytes_available", lambda: 2**28)
     with pytest.raises(WeightsError, match=r"about 0\.5 GiB of memory .* 0\.2 GiB are free"):
         load_model(str(folder))
     assert model._loaded == {}

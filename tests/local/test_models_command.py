@@ -75,7 +75,7 @@ def test_a_download_that_fails_ends_with_code_2_and_one_sentence(
         return subprocess.CompletedProcess(command, 1, "", "ERROR: No matching distribution\n")
 
     if reason == "a full disk":
-        monkeypatch.setattr(download, "_copy", full)
+        monkeypatch.setattr(download, "_copy_hashed", full)
     else:
         monkeypatch.setattr(download, "by_pip", BY_PIP)
         monkeypatch.setattr(subprocess, "run", missing)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from guard.cli import main
 from guard.detect.encoder import Encoder, sigmoid
 from guard.detect.generative import Generative
-from guard.detect.instruction import Instruction, TemplateAnswer, parsed, rendered_answer
+from guard.detect.instruction import Instruction, TemplateAnswer, parse_answer, rendered_answer
 from guard.errors import UsageError
 from guard.local.adapter import read_adapter
 from guard.local.model import load_model
@@ -247,7 +247,7 @@ def test_an_answer_says_what_is_known_and_no_more() -> None:
         ),
     ):
         assert answer_of(given) == (answer, whole)
-        assert parsed(rendered_answer(answer)) == answer
+        assert parse_answer(rendered_answer(answer)) == answer
 
 
 @pytest.mark.parametrize("words", [{}, {"template": LLAMA2, "pieces": True}])

@@ -152,8 +152,8 @@ def test_figures_are_measured_again_with_the_same_thresholds(
             ("negatives", "Rain fell on the hills.", False),
         )
     ]
-    monkeypatch.setattr(release.pools, "read", lambda *_: texts)
-    monkeypatch.setattr(release, "build", lambda _: Corpus([], []))
+    monkeypatch.setattr(release.pools, "validation_texts", lambda *_: texts)
+    monkeypatch.setattr(release, "build_corpus", lambda _: Corpus([], []))
     monkeypatch.setattr(release, "SETS", ("assistant",))
     load = release.load
     monkeypatch.setattr(release, "load", lambda name, data, limit: load(name, data, limit=5))

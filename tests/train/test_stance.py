@@ -40,7 +40,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> Corpus:
     """One of these rows alone: no other source has their families."""
     config = TrainConfig(work=tmp_path_factory.mktemp("run"), data=None, invented=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("guard.train.own.own", lambda statements: iter(()))
+        patch.setattr("guard.train.own.own_rows", lambda statements: iter(()))
         for source in SOURCES:
             patch.setattr(stance, source, lambda *_, of=source: iter(rows[of]))
         return build_corpus(config)

@@ -374,7 +374,7 @@ def test_a_damaged_teacher_is_refused_before_the_texts_are_read(
     def late(config: TrainConfig) -> Prepared:
         raise AssertionError
 
-    monkeypatch.setattr("guard.train.encoder.prepare", late)
+    monkeypatch.setattr("guard.train.encoder.prepare_training", late)
     (tmp_path / "final.pt").write_bytes(b"no run")
     with pytest.raises(UsageError, match="holds no finished run"):
         train_encoder(config(tmp_path / "taught", few, teachers=(tmp_path / "final.pt",)))
