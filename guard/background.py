@@ -114,7 +114,7 @@ class Worker(ABC):
         self.reset()
 
 
-class Calls(Worker):
+class CallQueue(Worker):
     """Makes the queued calls; logs an error in one by its type, after the words ``lost``."""
 
     def __init__(self, name: str, lost: str) -> None:
@@ -143,7 +143,7 @@ class Calls(Worker):
         self.flush(_CLOSE_S)
 
 
-class _Ending(Calls):
+class _Ending(CallQueue):
     """Ends dropped streams. One that blocks holds up neither the others nor a fork."""
 
     fork_wait_s = 0.05
@@ -191,7 +191,7 @@ def _call_once(call: Callable[[], None]) -> Callable[[], None]:
 
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-_calls = Calls("guard-background", "a metric or a span was lost")
+_calls = CallQueue("guard-background", "a metric or a span was lost")
 flush = _calls.flush
 ending = _Ending("guard-ending", "a dropped stream did not end cleanly")
 

@@ -199,10 +199,10 @@ def own_value(key: str, value: Any, where: str) -> Any:
             f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened_value(value)}."
         )
     if key in SWITCHES:
-        found = {"true": True, "false": False}.get(str(value).casefold())
-        if found is None:
+        flag = {"true": True, "false": False}.get(str(value).casefold())
+        if flag is None:
             raise ConfigError(f"{where}: {key} takes true or false, got {_shortened_value(value)}.")
-        return found
+        return flag
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise ConfigError(f"{where}: {key} must be a string, got {_shortened_value(value)}.")
     return value

@@ -13,7 +13,7 @@ from guard.config import OWN_KEYS, merge_settings, own_value, policy_from, read_
 from guard.detect.breaker import Breakers
 from guard.detect.named import detector_named
 from guard.detect.protocol import Detector
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
 from guard.doors.session import DoorSession as Session
@@ -114,8 +114,8 @@ class Guard:
                 _absolute_path(own.get("weights")),
                 JudgeSettings.of(own.get("judge", {})),
             )
-        given = {"metrics": metrics, "traces": traces}
-        own |= {k: v for k, v in given.items() if v is not None}
+        exports = {"metrics": metrics, "traces": traces}
+        own |= {k: v for k, v in exports.items() if v is not None}
         self.recorder = _event_recorder(own)
 
     def check(self, text: str) -> Verdict:
@@ -285,7 +285,7 @@ class Guard:
         elif call is not None:
             where = "guard= of this call"
             policy = policy_from(values_of(call, where, "a Policy, "), base=policy, where=where)
-        judge = Judge(self.detector, policy, self._workers, self._breakers)
+        judge = WindowJudge(self.detector, policy, self._workers, self._breakers)
         return Session(policy=policy, judge=judge, sinks=self.sinks, recorder=self.recorder)
 
     def _trails_of(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
@@ -294,7 +294,7 @@ class Guard:
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": language}, base=self.policy
         )
-        judge = Judge(self.detector, policy, self._workers, self._breakers)
+        judge = WindowJudge(self.detector, policy, self._workers, self._breakers)
         session = Session(policy, judge, self.sinks, door="check", recorder=self.recorder)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []

@@ -23,8 +23,8 @@ _making = Lock(threading.RLock)
 
 def _by_default(method: C) -> C:
     """Return the function that calls a method of :class:`Guard` on the default guard."""
-    of: Any = method
-    name, signature = of.__name__, inspect.signature(of)
+    default_of: Any = method
+    name, signature = default_of.__name__, inspect.signature(default_of)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(default_guard(), name)(*args, **kwargs)
@@ -32,9 +32,9 @@ def _by_default(method: C) -> C:
     async def acall(*args: Any, **kwargs: Any) -> Any:
         return await getattr(await _default_guard_async(), name)(*args, **kwargs)
 
-    function: Any = acall if inspect.iscoroutinefunction(of) else call
+    function: Any = acall if inspect.iscoroutinefunction(default_of) else call
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = of.__doc__
+    function.__doc__ = default_of.__doc__
     function.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])
     return cast(C, function)
 

@@ -64,18 +64,18 @@ class JudgeSettings:
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str = "Guard") -> JudgeSettings:
         """Return the settings in ``values``; raises ConfigError as :func:`checked_settings`."""
-        found = checked_settings(values, where)
-        params = json.dumps(found.pop("params", {}), sort_keys=True)
-        for key in {"record", "replay"} & found.keys():
-            found[key] = Path(found[key]).absolute()  # the working directory may change later
-        return cls(**found, params_json=params)
+        checked = checked_settings(values, where)
+        params = json.dumps(checked.pop("params", {}), sort_keys=True)
+        for key in {"record", "replay"} & checked.keys():
+            checked[key] = Path(checked[key]).absolute()  # the working directory may change later
+        return cls(**checked, params_json=params)
 
     @property
     def params(self) -> dict[str, Any]:
         """Further arguments of ``litellm.completion``."""
-        found = json.loads(self.params_json)
-        assert isinstance(found, dict)
-        return found
+        params = json.loads(self.params_json)
+        assert isinstance(params, dict)
+        return params
 
 
 def checked_settings(values: object, where: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def checked_settings(values: object, where: str) -> dict[str, Any]:
             f"{where}: judge takes a table of settings ({', '.join(_READ)}), got "
             f"{type(values).__name__}."
         )
-    found: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     params: dict[str, Any] = {}
     for key, value in values.items():
         head, dot, name = str(key).partition(".")
@@ -102,7 +102,7 @@ def checked_settings(values: object, where: str) -> dict[str, Any]:
         elif key == "params":
             params |= _checked_table(value, where)
         elif key in _READ:
-            found[key] = _READ[key](value, f"{where}: judge.{key}")
+            checked[key] = _READ[key](value, f"{where}: judge.{key}")
         else:
             raise ConfigError(f"{where}: unknown key judge.{key}; known are {', '.join(_READ)}.")
     for name in params:
@@ -126,11 +126,11 @@ def checked_settings(values: object, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: judge.params takes texts, numbers, true, false, lists and tables."
         ) from None
-    if "record" in found and "replay" in found:
+    if "record" in checked and "replay" in checked:
         raise ConfigError(
             f"{where}: judge.record asks the model and judge.replay does not; leave one out."
         )
-    return found | ({"params": params} if params else {})
+    return checked | ({"params": params} if params else {})
 
 
 def merged_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +140,10 @@ def merged_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dic
     """
     files = {"record", "replay"}
     overruled = files if files & later.keys() else set()
-    found = {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
+    merged = {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
     if "params" in earlier and "params" in later:
-        found["params"] = {**earlier["params"], **later["params"]}
-    return found
+        merged["params"] = {**earlier["params"], **later["params"]}
+    return merged
 
 
 def printable_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,10 +162,10 @@ def _parsed_json(value: Any) -> Any:
 
 
 def _checked_table(value: Any, where: str) -> dict[str, Any]:
-    found = _parsed_json(value)
-    if not isinstance(found, Mapping):
+    table = _parsed_json(value)
+    if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: judge.params takes a table, such as {{ temperature = 0 }}.")
-    return {str(name): inner for name, inner in found.items()}
+    return {str(name): inner for name, inner in table.items()}
 
 
 def _checked_number(value: Any) -> float:
@@ -176,30 +176,30 @@ def _checked_number(value: Any) -> float:
 
 
 def _checked_seconds(value: Any, where: str) -> float:
-    found = _checked_number(value)
-    if not 0 < found <= _LONGEST_S:
+    seconds = _checked_number(value)
+    if not 0 < seconds <= _LONGEST_S:
         raise ConfigError(
             f"{where} takes seconds above 0 and at most {_LONGEST_S:,}, got {value!r}."
         )
-    return found
+    return seconds
 
 
 def _checked_budget(value: Any, where: str) -> float | None:
     if value is None or value == "none":
         return None
-    found = _checked_number(value)
-    if not 0 <= found < math.inf:
+    budget = _checked_number(value)
+    if not 0 <= budget < math.inf:
         raise ConfigError(f"{where} takes US dollars from 0 on, or 'none', got {value!r}.")
-    return found
+    return budget
 
 
 def _checked_count(value: Any, where: str) -> int:
-    found = _checked_number(value)
-    if not (1 <= found <= _MOST_AT_ONCE and found == int(found)):
+    count = _checked_number(value)
+    if not (1 <= count <= _MOST_AT_ONCE and count == int(count)):
         raise ConfigError(
             f"{where} takes a whole number of calls from 1 to {_MOST_AT_ONCE}, got {value!r}."
         )
-    return int(found)
+    return int(count)
 
 
 def _checked_file(value: Any, where: str) -> str:

@@ -100,19 +100,19 @@ def turned_away(error: BaseException) -> bool:
     import openai
 
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        if isinstance(found, httpx.ConnectError | httpx.ConnectTimeout):
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout):
             return True
         # LiteLLM's own errors have a status that it made up where the connection broke.
-        stated = not type(found).__module__.startswith("litellm")
-        if stated and isinstance(found, httpx.HTTPStatusError | openai.APIStatusError):
-            status = found.response.status_code
+        stated = not type(cause).__module__.startswith("litellm")
+        if stated and isinstance(cause, httpx.HTTPStatusError | openai.APIStatusError):
+            status = cause.response.status_code
             # A gateway's 408 and 504 say that an answer was late.
             if status >= 400 and status not in (408, 504):
                 return True
-        found = found.__cause__ or found.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 

@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 
     Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default"]
 
-    class Chat(ModelResponse):
+    class GuardedChat(ModelResponse):
         guard: GuardTrail
 
-    class ChatStream(CustomStreamWrapper):
+    class GuardedChatStream(CustomStreamWrapper):
         guard: GuardTrail
 
-    class Text(TextCompletionResponse):
+    class GuardedText(TextCompletionResponse):
         guard: GuardTrail
 
-    class TextStream(TextCompletionStreamWrapper):
+    class GuardedTextStream(TextCompletionStreamWrapper):
         guard: GuardTrail
 
-    class Response(ResponsesAPIResponse):
+    class GuardedResponse(ResponsesAPIResponse):
         guard: GuardTrail
 
     class ResponseStream(BaseResponsesAPIStreamingIterator):
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[ResponsesAPIStreamingResponse]: ...
         def __aiter__(self) -> AsyncIterator[ResponsesAPIStreamingResponse]: ...
 
-    class Message(dict[str, Any]):
+    class GuardedMessage(dict[str, Any]):
         guard: GuardTrail
 
     class MessageStream(Iterator[Any], AsyncIterator[Any]):
@@ -87,7 +87,7 @@ class Returns(Generic[WholeT, StreamT]):
     """The return types of a call: whole, and with ``stream=True``."""
 
 
-class Call(Protocol[P, WholeT, StreamT]):
+class SignedCall(Protocol[P, WholeT, StreamT]):
     """A call with LiteLLM's parameters ``P``."""
 
     @overload
@@ -101,7 +101,7 @@ class Call(Protocol[P, WholeT, StreamT]):
 class Method(Protocol[P, WholeT, StreamT]):
     """A method with the signature of a :class:`Call`."""
 
-    def __get__(self, instance: object, owner: object = None) -> Call[P, WholeT, StreamT]:
+    def __get__(self, instance: object, owner: object = None) -> SignedCall[P, WholeT, StreamT]:
         """Bind the method."""
         ...
 
@@ -160,7 +160,7 @@ def completion(
     model_list: list[Any] | None = None, thinking: AnthropicThinkingParam | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: raise NotImplementedError
+) -> Returns[GuardedChat, GuardedChatStream]: raise NotImplementedError
 
 
 def acompletion(
@@ -187,7 +187,7 @@ def acompletion(
     include_server_side_tool_invocations: bool | None = None,
     shared_session: ClientSession | None = None, enable_json_schema_validation: bool | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Chat, ChatStream]: raise NotImplementedError
+) -> Returns[GuardedChat, GuardedChatStream]: raise NotImplementedError
 
 
 def text_completion(
@@ -201,7 +201,7 @@ def text_completion(
     api_base: str | None = None, api_version: str | None = None, api_key: str | None = None,
     model_list: list[Any] | None = None, custom_llm_provider: str | None = None, *args: Any,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Text, TextStream]: raise NotImplementedError
+) -> Returns[GuardedText, GuardedTextStream]: raise NotImplementedError
 
 
 def responses(
@@ -219,7 +219,7 @@ def responses(
     extra_body: dict[str, Any] | None = None, timeout: float | httpx.Timeout | None = None,
     allowed_openai_params: list[str] | None = None, custom_llm_provider: str | None = None, *,
     guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Response, ResponseStream]: raise NotImplementedError
+) -> Returns[GuardedResponse, ResponseStream]: raise NotImplementedError
 
 
 def messages(
@@ -230,7 +230,7 @@ def messages(
     tool_choice: dict[str, Any] | None = None, tools: list[dict[str, Any]] | None = None,
     top_k: int | None = None, top_p: float | None = None, container: dict[str, Any] | None = None,
     *, guard: PolicyLike | None = None, **kwargs: Any,
-) -> Returns[Message, MessageStream]: raise NotImplementedError
+) -> Returns[GuardedMessage, MessageStream]: raise NotImplementedError
 
 
 def batch_completion(

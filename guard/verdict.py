@@ -280,8 +280,8 @@ class GuardTrail:
         return [d for d in self.decisions if d.verdict.biased and d.counted]
 
 
-def _plain_fields(of: Any) -> dict[str, Any]:
-    return {f.name: _plain_value(getattr(of, f.name)) for f in fields(of)}
+def _plain_fields(value: Any) -> dict[str, Any]:
+    return {f.name: _plain_value(getattr(value, f.name)) for f in fields(value)}
 
 
 def _plain_value(value: Any) -> Any:

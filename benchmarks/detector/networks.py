@@ -23,7 +23,7 @@ from guard.train.calibrate import SOURCES, auroc
 from guard.train.config import TrainConfig
 from guard.train.corpus import build_corpus
 from guard.train.encoder import load_final, logits_of
-from guard.train.sources import Text, text_pieces
+from guard.train.sources import WholeText, text_pieces
 
 # BOLD has harmless texts only; the held-out texts are no source of calibration.
 _OF_TEXTS = {name: of for name, of in SOURCES.items() if name != "BOLD"} | {"held out": ("unseen",)}
@@ -79,7 +79,7 @@ def differences(
     ]
 
 
-def logits(path: Path, texts: Sequence[Text], device: str) -> Floats:
+def logits(path: Path, texts: Sequence[WholeText], device: str) -> Floats:
     """Return the highest logit of each text's segments by the network of a finished run."""
     nets, content = load_final(path)
     settings = content["settings"]

@@ -36,7 +36,7 @@ from guard.places import shipped_index
 from guard.policy import Policy
 from guard.train import calibrate
 from guard.train.band import SHARES, BandBudget, choose_band, pairs_of, without_statements
-from guard.train.cascade import Case, cascade_cases
+from guard.train.cascade import CascadeCase, cascade_cases
 from guard.train.config import BAND_WINDOWS
 from guard.train.kept import KeepingDetector
 from guard.verdict import BiasType, Scores, Window
@@ -99,7 +99,7 @@ class Row(NamedTuple):
 
 
 def points_of(
-    first: KeepingDetector, later: KeepingDetector, of: Sequence[Case]
+    first: KeepingDetector, later: KeepingDetector, of: Sequence[CascadeCase]
 ) -> dict[str, dict[BiasType, float]]:
     """Return the operating points of the mean, chosen on validation windows."""
     rows = []
@@ -109,7 +109,7 @@ def points_of(
         if scores.score is not None:
             rows.append((case.source, case.biased, scores.bias_type, logit_of(scores.score)))
     pool, biased, kind, logit = map(np.array, zip(*rows, strict=True))
-    texts = calibrate.Judged(pool, biased, kind, logit)
+    texts = calibrate.JudgedTexts(pool, biased, kind, logit)
     scores = np.array([sigmoid(x) for x in logit])
     return calibrate.operating_points(texts, scores)
 

@@ -29,7 +29,7 @@ from guard.retrieve import store
 from guard.retrieve.graph import GRAPH_FROM
 from guard.retrieve.importers import read_dataset
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement, fold_words
+from guard.retrieve.statement import BiasStatement, fold_words
 
 COUNT = 41_000
 QUERIES = 1_000
@@ -55,7 +55,7 @@ class Figure(NamedTuple):
     bound: str
 
 
-def statements(data: Path, known: set[str]) -> Iterator[Statement]:
+def statements(data: Path, known: set[str]) -> Iterator[BiasStatement]:
     """Yield statements of the datasets whose words are not ``known``, then posts."""
     for file, kind in FILES:
         for statement in read_dataset(data / file, kind, skip_bad=True):
@@ -67,7 +67,7 @@ def statements(data: Path, known: set[str]) -> Iterator[Statement]:
         post = " ".join(row["post"].split())
         if (words := fold_words(post)) and words not in known:
             known.add(words)
-            yield Statement(post, "social", "unknown", "unknown")
+            yield BiasStatement(post, "social", "unknown", "unknown")
 
 
 def comments(data: Path) -> list[str]:
@@ -152,7 +152,9 @@ def changes(folder: Path, encoder: Encoder) -> list[Figure]:
         copy = Path(place) / "index"
         shutil.copytree(folder, copy)
         watcher = IndexWatcher(copy, encoder.name)
-        row = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
+        row = BiasStatement(
+            "Velmorians swap price tags.", "culture", "Velmorians", "swap price tags"
+        )
         begin = time.perf_counter()
         change = store.add_statements(copy, [row], encoder)
         added = time.perf_counter()

@@ -86,9 +86,9 @@ def start(as_json: bool) -> None:
 
 def texts_of(path: Path | None) -> list[str]:
     """Return the texts of a file of JSON lines; raises UsageError if there are none."""
-    from guard.datasets.rows import BadRow, Row, convert_rows, object_rows, whole_values
+    from guard.datasets.rows import BadRow, FileRow, convert_rows, object_rows, whole_values
 
-    def text(row: Row) -> str:
+    def text(row: FileRow) -> str:
         values = whole_values(row)
         found = values.get("comment") or values.get("text")
         if not isinstance(found, str):

@@ -16,8 +16,8 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     from guard.detect.encoder import Encoder
     from guard.retrieve.draft import Report
-    from guard.retrieve.statement import Statement
-    from guard.retrieve.store import Change
+    from guard.retrieve.statement import BiasStatement
+    from guard.retrieve.store import IndexChange
 
 
 @click.group()
@@ -110,7 +110,9 @@ def add(
     _print_change(folder, change, as_json)
 
 
-def add_statements(folder: Path, statements: Sequence[Statement], detector: str | None) -> Change:
+def add_statements(
+    folder: Path, statements: Sequence[BiasStatement], detector: str | None
+) -> IndexChange:
     """Add statements to an index, and show how far that is."""
     from guard.retrieve import store
 
@@ -252,10 +254,10 @@ def _in_use(folder: Path | None) -> Path | None:
     return None if named is None else Path(named)
 
 
-def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Statement]:
+def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[BiasStatement]:
     from guard.retrieve.importers import read_dataset
 
-    found: list[Statement] = []
+    found: list[BiasStatement] = []
     for path in files:
         if str(path) == "-":
             raise UsageError(
@@ -279,7 +281,7 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join(f"'{text}'" for text in texts[:_SHOWN]) + more
 
 
-def _print_change(folder: Path, change: Change, as_json: bool) -> None:
+def _print_change(folder: Path, change: IndexChange, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"index": str(folder), **change._asdict()}))
         return

@@ -19,7 +19,7 @@ from guard.errors import UsageError
 from guard.texts import csv_text, printable
 
 if TYPE_CHECKING:
-    from guard.retrieve.statement import Statement
+    from guard.retrieve.statement import BiasStatement
     from guard.watch.review import Correction, Item
     from guard.watch.store import Store
 
@@ -216,9 +216,9 @@ def export(
 
 def _statements(
     store: Store, missed: Iterable[tuple[Item, Correction]], reviewer: str
-) -> Iterable[Statement]:
+) -> Iterable[BiasStatement]:
     from guard.retrieve.phrases import find_phrase
-    from guard.retrieve.statement import Statement
+    from guard.retrieve.statement import BiasStatement
 
     for item, bias in missed:
         if not all(bias) and sys.stdin.isatty():
@@ -233,7 +233,7 @@ def _statements(
         text = " ".join(item.text.split())
         explicit = find_phrase(text, bias.group) and find_phrase(text, bias.attribute)
         try:
-            yield Statement(
+            yield BiasStatement(
                 *(text, bias.bias_type, bias.group, bias.attribute),  # type: ignore[arg-type]
                 implicit=explicit is None,
                 note="review",
@@ -256,7 +256,7 @@ def _completed(store: Store, item: Item, bias: Correction, reviewer: str) -> Cor
 
 
 def _write_training(
-    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[Item]
+    folder: Path, missed: Iterable[BiasStatement], false_alarms: Iterable[Item]
 ) -> None:
     negatives = [
         {"text": " ".join(item.text.split()), "kind": "reviewed", "bias_type": item.bias_type}

@@ -565,7 +565,7 @@ def _bar(name: str, every: int = _LINE) -> Iterator[loop.Show]:
     with bar if console.is_terminal else nullcontext():
         task = bar.add_task(name, total=None, loss="")
 
-        def show(step: loop.Progress) -> None:
+        def show(step: loop.TrainingProgress) -> None:
             if step.step % every and not console.is_terminal:
                 return
             loss = f"loss {float(step.loss):.3f}"

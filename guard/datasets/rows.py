@@ -44,7 +44,7 @@ class BadRow(ValueError):
     """A row cannot be read; the message is the reason, without the place and the row."""
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """One record and its first line; ``broken`` is the reason if it could not be read.
 
     ``item`` counts the items of a nested file, from 1; ``line`` is 0 in a file without lines.
@@ -64,8 +64,8 @@ class Row(NamedTuple):
 
 def convert_rows(
     path: Path,
-    rows: Iterable[Row],
-    make: Callable[[Row], T],
+    rows: Iterable[FileRow],
+    make: Callable[[FileRow], T],
     skipped: Skipped | None,
     hint: str = "Correct the row or give --skip-bad.",
 ) -> Iterator[T]:
@@ -78,14 +78,14 @@ def convert_rows(
         try:
             if row.broken:
                 raise BadRow(row.broken)
-            found = make(row)
+            result = make(row)
         except ValueError as error:  # noqa: PERF203 - any single row may be bad
             reason = f"{path}, {row.place}: {error}"
             if skipped is None:
                 raise UsageError(f"{reason}. {hint}") from None
             skipped(reason)
         else:
-            yield found
+            yield result
 
 
 def has_surrogate(text: str) -> bool:
@@ -124,7 +124,7 @@ def column_names(path: Path) -> tuple[str, ...]:
     return next((tuple(row.values) for row in read_rows(path) if not row.broken), ())
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[FileRow]:
     """Yield the rows of a table or of JSON lines, without blank lines.
 
     Raises UsageError if the file cannot be read or is empty.
@@ -137,7 +137,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     return _table_rows(path, first)
 
 
-def nested_objects(path: Path, key: str) -> Iterator[Row]:
+def nested_objects(path: Path, key: str) -> Iterator[FileRow]:
     """Yield the objects of the list that a JSON file has under ``key``, at any depth.
 
     Raises UsageError if there is no such list or it is broken: reading cannot continue after a
@@ -147,15 +147,15 @@ def nested_objects(path: Path, key: str) -> Iterator[Row]:
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         buffer, line, number = "", 1, 0
-        while (found := opening.search(buffer)) is None:
+        while (start := opening.search(buffer)) is None:
             # The end of the chunk may have cut the key.
             passed, buffer = buffer[:-200], buffer[-200:]
             line += passed.count("\n")
             if not (more := file.read(_CHUNK)):
                 raise UsageError(f"{path} has no list named '{key}'.")
             buffer += more
-        line += buffer.count("\n", 0, found.end())
-        buffer = buffer[found.end() :]
+        line += buffer.count("\n", 0, start.end())
+        buffer = buffer[start.end() :]
         while True:
             rest = buffer.lstrip(", \t\r\n")
             line += buffer.count("\n", 0, len(buffer) - len(rest))
@@ -242,7 +242,7 @@ def _parsed_header(path: Path, line: str) -> tuple[list[str], str]:
     return names, delimiter
 
 
-def _table_rows(path: Path, first: str) -> Iterator[Row]:
+def _table_rows(path: Path, first: str) -> Iterator[FileRow]:
     header, delimiter = _parsed_header(path, first)
     reader = csv.reader(_decoded_lines(path), delimiter=delimiter, strict=True)
     began = False
@@ -253,19 +253,19 @@ def _table_rows(path: Path, first: str) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(line, {}, f"the table is broken: {error}")
+            yield FileRow(line, {}, f"the table is broken: {error}")
             continue
         if not any(value.strip() for value in values):
             continue
         if not began:
             began = True
         elif len(values) != len(header):
-            yield Row(line, {}, f"the row has {len(values)} fields, the header {len(header)}")
+            yield FileRow(line, {}, f"the row has {len(values)} fields, the header {len(header)}")
         else:
-            yield Row(line, dict(zip(header, values, strict=True)))
+            yield FileRow(line, dict(zip(header, values, strict=True)))
 
 
-def object_rows(path: Path) -> Iterator[Row]:
+def object_rows(path: Path) -> Iterator[FileRow]:
     """Yield the rows of a file of JSON lines, without blank lines.
 
     Raises UsageError if the file cannot be read.
@@ -277,9 +277,9 @@ def object_rows(path: Path) -> Iterator[Row]:
         try:
             item = json.loads(line)
         except ValueError:
-            yield Row(number, {}, "the line is not JSON")
+            yield FileRow(number, {}, "the line is not JSON")
         except RecursionError:
-            yield Row(number, {}, "the line is nested too deeply")
+            yield FileRow(number, {}, "the line is nested too deeply")
         else:
             yield _object_row(number, item)
 
@@ -292,14 +292,14 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     return convert_rows(path, object_rows(path), whole_values, None, "Correct the line.")
 
 
-def whole_values(row: Row) -> dict[str, Any]:
+def whole_values(row: FileRow) -> dict[str, Any]:
     """Return the values of a row; raise BadRow if one is a text that is not UTF-8."""
     if any(isinstance(value, str) and has_surrogate(value) for value in row.values.values()):
         raise BadRow("the line is not UTF-8 text; convert the file first")
     return dict(row.values)
 
 
-def _object_row(line: int, item: Any, number: int = 0) -> Row:
+def _object_row(line: int, item: Any, number: int = 0) -> FileRow:
     if not isinstance(item, dict):
-        return Row(line, {}, f"the {'item' if number else 'line'} is not a JSON object", number)
-    return Row(line, {key.casefold(): value for key, value in item.items()}, item=number)
+        return FileRow(line, {}, f"the {'item' if number else 'line'} is not a JSON object", number)
+    return FileRow(line, {key.casefold(): value for key, value in item.items()}, item=number)

@@ -103,13 +103,13 @@ def located_pairs(answer: TemplateAnswer, text: str) -> tuple[Attribution, ...]:
     the pair that lies nearest together counts. A pair of which a part is not in the text is left
     out.
     """
-    found: dict[tuple[Span, Span], Attribution] = {}
+    located: dict[tuple[Span, Span], Attribution] = {}
     for group, attribute in answer.pairs:
         spans = nearest_spans(list(_places_in(group, text)), list(_places_in(attribute, text)))
         if spans is not None:
             g, a = spans
-            found.setdefault(spans, Attribution(text[slice(*g)], text[slice(*a)], g, a))
-    return tuple(found.values())
+            located.setdefault(spans, Attribution(text[slice(*g)], text[slice(*a)], g, a))
+    return tuple(located.values())
 
 
 def _places_in(part: str, text: str) -> Iterator[Span]:

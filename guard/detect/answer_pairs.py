@@ -57,9 +57,9 @@ def without_associations(text: str) -> tuple[str, tuple[Pair, ...]]:
     def cut(association: re.Match[str]) -> str:
         if PLACEHOLDER in association[0]:
             return f" associating {PLACEHOLDER}"
-        found = list(_association_pairs(association))
-        pairs.update(dict.fromkeys(found))
-        return " associating pairs" if found else association[0]
+        stated = list(_association_pairs(association))
+        pairs.update(dict.fromkeys(stated))
+        return " associating pairs" if stated else association[0]
 
     return _ASSOCIATION.sub(cut, text), tuple(pairs)
 

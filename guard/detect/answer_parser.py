@@ -52,12 +52,12 @@ def parse_answer(text: str) -> TemplateAnswer | None:
     stripped = text.strip()
     if stripped == _EXACT_NO:
         return _NOT_BIASED
-    if found := _EXACT.fullmatch(stripped):
+    if exact := _EXACT.fullmatch(stripped):
         pairs = tuple(
             (unquoted_text(group), unquoted_text(attribute))
-            for group, attribute in _EXACT_PAIR.findall(found["pairs"] or "")
+            for group, attribute in _EXACT_PAIR.findall(exact["pairs"] or "")
         )
-        return TemplateAnswer(True, _TYPES.get(found["type"] or ""), pairs)
+        return TemplateAnswer(True, _TYPES.get(exact["type"] or ""), pairs)
     return _read_loosely(stripped)
 
 
@@ -236,24 +236,26 @@ def _stated_verdict(sentences: Sequence[str]) -> bool | None:
     meant: list[tuple[int, _Sentence]] = []
     placeholder = False  # between this sentence and the next template
     for at in range(last, -1, -1):
-        one = _read_sentence(sentences[at], at in (0, last))
-        placeholder = placeholder or PLACEHOLDER in (sentences[at] if one is None else one.rest)
-        if one is None:
+        statement = _read_sentence(sentences[at], at in (0, last))
+        placeholder = placeholder or PLACEHOLDER in (
+            sentences[at] if statement is None else statement.rest
+        )
+        if statement is None:
             continue
-        said.append((at, one))
+        said.append((at, statement))
         # The instruction's own template contradicts an answer that differs, but is none itself.
-        if not (one.echo or placeholder):
-            meant.append((at, one))
-        if one.way == "template":
-            placeholder = PLACEHOLDER in one.lead
+        if not (statement.echo or placeholder):
+            meant.append((at, statement))
+        if statement.way == "template":
+            placeholder = PLACEHOLDER in statement.lead
     if not meant or len({one.biased for _, one in said}) > 1:
         return None
     biased = meant[0][1].biased
     templates = [(at, one) for at, one in meant if one.way == "template"]
     if templates:
         # Reasoning before a template may weigh both sides; what follows it may not take it back.
-        at, one = templates[0]  # the last one
-        after = [one.rest, *sentences[at + 1 :]]
+        at, statement = templates[0]  # the last one
+        after = [statement.rest, *sentences[at + 1 :]]
     else:
         after = sentences
         if sum(len(s.split()) for s in after) > 3 and not any(map(_ENGLISH.search, after)):
@@ -288,33 +290,33 @@ def _read_sentence(sentence: str, at_an_end: bool) -> _Sentence | None:
     conclusion = _CONCLUSION.match(sentence, begin)
     assert conclusion is not None  # it may be empty
     begin = conclusion.end()
-    if found := _ANY_CLAIM.match(sentence, begin):
-        if not _GOES_ON.match(sentence, found.end()):
+    if claim := _ANY_CLAIM.match(sentence, begin):
+        if not _GOES_ON.match(sentence, claim.end()):
             raise _Unclear
-        return None if asks else _Sentence(found["yes"] is not None, "claim")
-    if (label or at_an_end) and (found := _WORD.match(sentence, begin)):
+        return None if asks else _Sentence(claim["yes"] is not None, "claim")
+    if (label or at_an_end) and (claim := _WORD.match(sentence, begin)):
         if asks:
             raise _Unclear
-        return _worded_verdict(found, whole=whole)
+        return _worded_verdict(claim, whole=whole)
     return None
 
 
-def _template_sentence(sentence: str, found: re.Match[str], asks: bool) -> _Sentence:
-    biased = found["word"] == "yes"
-    lead = sentence[max(found.start() - 120, 0) : found.start()]
+def _template_sentence(sentence: str, claim: re.Match[str], asks: bool) -> _Sentence:
+    biased = claim["word"] == "yes"
+    lead = sentence[max(claim.start() - 120, 0) : claim.start()]
     echo = _CONDITION.search(lead) is not None
-    plain = _GOES_ON.match(sentence, found.end()) and not asks
-    if biased != (found["yes"] is not None) or not plain:
+    plain = _GOES_ON.match(sentence, claim.end()) and not asks
+    if biased != (claim["yes"] is not None) or not plain:
         raise _Unclear
     if not echo and _NOT_THE_ANSWER.search(lead):
         raise _Unclear
-    return _Sentence(biased, "template", lead, sentence[found.end() :], echo)
+    return _Sentence(biased, "template", lead, sentence[claim.end() :], echo)
 
 
-def _worded_verdict(found: re.Match[str], *, whole: bool) -> _Sentence | None:
+def _worded_verdict(match: re.Match[str], *, whole: bool) -> _Sentence | None:
     """Return the verdict of a bare word; None if what follows makes it something else."""
-    word, tail = found["word"], found["tail"]
-    biased = word == "yes" if word else not found["not"]
+    word, tail = match["word"], match["tail"]
+    biased = word == "yes" if word else not match["not"]
     if tail.strip():
         if not word or not whole or _DOUBT.search(tail) or not _ENGLISH.search(tail):
             return None

@@ -41,12 +41,16 @@ def find_attributions(
     groups = _best_runs([w.scores[0] for w in words], MAX_GROUP_WORDS, MOST_GROUPS)
     taken = {i for run in groups for i in range(*run)}
     rest = [_NEVER if i in taken else w.scores[1] for i, w in enumerate(words)]
-    found = _best_runs(rest, MAX_ATTRIBUTE_WORDS, MOST_ATTRIBUTES)
-    if not groups or not found:
+    attribute_runs = _best_runs(rest, MAX_ATTRIBUTE_WORDS, MOST_ATTRIBUTES)
+    if not groups or not attribute_runs:
         return ()
-    pairs = [(min(groups, key=partial(_distance_apart, run)), run) for run in found]
+    pairs = [(min(groups, key=partial(_distance_apart, run)), run) for run in attribute_runs]
     matched = {group for group, _ in pairs}
-    pairs += [(g, min(found, key=partial(_distance_apart, g))) for g in groups if g not in matched]
+    pairs += [
+        (g, min(attribute_runs, key=partial(_distance_apart, g)))
+        for g in groups
+        if g not in matched
+    ]
     return tuple(_attribution_of(text, words, group, run) for group, run in pairs)
 
 
@@ -71,15 +75,20 @@ def _best_runs(scores: list[float], width: int, most: int) -> list[tuple[int, in
     return runs
 
 
-def _distance_apart(one: tuple[int, int], other: tuple[int, int]) -> int:
-    return max(one[0] - other[1], other[0] - one[1])
+def _distance_apart(first: tuple[int, int], other: tuple[int, int]) -> int:
+    return max(first[0] - other[1], other[0] - first[1])
 
 
 def _attribution_of(
     text: str, words: list[_Word], group: tuple[int, int], attribute: tuple[int, int]
 ) -> Attribution:
-    one, two = _span_of(words, group), _span_of(words, attribute)
-    return Attribution(text[one.start : one.end], text[two.start : two.end], one, two)
+    group_span, attribute_span = _span_of(words, group), _span_of(words, attribute)
+    return Attribution(
+        text[group_span.start : group_span.end],
+        text[attribute_span.start : attribute_span.end],
+        group_span,
+        attribute_span,
+    )
 
 
 def _joined_words(text: str, encoded: Encoded, scores: NDArray[np.float32]) -> list[_Word]:
@@ -111,14 +120,14 @@ def _best_run(scores: list[float], most: int, slack: float) -> tuple[int, int] |
 
     ``slack`` is added to each word.
     """
-    best, found = 0.0, None
+    best, best_run = 0.0, None
     for i in range(len(scores)):
         total = 0.0
         for j in range(i, min(len(scores), i + most)):
             total += scores[j] + slack
             if total > best:
-                best, found = total, (i, j + 1)
-    return found
+                best, best_run = total, (i, j + 1)
+    return best_run
 
 
 def _span_of(words: list[_Word], run: tuple[int, int]) -> Span:

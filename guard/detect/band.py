@@ -47,12 +47,12 @@ class Escalations(NamedTuple):
         return Escalations(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-def escalations_in_words(of: Escalations) -> str:
+def escalations_in_words(escalations: Escalations) -> str:
     """Return the numbers in words."""
-    failed = f", {of.failed} of which it did not judge" if of.failed else ""
+    failed = f", {escalations.failed} of which it did not judge" if escalations.failed else ""
     return (
-        f"Escalated: {of.escalated} of {of.windows} segments ({of.share:.1%}) went to the second "
-        f"detector{failed}."
+        f"Escalated: {escalations.escalated} of {escalations.windows} segments "
+        f"({escalations.share:.1%}) went to the second detector{failed}."
     )
 
 
@@ -147,8 +147,8 @@ class BandCascade:
 
         Raises AttributeError if neither does.
         """
-        of: Any = self._later if hasattr(self._later, "spent") else self._first
-        return of.spent
+        spender: Any = self._later if hasattr(self._later, "spent") else self._first
+        return spender.spent
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -196,16 +196,16 @@ class BandCascade:
         scored = [
             s for lot in _in_lots(windows, self._sizes[0]) for s in _checked_scores(first, lot)
         ]
-        found = [Judged(scores, self._in_doubt(scores)) for scores in scored]
-        doubtful = [i for i, one in enumerate(found) if one.deferred]
+        judged = [Judged(scores, self._in_doubt(scores)) for scores in scored]
+        doubtful = [i for i, one in enumerate(judged) if one.deferred]
         # No more at a time than the threads judge at once: so none waits for another one's limit.
         for lot in _in_lots(doubtful, queue.threads * self._sizes[1]):
             answers = self._escalated_scores([windows[i] for i in lot], queue)
             for i, scores in zip(lot, answers, strict=True):
-                found[i] = Judged(self._mapped_scores(scores), True)
-        failed = sum(one.deferred and one.scores.unjudged is not None for one in found)
-        self._counts.add(Escalations(len(found), len(doubtful), failed))
-        return found
+                judged[i] = Judged(self._mapped_scores(scores), True)
+        failed = sum(one.deferred and one.scores.unjudged is not None for one in judged)
+        self._counts.add(Escalations(len(judged), len(doubtful), failed))
+        return judged
 
     def _in_doubt(self, scores: Scores) -> bool:
         """Whether ``later`` must judge."""
@@ -259,9 +259,9 @@ class _EscalationCounts:
         self._lock = Lock()
         self.sums = Escalations(0, 0, 0)
 
-    def add(self, one: Escalations) -> None:
+    def add(self, escalations: Escalations) -> None:
         with self._lock:
-            self.sums = Escalations(*(a + b for a, b in zip(self.sums, one, strict=True)))
+            self.sums = Escalations(*(a + b for a, b in zip(self.sums, escalations, strict=True)))
 
 
 class LaterFailed(Exception):
@@ -288,10 +288,10 @@ class BandSession:
         Raises LaterFailed if the call has one window and ``later`` failed on it, so that the
         policy's breaker counts it. Of several windows each has its own outcome.
         """
-        found = [one.scores for one in self._cascade.judge(windows, self._first, self._queue)]
-        if len(found) == 1 and found[0] is _FAILED:
+        scores = [one.scores for one in self._cascade.judge(windows, self._first, self._queue)]
+        if len(scores) == 1 and scores[0] is _FAILED:
             raise LaterFailed
-        return found
+        return scores
 
     def judged(self, window: Window) -> Judged:
         """Return the scores of a window, and whether ``later`` was asked for them."""
@@ -304,10 +304,10 @@ def _in_lots(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 def _checked_scores(session: DetectorSession, windows: Sequence[Window]) -> list[Scores]:
     """Return the scores of a call; raises ValueError if it has not as many as windows."""
-    found = list(session.score(windows))
-    if len(found) != len(windows):
-        raise ValueError(f"{len(windows)} windows got {len(found)} scores")
-    return found
+    scores = list(session.score(windows))
+    if len(scores) != len(windows):
+        raise ValueError(f"{len(windows)} windows got {len(scores)} scores")
+    return scores
 
 
 def _check_points(detector: Detector) -> None:

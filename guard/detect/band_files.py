@@ -132,12 +132,12 @@ def read_band(path: Path, first: Detector, later: Detector) -> Band:
         raise WeightsError(
             f"{path} holds no band of a cascade ({type(error).__name__}): {_REMEDY}."
         ) from error
-    for one, detector in zip(recorded, (first, later), strict=True):
-        found = PairMember.of(detector)
-        if found != one:
-            other = " with other thresholds" if found.name == one.name else ""
+    for member, detector in zip(recorded, (first, later), strict=True):
+        present = PairMember.of(detector)
+        if present != member:
+            other = " with other thresholds" if present.name == member.name else ""
             raise WeightsError(
-                f"The band in {path} was chosen for {one.name}, not for {found.name}{other}; "
+                f"The band in {path} was chosen for {member.name}, not for {present.name}{other}; "
                 "choose it again (guard train band), or remove the file for the default band."
             )
     return band

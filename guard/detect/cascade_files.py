@@ -37,12 +37,12 @@ class Member(NamedTuple):
 
     def check(self, name: str, folder: Path, head: Path) -> None:
         """Raise WeightsError unless these are the weights ``name`` in ``folder``."""
-        found = Member.of(name, folder)
-        if found != self:
-            other = " with other settings" if found.name == self.name else ""
+        present = Member.of(name, folder)
+        if present != self:
+            other = " with other settings" if present.name == self.name else ""
             raise WeightsError(
                 f"The head of the cascade in {head} was trained for {self.name}, not for "
-                f"{found.name}{other}; train it again (guard train cascade), or use "
+                f"{present.name}{other}; train it again (guard train cascade), or use "
                 "detector='encoder'."
             )
 
@@ -69,10 +69,10 @@ def read_head(folder: Path) -> Head:
     if not isinstance(recorded, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of a cascade: {_REMEDY}.")
     data = read_file(path, _REMEDY)
-    found = hashlib.sha256(data).hexdigest()
-    if found != recorded.get(HEAD):
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != recorded.get(HEAD):
         raise WeightsError(
-            f"{path} is not the recorded one (sha256 {found}, recorded {recorded.get(HEAD)}): "
+            f"{path} is not the recorded one (sha256 {digest}, recorded {recorded.get(HEAD)}): "
             f"{_REMEDY}."
         )
     raw = json_object(data, path, _REMEDY)
@@ -82,7 +82,9 @@ def read_head(folder: Path) -> Head:
         first, last = (
             Member(str(raw[k]["name"]), str(raw[k]["manifest"])) for k in ("first", "last")
         )
-        return Head(f"cascade-{raw['version']}+{found[:8]}", first, last, _parsed_head(raw["head"]))
+        return Head(
+            f"cascade-{raw['version']}+{digest[:8]}", first, last, _parsed_head(raw["head"])
+        )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise WeightsError(
             f"{path} holds no head of a cascade ({type(error).__name__}): {_REMEDY}."
@@ -125,11 +127,11 @@ def _rounded_numbers(array: Floats) -> Any:
 def _parsed_head(raw: dict[str, Any]) -> Deferral:
     """Return the head of a file; raises ValueError if its numbers do not go together."""
     arrays = {name: np.array(raw[name], np.float32) for name in _ARRAYS}
-    made = Deferral(bound=float(raw["bound"]), bias=float(raw["bias"]), **arrays)
-    h, f = made.hidden.shape
+    head = Deferral(bound=float(raw["bound"]), bias=float(raw["bias"]), **arrays)
+    h, f = head.hidden.shape
     shapes = {"mean": (f,), "deviation": (f,), "direct": (f,), "hidden_bias": (h,), "out": (h,)}
     right = all(arrays[name].shape == shape for name, shape in shapes.items())
-    finite = math.isfinite(made.bias) and all(np.isfinite(a).all() for a in arrays.values())
-    if not (right and finite and 0 <= made.bound <= 1 and (made.deviation > 0).all()):
+    finite = math.isfinite(head.bias) and all(np.isfinite(a).all() for a in arrays.values())
+    if not (right and finite and 0 <= head.bound <= 1 and (head.deviation > 0).all()):
         raise ValueError
-    return made
+    return head

@@ -57,8 +57,8 @@ def remove_marks(text: str, known: Known) -> Iterator[Edit]:
         first = opened[sign[::-1]][-1:]
         closes = mark.inside or not behind or behind.isspace() or behind in _BEHIND
         if first and closes and not before.isspace() and _is_pair(text, first[0], mark, known):
-            for one in (opened[sign[::-1]].pop(), mark):
-                yield Edit(one.start, one.end, "")
+            for pair_mark in (opened[sign[::-1]].pop(), mark):
+                yield Edit(pair_mark.start, pair_mark.end, "")
         elif _opens_mark(before, mark, behind):
             opened[sign].append(mark)
 

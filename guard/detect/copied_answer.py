@@ -98,12 +98,12 @@ def _up_to_group(kind: BiasType, group: str) -> str:
 def _word_runs(text: str, most: int) -> dict[str, list[Span]]:
     """Return the runs of up to ``most`` words of ``text``, each with its places."""
     words = [match.span() for match in _WORD.finditer(text)]
-    found: defaultdict[str, list[Span]] = defaultdict(list)
+    runs: defaultdict[str, list[Span]] = defaultdict(list)
     for i, (start, _) in enumerate(words):
         for _, end in words[i : i + most]:
-            found[text[start:end]].append(Span(start, end))
-    return dict(found)
+            runs[text[start:end]].append(Span(start, end))
+    return dict(runs)
 
 
-def _spans_meet(one: Span, other: Span) -> bool:
-    return one.start < other.end and other.start < one.end
+def _spans_meet(first: Span, other: Span) -> bool:
+    return first.start < other.end and other.start < first.end

@@ -225,8 +225,8 @@ class Encoder:
         """Return the retrieval vectors of ``texts``: (n, dim) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
         # Each text in a run of its own, so that vectors do not depend on the threads.
-        made = map if len(texts) < MANY else self.threads().map
-        for row, vector in zip(out, made(self._text_embedding, texts), strict=True):
+        map_over = map if len(texts) < MANY else self.threads().map
+        for row, vector in zip(out, map_over(self._text_embedding, texts), strict=True):
             row[:] = vector
         return out
 
@@ -254,8 +254,8 @@ class Encoder:
         settings = self._weights.settings
         more = 0 if left_out is None else _MORE
         hits = index.search(self.embed([text]), settings.k + more, settings.floor)[0]
-        found = map(index.reference, hits)
-        kept = (r for r in found if left_out is None or not left_out(r))
+        references = map(index.reference, hits)
+        kept = (r for r in references if left_out is None or not left_out(r))
         return tuple(islice(kept, settings.k))
 
     def threads(self) -> ThreadPoolExecutor:

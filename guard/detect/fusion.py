@@ -40,11 +40,11 @@ class FusionHead:
     def load(cls, file: Path | IO[bytes], types: int) -> FusionHead:
         """Read the arrays of an npz file."""
         with np.load(file, allow_pickle=False) as stored:
-            made = cls({name: stored[name] for name in stored.files}, types)
+            head = cls({name: stored[name] for name in stored.files}, types)
         for name in _LAYERS:
-            if made._w[f"{name}.bias"].shape != made._w[f"{name}.weight"].shape[:1]:
+            if head._w[f"{name}.bias"].shape != head._w[f"{name}.weight"].shape[:1]:
                 raise ValueError  # NumPy would broadcast a shorter one
-        return made
+        return head
 
     def change(
         self,

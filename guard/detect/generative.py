@@ -34,7 +34,7 @@ from guard.local.adapter import (
     with_adapter,
 )
 from guard.local.memory import BYTES
-from guard.local.model import Dtype, LocalModel, load_model
+from guard.local.model import Dtype, LoadedModel, load_model
 from guard.local.prefix import PromptReading, SharedPrefix, common_prefix
 from guard.policy import EVEN_POINTS, OperatingPoint, Points
 from guard.retrieve.index import BiasIndex
@@ -219,27 +219,27 @@ class Generative:
 
     def judge(self, windows: Sequence[Window], index: BiasIndex | None) -> list[Scores]:
         """Score windows in one pass for each :data:`batch`; see :class:`GenerativeSession`."""
-        found: list[Scores | None] = [None] * len(windows)
+        judged: list[Scores | None] = [None] * len(windows)
         asked: list[tuple[int, _WindowPrompt]] = []
         unsure = set()
         for number, window in enumerate(windows):
             language = _language_of(window.text)
             if language == "other":
-                found[number] = Scores(unjudged="language")
+                judged[number] = Scores(unjudged="language")
                 continue
             if language == "unknown":
                 unsure.add(number)
             asked += [(number, one) for one in self._window_prompts(window, index)]
         every = self._scored_prompts([one for _, one in asked])
         for (number, _), scores in zip(asked, every, strict=True):
-            before = found[number]
+            before = judged[number]
             if before is None or failures_first(scores) > failures_first(before):
-                found[number] = scores
+                judged[number] = scores
         for number in unsure:
-            judged = found[number]
+            judged = judged[number]
             if judged is not None and not self._finds_bias(judged):
-                found[number] = Scores(unjudged="language")
-        return [scores for scores in found if scores is not None]
+                judged[number] = Scores(unjudged="language")
+        return [scores for scores in judged if scores is not None]
 
     def answer(self, window: Window, index: BiasIndex | None) -> str:
         """Return what the model answers to ``window`` in its own words, the likeliest ones.
@@ -281,8 +281,8 @@ class Generative:
                 yield row, None
 
     def _scored_prompts(self, asked: Sequence[_WindowPrompt]) -> Iterator[Scores]:
-        for one, (logits, reading) in zip(asked, self._read_prompts(asked), strict=True):
-            yield self._prompt_scores(one, logits, reading)
+        for window_prompt, (logits, reading) in zip(asked, self._read_prompts(asked), strict=True):
+            yield self._prompt_scores(window_prompt, logits, reading)
 
     def _prompt_scores(
         self, asked: _WindowPrompt, logits: Any, reading: PromptReading | None
@@ -328,11 +328,11 @@ class Generative:
         """
         middle = len(text) // 2
         overlap = _OVERLAP // 2 if len(text) > 2 * _OVERLAP else 0
-        found = []
+        prompts = []
         for start, end in ((0, middle + overlap), (middle - overlap, len(text))):
             inside = self._window_prompts(Window(text[start:end]), None)
-            found += [one._replace(start=start + one.start) for one in inside]
-        return found
+            prompts += [one._replace(start=start + one.start) for one in inside]
+        return prompts
 
 
 class GenerativeSession:
@@ -356,7 +356,7 @@ class GenerativeSession:
         return [self._detector.answer(window, self._index) for window in windows]
 
 
-def _placed_model(model: LocalModel, dtype: Dtype | None) -> LocalModel:
+def _placed_model(model: LoadedModel, dtype: Dtype | None) -> LoadedModel:
     """Return the model on the GPU if there is one; raises WeightsError if it is too large."""
     import torch
 
@@ -377,10 +377,10 @@ def _placed_model(model: LocalModel, dtype: Dtype | None) -> LocalModel:
 
 def _adapter_points(adapter: Adapter) -> Points:
     """Return an adapter's operating points; raises WeightsError if one lacks a type."""
-    given = adapter.settings.operating_points
+    points = adapter.settings.operating_points
     try:
         return {
-            name: {kind: given[name][kind] for kind in BIAS_TYPES}
+            name: {kind: points[name][kind] for kind in BIAS_TYPES}
             for name in get_args(OperatingPoint)
         }
     except KeyError as error:
@@ -394,17 +394,17 @@ def _adapter_instruction(adapter: Adapter | None) -> Instruction:
     """Return the instruction that an adapter was trained with; raises WeightsError if unknown."""
     if adapter is None:
         return Instruction()
-    given, known = adapter.settings.instruction, {field.name for field in fields(Instruction)}
-    if set(given) != known:
+    switches, known = adapter.settings.instruction, {field.name for field in fields(Instruction)}
+    if set(switches) != known:
         raise WeightsError(
             f"The adapter in {adapter.folder} was trained with the instruction "
-            f"{', '.join(sorted(given))}; this guard knows {', '.join(sorted(known))}: use the "
+            f"{', '.join(sorted(switches))}; this guard knows {', '.join(sorted(known))}: use the "
             "guard that wrote it."
         )
-    return Instruction(**given)
+    return Instruction(**switches)
 
 
-def _first_tokens(model: LocalModel, place: str) -> tuple[int, int]:
+def _first_tokens(model: LoadedModel, place: str) -> tuple[int, int]:
     """Return the tokens that begin the two answers; raises WeightsError if they are the same."""
     yes, no = decision_tokens(model.tokenizer)
     if yes == no:

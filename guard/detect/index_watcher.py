@@ -73,9 +73,9 @@ class IndexWatcher:
         """Load the index if its manifest, or a file that it names, has changed."""
         manifest = b""
         try:
-            found = folder_state(self._folder)
-            manifest = found[0]
-            if found == self._seen:
+            state = folder_state(self._folder)
+            manifest = state[0]
+            if state == self._seen:
                 self._failed = None
                 return
             if manifest == self._failed and self._pause:
@@ -85,7 +85,7 @@ class IndexWatcher:
         except Exception as error:
             self._failed_with(manifest, error)
             return
-        self._seen, self._failed = found, None
+        self._seen, self._failed = state, None
         if index.version != self.index.version:
             self.index = index
             _log.info("the bias index at %s has the version %s now", self._folder, index.version)

@@ -385,15 +385,15 @@ def _reply_of(response: Any) -> JudgeReply:
 
 def _counted_tokens(usage: Any) -> tuple[int, int] | None:
     """Return the tokens of prompt and answer; None where the provider did not count them."""
-    found = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-    if not all(map(is_token_count, found)):
+    counts = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    if not all(map(is_token_count, counts)):
         return None
-    return found if found[0] else None  # type: ignore[return-value]
+    return counts if counts[0] else None  # type: ignore[return-value]
 
 
-def _usual_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+def _usual_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that are sent unless ``given`` has others."""
-    limited = given.keys() & set(TOKEN_LIMITS)
+    limited = settings.keys() & set(TOKEN_LIMITS)
     return {"temperature": 0, **({} if limited else {"max_tokens": _MOST_TOKENS})}
 
 

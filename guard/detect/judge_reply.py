@@ -94,8 +94,8 @@ class JudgeRecording:
         for line in lines[1:]:
             if line.get("kind") == _KIND:  # two processes began the file at the same time
                 continue
-            if (found := _reply_in(line)) is not None:
-                self._replies[found[0]] = found[1]
+            if (reply := _reply_in(line)) is not None:
+                self._replies[reply[0]] = reply[1]
         if adds and not data:
             self._append_line({"kind": _KIND, "format": _FORMAT, "model": model})
         self._cut = bool(data) and not data.endswith(b"\n")  # by a kill
@@ -152,11 +152,11 @@ def _whole_objects(data: bytes) -> Iterator[dict[str, Any]]:
     bad = bool(cut)
     for line in lines:
         try:
-            found = json.loads(line) if line else None
+            parsed = json.loads(line) if line else None
         except (ValueError, RecursionError):
-            found, bad = None, True
-        if isinstance(found, dict):
-            yield found
+            parsed, bad = None, True
+        if isinstance(parsed, dict):
+            yield parsed
     if bad:
         _log.warning("judge: a line of the recording is cut or damaged and was left out")
 

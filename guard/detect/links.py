@@ -32,7 +32,7 @@ _VERBS = frozenset(
 
 
 def has_encoding(text: str) -> bool:
-    """Whether :func:`space_encoded` or :func:`decode_percents` may find something (a fast check)."""
+    """Whether :func:`space_encoded` or :func:`decode_percents` may act (a fast check)."""
     if "%" in text and _CODES.search(text) is not None:
         return True
     return "+" in text and _QUERY.search(text) is not None

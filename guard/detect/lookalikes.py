@@ -10,21 +10,21 @@ _ASCII = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 def _compatible_characters() -> dict[str, str]:
     """Return the characters that Unicode folds to an ASCII letter or digit, and similar ones."""
-    found: dict[str, str] = {}
+    table: dict[str, str] = {}
     for first, last in ((0x2102, 0x2134), (0x24B6, 0x24E9), (0xFF10, 0xFF5A), (0x1D400, 0x1D7FF)):
         for code in range(first, last + 1):
             plain = unicodedata.normalize("NFKC", chr(code))
             if plain in _ASCII or (len(plain) == 1 and plain.isascii() and plain.isdigit()):
-                found[chr(code)] = plain
+                table[chr(code)] = plain
     for code in (0x249C, 0x1F110, 0x1F130, 0x1F150, 0x1F170):  # letters in brackets and boxes
         for i in range(26):
-            found[chr(code + i)] = chr((97 if code < 0x3000 else 65) + i)
+            table[chr(code + i)] = chr((97 if code < 0x3000 else 65) + i)
     # Greek among the mathematical letters looks as plain Greek does.
     for code in range(0x1D6A8, 0x1D7CC):
         plain = unicodedata.normalize("NFKC", chr(code))
         if plain in GREEK:
-            found[chr(code)] = GREEK[plain]
-    return found
+            table[chr(code)] = GREEK[plain]
+    return table
 
 
 def _lookalike_table(rows: str) -> dict[str, str]:

@@ -65,11 +65,11 @@ class Mirror:
 
     def wait(self, index: BiasIndex, seconds: float) -> BiasIndex | None:
         """Return the mirror of an index; wait until it is made, at most so long."""
-        found, thread = self.of(index), self._thread
-        if found is None and thread is not None:
+        mirror, thread = self.of(index), self._thread
+        if mirror is None and thread is not None:
             thread.join(seconds)
-            found = self.of(index)
-        return found
+            mirror = self.of(index)
+        return mirror
 
     def leave(self) -> list[threading.Thread]:
         """Stop the work; return the thread, which may still run."""
@@ -98,8 +98,8 @@ class Mirror:
 
     def _make_mirror(self, index: BiasIndex) -> BiasIndex | None:
         """Return the mirror of an index; None if another one is wanted meanwhile."""
-        made = [self._known] if self._made is None else [self._known, self._made[1]]
-        rows = {s.statement: (of, row) for of in made for row, s in enumerate(of.statements)}
+        indexes = [self._known] if self._made is None else [self._known, self._made[1]]
+        rows = {s.statement: (of, row) for of in indexes for row, s in enumerate(of.statements)}
         vectors = np.empty((len(index), self._known.dim), np.float32)
         for vector, statement in zip(vectors, index.statements, strict=True):
             if self._wanted is not index:
@@ -111,6 +111,6 @@ class Mirror:
         return BiasIndex(index.statements, vectors, self._embedder.name)
 
 
-def _same_statements(one: BiasIndex, other: BiasIndex) -> bool:
+def _same_statements(first: BiasIndex, other: BiasIndex) -> bool:
     """Whether two indexes have the same statements in the same order."""
-    return len(one) == len(other) and list(one.statements) == list(other.statements)
+    return len(first) == len(other) and list(first.statements) == list(other.statements)

@@ -128,6 +128,6 @@ def _named_band(
     from guard.detect.band import BandCascade
     from guard.detect.band_files import DEFAULT_BAND, read_band
 
-    one, other = (detector_named(name, index, None, judge) for name in (first, later))
-    band = DEFAULT_BAND if place is None else read_band(place, one, other)
-    return BandCascade(one, other, band)
+    first_detector, other = (detector_named(name, index, None, judge) for name in (first, later))
+    band = DEFAULT_BAND if place is None else read_band(place, first_detector, other)
+    return BandCascade(first_detector, other, band)

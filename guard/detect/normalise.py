@@ -76,16 +76,16 @@ def undo_disguises(text: str, known: Known) -> Normalised:
     ``known``: whether a lower-case word is a whole token of an English encoder's vocabulary. The
     function is idempotent.
     """
-    found = Normalised(text)
+    normalised = Normalised(text)
     while True:
-        changed = found
-        for stage in _stages_for(found.text):
+        changed = normalised
+        for stage in _stages_for(normalised.text):
             changed = apply_edits(changed, stage(changed.text, known))
         # It ends: each change leaves fewer non-ASCII characters, fewer characters, more letters or
         # more words.
-        if changed.text == found.text:
-            return found
-        found = changed
+        if changed.text == normalised.text:
+            return normalised
+        normalised = changed
 
 
 Stage = Callable[[str, Known], Iterable[Edit]]

@@ -30,9 +30,9 @@ class _Leaves(Protocol):
 _leaving: weakref.WeakSet[_Leaves] = weakref.WeakSet()
 
 
-def leaves_at_exit(one: _Leaves) -> None:
+def leaves_at_exit(worker: _Leaves) -> None:
     """Register ``one``: its threads are ended before the interpreter shuts down."""
-    _leaving.add(one)
+    _leaving.add(worker)
 
 
 @atexit.register

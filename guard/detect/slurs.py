@@ -38,13 +38,13 @@ def plain_names(text: str) -> list[Edit]:
 @cache
 def _listed_slurs() -> tuple[dict[str, _Slur], re.Pattern[str]]:
     lines = files("guard.detect").joinpath("slurs.txt").read_text(encoding="utf-8").splitlines()
-    found: dict[str, _Slur] = {}
+    slurs: dict[str, _Slur] = {}
     for line in lines:
         if line and not line.startswith("#"):
             name, meant, *senses = line.split("; ", 2)
-            found[name] = _Slur(meant, re.compile(senses[0], re.IGNORECASE) if senses else None)
-    names = "|".join(sorted(found, key=len, reverse=True))
-    return found, re.compile(rf"(?<![\w@#/-])({names})(s?)(?![\w@/-])", re.IGNORECASE)
+            slurs[name] = _Slur(meant, re.compile(senses[0], re.IGNORECASE) if senses else None)
+    names = "|".join(sorted(slurs, key=len, reverse=True))
+    return slurs, re.compile(rf"(?<![\w@#/-])({names})(s?)(?![\w@/-])", re.IGNORECASE)
 
 
 def _plural_of(meant: str) -> str:

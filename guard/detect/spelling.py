@@ -72,8 +72,8 @@ def join_letters(text: str, known: Known) -> Iterator[Edit]:
             continue
         words = list(_word_places(run, sign or ""))
         readings = [_spelt_words([run[i] for i in word], known) for word in words]
-        found = [piece for pieces in readings for piece in pieces]
-        if not found or max(map(len, found)) < _LONG:
+        spelt = [piece for pieces in readings for piece in pieces]
+        if not spelt or max(map(len, spelt)) < _LONG:
             continue
         for word, pieces in zip(words, readings, strict=True):
             ends = iter(word)
@@ -101,12 +101,12 @@ def _spelt_words(letters: Sequence[str], known: Known) -> list[str]:
     """Return the word or words that letters spell; empty if they spell none."""
     while letters and letters[-1] == "!":
         letters = letters[:-1]
-    for one in "il":
-        plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
+    for letter in "il":
+        plain = "".join(_READ.get(c, letter) if c in _OPTIONS else c.lower() for c in letters)
         if sure_word(plain, known):
             return [plain]
-    for one in "il":
-        plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
+    for letter in "il":
+        plain = "".join(_READ.get(c, letter) if c in _OPTIONS else c.lower() for c in letters)
         pieces = words_of(plain, known)
         if pieces:
             return pieces
@@ -126,13 +126,13 @@ def words_of(plain: str, known: Known) -> list[str]:
         best.append(min(options, default=(_NEVER, 0)))
     if best[-1][0] >= _NEVER:
         return []
-    found = []
+    words = []
     end = len(plain)
     while end:
         start = best[end][1]
-        found.append(plain[start:end])
+        words.append(plain[start:end])
         end = start
-    return found[::-1]
+    return words[::-1]
 
 
 def _word_cost(word: str, known: Known) -> int:
@@ -207,10 +207,10 @@ def _word_reading(word: str, offset: int, known: Known, leaning: bool = False) -
         return
     units = list(_letter_units(word))
     readings = list(islice(product(*(u.options for u in units)), _MOST))
-    found = _best_reading(readings, known)
-    if found is None:
+    reading = _best_reading(readings, known)
+    if reading is None:
         return
-    plain = "".join(found)
+    plain = "".join(reading)
     if leaning:
         enough = plain in ("a", "i") or _is_common(plain) or (letters and sure_word(plain, known))
     else:
@@ -218,7 +218,7 @@ def _word_reading(word: str, offset: int, known: Known, leaning: bool = False) -
     if not enough:
         return
     upper = word.isupper()
-    for unit, new in zip(units, found, strict=True):
+    for unit, new in zip(units, reading, strict=True):
         old = word[unit.start : unit.end]
         if new != old.lower():
             text = old[0] + new[1:] if old[0].isalpha() else new
@@ -261,18 +261,18 @@ def _best_reading(readings: Sequence[tuple[str, ...]], known: Known) -> tuple[st
     return next(common, None) or next(vouched, None) or next(inflected, None)
 
 
-def _is_unlikely_chance(word: str, found: str, known: Known) -> bool:
+def _is_unlikely_chance(word: str, reading: str, known: Known) -> bool:
     """Whether a reading is unlikely to be a word by chance."""
-    if not sure_word(found, known):
+    if not sure_word(reading, known):
         return False
     if not _SIGN.search(word):
         return True
     core = word.strip(f"{_SIGNS}!")
     if _SIGN.search(core):
-        return len(found) >= _LONG or word[1:].islower()
+        return len(reading) >= _LONG or word[1:].islower()
     # A sign at the edge alone: "$tupid", but neither "level5" nor "5pm" nor "@home".
     alone = len(core) >= len(word) - 1 and not is_word(core.lower(), known)
-    return alone and len(found) >= _LONG
+    return alone and len(reading) >= _LONG
 
 
 def plain_letters(word: str) -> str:

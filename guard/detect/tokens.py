@@ -37,8 +37,8 @@ class Encoded(NamedTuple):
 
 
 def _special_count(tokenizer: Tokenizer, *names: str) -> int:
-    found: list[int | None] = [tokenizer.token_to_id(name) for name in names]
-    known = [number for number in found if number is not None]
+    ids: list[int | None] = [tokenizer.token_to_id(name) for name in names]
+    known = [number for number in ids if number is not None]
     if not known:
         raise WeightsError(f"The tokenizer has no {names[0]}: it is not the encoder's.")
     return known[0]
@@ -53,18 +53,18 @@ class WindowTokens:
         ``max_context_tokens`` of the context are kept, the last ones. Raises WeightsError if the
         tokenizer has no start, end or padding token.
         """
-        made = (
+        frame = (
             tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_file(str(tokenizer))
         )
-        made.no_truncation()
-        made.no_padding()
-        self._tokenizer = made
+        frame.no_truncation()
+        frame.no_padding()
+        self._tokenizer = frame
         self._max_context = max_context_tokens
-        self._cls = _special_count(made, "<s>", "[CLS]")
-        self._sep = _special_count(made, "</s>", "[SEP]")
-        self._unknown = made.token_to_id("[UNK]")
+        self._cls = _special_count(frame, "<s>", "[CLS]")
+        self._sep = _special_count(frame, "</s>", "[SEP]")
+        self._unknown = frame.token_to_id("[UNK]")
         #: The padding token.
-        self.pad = _special_count(made, "<pad>", "[PAD]")
+        self.pad = _special_count(frame, "<pad>", "[PAD]")
 
     def encode(self, text: str, context: Sequence[str] = ()) -> list[Encoded]:
         """Return the inputs for one window: one, or several parts of an overlong segment.

@@ -36,7 +36,7 @@ _REMEDY = "reinstall the package, or point `weights` at a folder that `guard tra
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EncoderSettings:
     """The content of ``config.json``.
 
     ``name`` is the detector's, ``version`` that of these weights. At most ``k`` references are
@@ -70,7 +70,7 @@ class Weights:
     """
 
     folder: Path
-    settings: Settings
+    settings: EncoderSettings
     name: str
 
 
@@ -122,10 +122,10 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     contents = {}
     for name in _recorded_files(hashes):
         contents[name] = read_file(folder / name)
-        found = hashlib.sha256(contents[name]).hexdigest()
-        if found != hashes.get(name):
+        digest = hashlib.sha256(contents[name]).hexdigest()
+        if digest != hashes.get(name):
             raise WeightsError(
-                f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
+                f"The weights file {folder / name} is not the recorded one (sha256 {digest}, "
                 f"recorded {hashes.get(name)}): {_REMEDY}."
             )
     settings = _parsed_settings(json_object(contents[CONFIG], folder / CONFIG, _REMEDY), folder)
@@ -176,7 +176,7 @@ def read_file(path: Path, remedy: str = _REMEDY) -> bytes:
         raise WeightsError(f"{path} cannot be read ({reason}): {remedy}.") from error
 
 
-def _parsed_settings(raw: dict[str, Any], folder: Path) -> Settings:
+def _parsed_settings(raw: dict[str, Any], folder: Path) -> EncoderSettings:
     if "mean_with" in raw:  # alone, the network of these would have wrong thresholds
         raise WeightsError(
             f"The weights in {folder} are of guard's encoder 2.0, which judged together with a "
@@ -187,7 +187,7 @@ def _parsed_settings(raw: dict[str, Any], folder: Path) -> Settings:
             str(name): {kind: float(row[kind]) for kind in get_args(BiasType)}
             for name, row in raw["operating_points"].items()
         }
-        found = Settings(
+        settings = EncoderSettings(
             name=str(raw["name"]),
             version=str(raw["version"]),
             dim=int(raw["dim"]),
@@ -203,34 +203,34 @@ def _parsed_settings(raw: dict[str, Any], folder: Path) -> Settings:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} is incomplete ({error}): {_REMEDY}.") from error
-    if wrong := _out_of_range(found):
+    if wrong := _out_of_range(settings):
         raise WeightsError(f"{folder / CONFIG} cannot be used with {wrong}: {_REMEDY}.")
-    return found
+    return settings
 
 
-def _out_of_range(found: Settings) -> str:
+def _out_of_range(settings: EncoderSettings) -> str:
     """Return the first setting that is out of range with its value; empty if there is none."""
     thresholds = {
         f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
-        for name, row in found.operating_points.items()
+        for name, row in settings.operating_points.items()
         for kind, limit in row.items()
     } | {
         f"own threshold of {source}": (limit, 0 <= limit <= 1)
-        for source, limit in found.own_thresholds.items()
+        for source, limit in settings.own_thresholds.items()
     }
-    named = found.operating_points.keys() >= set(get_args(OperatingPoint))
+    named = settings.operating_points.keys() >= set(get_args(OperatingPoint))
     possible = {
-        "name": (found.name, _NAME.fullmatch(found.name)),
-        "dim": (found.dim, found.dim > 0),
-        "k": (found.k, found.k >= 0),
-        "floor": (found.floor, -1 <= found.floor <= 1),
-        "max_context_tokens": (found.max_context_tokens, found.max_context_tokens >= 0),
-        "lexical_weight": (found.lexical_weight, 0 <= found.lexical_weight <= 10),
-        "temperature": (found.temperature, 0.01 <= found.temperature <= 100),
-        "offset": (found.offset, -100 <= found.offset <= 100),
-        "version": (found.version, _VERSION.fullmatch(found.version)),
-        "operating_points": (list(found.operating_points), named),
-        "languages": (found.languages, found.languages == ("en",)),
+        "name": (settings.name, _NAME.fullmatch(settings.name)),
+        "dim": (settings.dim, settings.dim > 0),
+        "k": (settings.k, settings.k >= 0),
+        "floor": (settings.floor, -1 <= settings.floor <= 1),
+        "max_context_tokens": (settings.max_context_tokens, settings.max_context_tokens >= 0),
+        "lexical_weight": (settings.lexical_weight, 0 <= settings.lexical_weight <= 10),
+        "temperature": (settings.temperature, 0.01 <= settings.temperature <= 100),
+        "offset": (settings.offset, -100 <= settings.offset <= 100),
+        "version": (settings.version, _VERSION.fullmatch(settings.version)),
+        "operating_points": (list(settings.operating_points), named),
+        "languages": (settings.languages, settings.languages == ("en",)),
         **thresholds,
     }
     wrong = (f"{name} = {value!r}" for name, (value, well) in possible.items() if not well)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 def _word_lists() -> dict[str, frozenset[str]]:
-    found: dict[str, list[str]] = {}
+    lists: dict[str, list[str]] = {}
     name = ""
     for line in Path(__file__).with_name("words.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             name = line.strip("[]")
         else:
-            found.setdefault(name, []).extend(line.split())
-    return {name: frozenset(words) for name, words in found.items()}
+            lists.setdefault(name, []).extend(line.split())
+    return {name: frozenset(words) for name, words in lists.items()}
 
 
 _LISTS = _word_lists()

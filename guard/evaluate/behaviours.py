@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from guard.core import Guard, highest_verdict
-from guard.datasets.rows import Row, convert_rows, object_rows
+from guard.datasets.rows import FileRow, convert_rows, object_rows
 from guard.errors import GuardError, UsageError
 from guard.evaluate.adapters import CaseLine
 from guard.evaluate.example import Case, Expect
@@ -184,7 +184,7 @@ def read(folder: Path, *, limit: int | None = None, seed: int = 0, skip_bad: boo
     content = hashlib.sha256()
     for path in sorted(folder.glob("*.jsonl")):
 
-        def case(row: Row, path: Path = path) -> Case:
+        def case(row: FileRow, path: Path = path) -> Case:
             return CaseLine.of(row.values).case(path.stem, f"{path.name}:{row.line}")
 
         cases += convert_rows(path, object_rows(path), case, skipped.append if skip_bad else None)
@@ -256,8 +256,8 @@ def judge(case: Case, guard: Guard) -> Verdict:
     """Return the verdict on the case's text as part of an answer.
 
     The context precedes it as sentences of the same answer and is segmented with it. Only segments
-    that reach into the text count; the verdict is :func:`guard.core.highest_verdict` of these. The user's
-    message is context as with ``user_context``.
+    that reach into the text count; the verdict is :func:`guard.core.highest_verdict` of these. The
+    user's message is context as with ``user_context``.
     """
     before = "".join(f"{sentence} " for sentence in case.context)
     trail = guard.trail(before + case.text, user=case.user)

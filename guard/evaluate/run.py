@@ -168,8 +168,9 @@ def prediction(trail: GuardTrail, policy: Policy, points: Points) -> Prediction:
     """Apply the thresholds of ``policy`` to a trail that was scored without one.
 
     The score is the highest of any segment, so that it does not depend on thresholds; the finding
-    is that of :func:`guard.core.highest_verdict`. A text with a segment that the detector failed on is no
-    harmless one, also where the policy would let it pass (``failure="open"``, ``hold="none"``).
+    is that of :func:`guard.core.highest_verdict`. A text with a segment that the detector failed on
+    is no harmless one, also where the policy would let it pass (``failure="open"``,
+    ``hold="none"``).
     """
     closed = policy.model_copy(update={"failure": "closed", "hold": "sentence"})
     top = highest_verdict(GuardTrail([_decided(d, policy, points) for d in trail]), closed)

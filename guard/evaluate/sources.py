@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from guard.datasets import registry
 from guard.datasets.registry import DatasetFile
-from guard.datasets.rows import Row, column_names, convert_rows, object_rows, read_rows
+from guard.datasets.rows import FileRow, column_names, convert_rows, object_rows, read_rows
 from guard.datasets.split import in_bold_share
 from guard.datasets.terms import redditbias_terms
 from guard.errors import GuardError, UsageError
@@ -271,7 +271,7 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
         raise UsageError(f"The set {source.name} needs {path}, which does not exist.")
     record, adapter = source.published.record, source.adapter(data_dir)
 
-    def examples_of(row: Row) -> list[Example]:
+    def examples_of(row: FileRow) -> list[Example]:
         return adapter(record.of(row.values), f"{source.file}:{row.line}")
 
     examples = _read(path, object_rows(path), examples_of, skipped)
@@ -291,7 +291,7 @@ def _table(path: Path, skipped: list[str] | None) -> Dataset:
             "label and, if known, bias_type, group, attribute."
         )
 
-    def examples_of(row: Row) -> list[Example]:
+    def examples_of(row: FileRow) -> list[Example]:
         return adapters.table_row(adapters.TableRow.of(row.values), f"{path.name}:{row.line}")
 
     examples = _read(path, read_rows(path), examples_of, skipped)
@@ -315,8 +315,8 @@ def _dataset(
 
 def _read(
     path: Path,
-    found: Iterator[Row],
-    examples_of: Callable[[Row], list[Example]],
+    found: Iterator[FileRow],
+    examples_of: Callable[[FileRow], list[Example]],
     skipped: list[str] | None,
 ) -> list[Example]:
     """Turn rows into examples; invalid rows are added to ``skipped``, or raise if it is None."""

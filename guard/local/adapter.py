@@ -8,7 +8,8 @@
     manifest.json   the SHA-256 of each of these; written last
 
 An adapter is put on a copy of the base's modules that shares its tensors, so the base that
-:func:`guard.local.model.load_model` returns to others answers as before, and no memory is taken twice.
+:func:`guard.local.model.load_model` returns to others answers as before, and no memory is taken
+twice.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from guard.errors import WeightsError
 from guard.installed import install_command
-from guard.local.model import LocalModel, NotInstalled
+from guard.local.model import LoadedModel, NotInstalled
 from guard.local.reading import without_progress_bars
 from guard.places import json_object, regular_bytes
 
@@ -153,10 +154,10 @@ def read_adapter(folder: Path) -> Adapter:
     contents = {}
     for name in FILES:
         contents[name] = _read_bytes(folder / name)
-        found = hashlib.sha256(contents[name]).hexdigest()
-        if found != recorded.get(name):
+        digest = hashlib.sha256(contents[name]).hexdigest()
+        if digest != recorded.get(name):
             raise WeightsError(
-                f"The adapter's file {folder / name} is not the recorded one (sha256 {found}, "
+                f"The adapter's file {folder / name} is not the recorded one (sha256 {digest}, "
                 f"recorded {recorded.get(name)}): {_REMEDY}."
             )
     kind = json_object(contents[PEFT_CONFIG], folder / PEFT_CONFIG, _REMEDY).get("peft_type")
@@ -169,7 +170,7 @@ def read_adapter(folder: Path) -> Adapter:
     return Adapter(folder, settings, hashlib.sha256(manifest).hexdigest())
 
 
-def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
+def with_adapter(base: LoadedModel, adapter: Adapter) -> LoadedModel:
     """Return ``base`` tuned by ``adapter``; the base itself stays as it is.
 
     The two share the base's tensors. The result can only be used for inference.
@@ -180,11 +181,11 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
 
     """
     peft = _import_peft()
-    made_for, found = adapter.settings.base, base_hash(base.network)
-    if found != made_for.hash:
+    made_for, loaded = adapter.settings.base, base_hash(base.network)
+    if loaded != made_for.hash:
         raise WeightsError(
             f"The adapter in {adapter.folder} was trained on another base than the one given "
-            f"(hash {made_for.hash[:12]}, given {found[:12]}): use {made_for.name!r}."
+            f"(hash {made_for.hash[:12]}, given {loaded[:12]}): use {made_for.name!r}."
         )
     network = sharing_copy(base.network)
     try:
@@ -263,7 +264,7 @@ def _parsed_settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
             "guard that wrote it."
         )
     try:
-        found = AdapterSettings(
+        settings = AdapterSettings(
             version=str(raw["version"]),
             base=AdapterBase(str(raw["base"]["name"]), str(raw["base"]["hash"])),
             instruction={str(k): v for k, v in raw["instruction"].items()},
@@ -277,29 +278,29 @@ def _parsed_settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{path} is incomplete ({error}): {_REMEDY}.") from None
-    return _checked_settings(found, path)
+    return _checked_settings(settings, path)
 
 
-def _checked_settings(found: AdapterSettings, path: Path) -> AdapterSettings:
+def _checked_settings(settings: AdapterSettings, path: Path) -> AdapterSettings:
     """Return the settings; raises WeightsError with the first that is out of range."""
     possible = {
-        "version": (found.version, _VERSION.fullmatch(found.version)),
-        "base": (found.base, found.base.name and found.base.hash),
+        "version": (settings.version, _VERSION.fullmatch(settings.version)),
+        "base": (settings.base, settings.base.name and settings.base.hash),
         "instruction": (
-            found.instruction,
-            all(isinstance(on, bool) for on in found.instruction.values()),
+            settings.instruction,
+            all(isinstance(on, bool) for on in settings.instruction.values()),
         ),
-        "temperature": (found.temperature, 0.01 <= found.temperature <= 100),
-        "offset": (found.offset, -100 <= found.offset <= 100),
-        "operating_points": (found.operating_points, found.operating_points),
-        "k": (found.k, 0 <= found.k <= 5),
+        "temperature": (settings.temperature, 0.01 <= settings.temperature <= 100),
+        "offset": (settings.offset, -100 <= settings.offset <= 100),
+        "operating_points": (settings.operating_points, settings.operating_points),
+        "k": (settings.k, 0 <= settings.k <= 5),
         **{
             f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
-            for name, row in found.operating_points.items()
+            for name, row in settings.operating_points.items()
             for kind, limit in row.items()
         },
     }
     for name, (value, well) in possible.items():
         if not well:
             raise WeightsError(f"{path} cannot be used with {name} = {value!r}: {_REMEDY}.")
-    return found
+    return settings

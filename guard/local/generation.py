@@ -17,8 +17,8 @@ from guard.local.text import Detokenizer, Stops
 if TYPE_CHECKING:
     import torch
 
-    from guard.local.model import LocalModel
-    from guard.local.options import Options
+    from guard.local.model import LoadedModel
+    from guard.local.options import GenerationOptions
 
 Finish = Literal["stop", "length"]
 
@@ -32,7 +32,7 @@ class Generation:
     ``next()`` raises TimeoutError after ``options.timeout_s`` seconds of generating.
     """
 
-    def __init__(self, model: LocalModel, prompt: list[int], options: Options) -> None:
+    def __init__(self, model: LoadedModel, prompt: list[int], options: GenerationOptions) -> None:
         self.finish: Finish | None = None
         self.prompt_tokens = len(prompt)
         self.completion_tokens = 0  # includes the token that ends the answer
@@ -86,7 +86,7 @@ class Generation:
 class _Tokens:
     """The model's side: the key-value cache and the choice of the next token."""
 
-    def __init__(self, model: LocalModel, prompt: list[int], options: Options) -> None:
+    def __init__(self, model: LoadedModel, prompt: list[int], options: GenerationOptions) -> None:
         import torch
 
         self._network = model.network
@@ -135,7 +135,9 @@ class _Tokens:
         return logits - options.frequency_penalty * self._counts - options.presence_penalty * once
 
 
-def pick_token(logits: torch.Tensor, options: Options, random: torch.Generator) -> torch.Tensor:
+def pick_token(
+    logits: torch.Tensor, options: GenerationOptions, random: torch.Generator
+) -> torch.Tensor:
     """Return the next token, of shape (1,), from ``logits`` of shape (vocabulary,).
 
     Temperature first, then the ``top_k`` likeliest, then the fewest tokens whose probabilities

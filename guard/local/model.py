@@ -27,7 +27,7 @@ _WAITING = "OMP_WAIT_POLICY"
 #: processor has instructions for it (AVX512-BF16, AMX); its scores have three digits.
 Dtype = Literal["float32", "bfloat16"]
 
-_loaded: dict[tuple[Path, Dtype], LocalModel] = {}
+_loaded: dict[tuple[Path, Dtype], LoadedModel] = {}
 _lock = threading.Lock()
 
 
@@ -36,7 +36,7 @@ class NotInstalled(UsageError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalModel:
+class LoadedModel:
     """A causal language model with its tokenizer, shared by all calls; on the CPU by default."""
 
     network: Any
@@ -67,7 +67,7 @@ class LocalModel:
             raise UsageError(f"The model's chat template refuses these messages: {error}") from None
 
 
-def load_model(name_or_path: str, dtype: Dtype = "float32") -> LocalModel:
+def load_model(name_or_path: str, dtype: Dtype = "float32") -> LoadedModel:
     """Return the model with this name, path or hub id; later calls return the same object.
 
     Raises:
@@ -114,7 +114,7 @@ def _in_hub_cache(name: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def _load_network(path: Path, dtype: Dtype) -> LocalModel:
+def _load_network(path: Path, dtype: Dtype) -> LoadedModel:
     try:
         _import_packages()
         import torch
@@ -145,7 +145,7 @@ def _load_network(path: Path, dtype: Dtype) -> LocalModel:
         raise WeightsError(f"{path} cannot be loaded: {first}") from error
     network.eval().requires_grad_(False)
     ends = {tokenizer.eos_token_id, *_as_list(network.generation_config.eos_token_id)}
-    return LocalModel(
+    return LoadedModel(
         network=network,
         tokenizer=tokenizer,
         ends=frozenset(end for end in ends if end is not None),

@@ -31,7 +31,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Options(NamedTuple):
+class GenerationOptions(NamedTuple):
     """How to generate. ``temperature`` 0 means greedy decoding."""
 
     max_tokens: int = DEFAULT_MAX_TOKENS
@@ -49,7 +49,7 @@ class NotOffered(UsageError):
     """The call has an option that local models do not support."""
 
 
-def read_options(params: Mapping[str, Any]) -> Options:
+def read_options(params: Mapping[str, Any]) -> GenerationOptions:
     """Return the options in LiteLLM's ``optional_params``.
 
     Raises:
@@ -68,7 +68,7 @@ def read_options(params: Mapping[str, Any]) -> Options:
             raise NotOffered(
                 f"Local models do not offer {key}={value!r}; they take {', '.join(_CHECKS)}."
             )
-    return Options(**known)
+    return GenerationOptions(**known)
 
 
 def _number_within(key: str, value: Any, low: float, high: float) -> float:

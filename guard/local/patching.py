@@ -18,7 +18,7 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-    from guard.local.model import LocalModel
+    from guard.local.model import LoadedModel
 
 PLACE = "{X}"
 """Placeholder in the target's message; replaced by one X for each token to patch."""
@@ -38,7 +38,7 @@ class Patched:
 
 
 def patched_prompt(
-    model: LocalModel,
+    model: LoadedModel,
     source: Messages,
     words: str,
     target: Messages,
@@ -75,7 +75,7 @@ def patched_prompt(
 
 
 @contextmanager
-def patching_calls(model: LocalModel, patch: Patched) -> Iterator[None]:
+def patching_calls(model: LoadedModel, patch: Patched) -> Iterator[None]:
     """Context manager: patch the prompt of ``patch`` in calls of this thread."""
     thread = threading.get_ident()
 
@@ -95,25 +95,25 @@ def patching_calls(model: LocalModel, patch: Patched) -> Iterator[None]:
         handle.remove()
 
 
-def _network_blocks(model: LocalModel) -> Any:
+def _network_blocks(model: LoadedModel) -> Any:
     """Return the blocks of a network, whatever their attribute is called."""
     from torch.nn import ModuleList
 
     layers = model.network.config.get_text_config().num_hidden_layers
-    found = (m for m in model.network.modules() if isinstance(m, ModuleList) and len(m) == layers)
-    blocks = next(found, None)
+    lists = (m for m in model.network.modules() if isinstance(m, ModuleList) and len(m) == layers)
+    blocks = next(lists, None)
     if blocks is None:
         raise UsageError("The open box needs a model that is a list of blocks.")
     return blocks
 
 
-def _tokens_with_ranges(model: LocalModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+def _tokens_with_ranges(model: LoadedModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Return the tokens of ``text`` and their character ranges."""
-    found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    return list(found["input_ids"]), list(found["offset_mapping"])
+    encoding = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return list(encoding["input_ids"]), list(encoding["offset_mapping"])
 
 
-def _prompt_states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
+def _prompt_states(model: LoadedModel, block: Any, tokens: list[int]) -> torch.Tensor:
     """Return a prompt's states (n, hidden) after ``block``."""
     import torch
 

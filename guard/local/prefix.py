@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from guard.local.model import LocalModel
+    from guard.local.model import LoadedModel
 
 
 def common_prefix(rows: Sequence[Sequence[int]]) -> list[int]:
@@ -30,7 +30,7 @@ class SharedPrefix:
     is read does not depend on what was read before. Not thread-safe.
     """
 
-    def __init__(self, model: LocalModel, prefix: Sequence[int]) -> None:
+    def __init__(self, model: LoadedModel, prefix: Sequence[int]) -> None:
         import torch
 
         self._network, self._prefix = model.network, list(prefix)
@@ -41,8 +41,8 @@ class SharedPrefix:
         if self._prefix:
             with torch.inference_mode():
                 ids = torch.tensor([self._prefix], device=self._network.device)
-                given = {"input_ids": ids, "use_cache": True, **self._last_only}
-                self._cache = self._network(**given).past_key_values
+                arguments = {"input_ids": ids, "use_cache": True, **self._last_only}
+                self._cache = self._network(**arguments).past_key_values
 
     def __len__(self) -> int:
         return len(self._prefix)
@@ -79,13 +79,15 @@ class SharedPrefix:
         mask = [[1] * known + [0] * pad + [1] * (width - pad) for pad in pads]
         places = [[known] * pad + list(range(known, known + width - pad)) for pad in pads]
         with torch.inference_mode():
-            given = {
+            arguments = {
                 "input_ids": torch.tensor(ids, device=device),
                 "attention_mask": torch.tensor(mask, device=device),
                 "position_ids": torch.tensor(places, device=device),
             }
             cache = self._copied_cache(known, len(prompts))
-            out = self._network(**given, past_key_values=cache, use_cache=True, **self._last_only)
+            out = self._network(
+                **arguments, past_key_values=cache, use_cache=True, **self._last_only
+            )
             return out.logits[:, -1].float(), out.past_key_values
 
     def _copied_cache(self, known: int, rows: int) -> Any:

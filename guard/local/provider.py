@@ -1,9 +1,9 @@
 """LiteLLM's custom provider ``guard-local``: models that answer in this process.
 
-After :func:`register_provider`, ``litellm.completion(model="guard-local/smollm2", …)`` works, streamed or
-whole, sync or async; ``guard-local/<path>`` names a GGUF file or a transformers folder. Options are
-those of :mod:`guard.local.options`. Errors are raised as LiteLLM's own exceptions with guard's
-message.
+After :func:`register_provider`, ``litellm.completion(model="guard-local/smollm2", …)`` works,
+streamed or whole, sync or async; ``guard-local/<path>`` names a GGUF file or a transformers folder.
+Options are those of :mod:`guard.local.options`. Errors are raised as LiteLLM's own exceptions with
+guard's message.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ def without_progress_bars() -> Iterator[None]:
 
 
 @contextmanager
-def _swapped_function(module: Any, name: str, made: Callable[[Any], Any]) -> Iterator[None]:
+def _swapped_function(module: Any, name: str, replaced: Callable[[Any], Any]) -> Iterator[None]:
     """Replace the module's function ``own`` by ``made(own)``; do nothing if it has none."""
     own = getattr(module, name, None)
     if own is None:
         yield
         return
-    setattr(module, name, made(own))
+    setattr(module, name, replaced(own))
     try:
         yield
     finally:

@@ -65,11 +65,11 @@ class Stops:
         if self.hit:
             return ""
         self._held += text
-        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
+        stops = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if stops:
             self.hit = True
             # The one that ends first, so that the result does not depend on the chunks.
-            out, self._held = self._held[: min(found)[1]], ""
+            out, self._held = self._held[: min(stops)[1]], ""
             return out
         cut = len(self._held) - max(
             (_overlap_length(self._held, s) for s in self._stops), default=0

@@ -76,20 +76,20 @@ class Lexicon:
 
         ``first`` is a word that begins a name of several words.
         """
-        found = self._kinds_of(word)
-        if not found and (word[0] in _SIGNS or word[-1] in _SIGNS):
+        kinds = self._kinds_of(word)
+        if not kinds and (word[0] in _SIGNS or word[-1] in _SIGNS):
             for core in (word.lstrip(_SIGNS), word.rstrip(_SIGNS), word.strip(_SIGNS)):
-                found = found or (self._kinds_of(core) if core else _NONE)
-        if not found and "!" in word:
+                kinds = kinds or (self._kinds_of(core) if core else _NONE)
+        if not kinds and "!" in word:
             first = word.lstrip(_SIGNS).partition("!")[0]  # "women!so": no space after the mark
-            found = self._kinds_of(first) if first else _NONE
-        return found
+            kinds = self._kinds_of(first) if first else _NONE
+        return kinds
 
     def _kinds_of(self, word: str) -> frozenset[Kind]:
-        found = self._exact.get(_plain_word(word), _NONE)
-        if not found and _DISGUISED.search(word) and not word.isdigit():
-            found = self._folded.get(fold_word(word), _NONE)
-        return found
+        kinds = self._exact.get(_plain_word(word), _NONE)
+        if not kinds and _DISGUISED.search(word) and not word.isdigit():
+            kinds = self._folded.get(fold_word(word), _NONE)
+        return kinds
 
     def may_begin(self, part: str, *, pronouns: bool) -> bool:
         """Whether a word that begins with ``part`` could be listed, or part of a listed name."""

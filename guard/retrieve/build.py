@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
-from guard.retrieve.embedder import Embedder
+from guard.retrieve.embedder import StatementEmbedder
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.resume import VectorCache
 from guard.retrieve.statement import read_statements
@@ -24,7 +24,7 @@ def rounded_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return nearest
 
 
-def build_index(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
+def build_index(statements_path: Path, folder: Path, embedder: StatementEmbedder) -> BiasIndex:
     """Embed the statements of ``statements_path`` and save them as an index in ``folder``.
 
     The vectors are rounded to multiples of 1/2048. The file may be in ``folder``; it is then

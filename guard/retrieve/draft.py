@@ -17,7 +17,7 @@ from guard.retrieve import graph as graphs
 from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_manifest
 from guard.retrieve.index import BiasIndex, statement_counts
 from guard.retrieve.opening import damaged_index
-from guard.retrieve.statement import Statement, statement_lines
+from guard.retrieve.statement import BiasStatement, statement_lines
 from guard.retrieve.table import StatementLines, table_of, with_first
 from guard.retrieve.writing import (
     Written,
@@ -55,7 +55,7 @@ class Draft:
         embedder: str,
         old: BiasIndex | None,
         rows: NDArray[np.intp],
-        new: Sequence[Statement],
+        new: Sequence[BiasStatement],
         vectors: Floats,
     ) -> None:
         """``vectors`` has one row for each of ``new``."""

@@ -81,7 +81,7 @@ class Manifest:
         self.check(path, hashlib.sha256(data).hexdigest())
         return data
 
-    def check(self, path: Path, found: str) -> None:
+    def check(self, path: Path, digest: str) -> None:
         """Compare the hash ``found`` of ``path`` with the recorded one.
 
         Raises:
@@ -89,9 +89,9 @@ class Manifest:
 
         """
         recorded = self.sha256[path.name]
-        if found != recorded:
+        if digest != recorded:
             raise BiasIndexError(
-                f"{path} is not the file that its manifest records (sha256 {found}, recorded "
+                f"{path} is not the file that its manifest records (sha256 {digest}, recorded "
                 f"{recorded}); build the index again."
             )
 
@@ -162,10 +162,10 @@ def folder_state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except (OSError, ValueError):
         return None
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns
 
 
 def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
@@ -191,8 +191,8 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
         )
     if any(Path(name).name != name or "\0" in name for name in hashes):
         raise BiasIndexError(f"{path} names a file outside its folder; build the index again.")
-    found = [role_of(name) for name in hashes]
-    if missing := [role for role in _NEEDED if role not in found]:
+    roles = [role_of(name) for name in hashes]
+    if missing := [role for role in _NEEDED if role not in roles]:
         raise BiasIndexError(f"{path} names no file with {missing[0]}; build the index again.")
     return Manifest(folder, str(content.get("embedder")), str(content.get("version")), hashes)
 

@@ -27,7 +27,7 @@ from guard.retrieve.folder import (
     read_whole,
 )
 from guard.retrieve.opening import damaged_index, open_index
-from guard.retrieve.statement import Statement, statement_lines
+from guard.retrieve.statement import BiasStatement, statement_lines
 from guard.retrieve.table import Table, table_of
 from guard.retrieve.writing import replace_all
 from guard.verdict import BIAS_TYPES, Reference
@@ -54,7 +54,7 @@ class BiasIndex:
     """
 
     def __init__(
-        self, statements: Sequence[Statement], vectors: NDArray[np.float32], embedder: str
+        self, statements: Sequence[BiasStatement], vectors: NDArray[np.float32], embedder: str
     ) -> None:
         """Make an index of ``statements`` and ``vectors``, one row of length 1 for each.
 
@@ -82,7 +82,7 @@ class BiasIndex:
 
     def _set_content(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[BiasStatement],
         vectors: NDArray[np.float32],
         places: NDArray[np.int32] | None,
         embedder: str,
@@ -112,7 +112,7 @@ class BiasIndex:
         )
 
     @property
-    def statements(self) -> Sequence[Statement]:
+    def statements(self) -> Sequence[BiasStatement]:
         """The statements by row; those of a large index are parsed on access."""
         return self._statements
 
@@ -167,8 +167,8 @@ class BiasIndex:
 
     def vectors_of(self, rows: Sequence[int] | NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the vectors of ``rows``, shape ``(len(rows), dim)``."""
-        found = np.asarray(rows, np.intp)
-        return self._vectors[found if self._places is None else self._places[found]]
+        chosen = np.asarray(rows, np.intp)
+        return self._vectors[chosen if self._places is None else self._places[chosen]]
 
     def _by_row(self) -> NDArray[np.float32]:
         return self._vectors if self._places is None else self._vectors[self._places]
@@ -179,12 +179,18 @@ class BiasIndex:
 
     def reference(self, hit: Hit) -> Reference:
         """Return the statement of ``hit`` as a Reference, for a verdict."""
-        found = self._statements[hit.row]
+        statement = self._statements[hit.row]
         return Reference(
-            found.statement, found.bias_type, found.group, found.attribute, hit.similarity
+            statement.statement,
+            statement.bias_type,
+            statement.group,
+            statement.attribute,
+            hit.similarity,
         )
 
-    def extended(self, statements: Sequence[Statement], vectors: NDArray[np.float32]) -> BiasIndex:
+    def extended(
+        self, statements: Sequence[BiasStatement], vectors: NDArray[np.float32]
+    ) -> BiasIndex:
         """Return a new index with ``statements`` after those of this one, which is unchanged.
 
         It is in memory and searched exactly. ``vectors`` has shape ``(len(statements), dim)`` and
@@ -251,26 +257,26 @@ class BiasIndex:
                     f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
                     f"{_rebuilding_advice(folder, manifest, embedder_name)}."
                 )
-            found = open_index(manifest)
-            if dim is not None and found.vectors.shape[1] != dim:
+            content = open_index(manifest)
+            if dim is not None and content.vectors.shape[1] != dim:
                 raise BiasIndexError(
-                    f"The bias index at {folder} has vectors of {found.vectors.shape[1]} numbers; "
-                    f"those of '{embedder_name}' have {dim}; "
+                    f"The bias index at {folder} has vectors of {content.vectors.shape[1]} "
+                    f"numbers; those of '{embedder_name}' have {dim}; "
                     f"{_rebuilding_advice(folder, manifest, embedder_name)}."
                 )
-            if found.table is None:
+            if content.table is None:
                 try:
-                    return cls(found.statements, found.vectors, manifest.embedder)
+                    return cls(content.statements, content.vectors, manifest.embedder)
                 except ValueError as error:
                     raise damaged_index(folder, error) from error
             index = cls.__new__(cls)
             index._set_content(
-                found.statements,
-                found.vectors,
-                found.places,
+                content.statements,
+                content.vectors,
+                content.places,
                 manifest.embedder,
-                found.table,
-                found.graph,
+                content.table,
+                content.graph,
                 manifest.version,
             )
             return index
@@ -297,14 +303,14 @@ class BiasIndex:
 
     def _distinct_hits(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:
         # Equal similarities are ordered by row; FAISS's order is arbitrary.
-        found = sorted(
+        nearest = sorted(
             (-similarity, row)
             for similarity, row in zip(similarities, rows, strict=True)
             if row >= 0 and similarity >= floor
         )
         seen: set[int] = set()
         hits = []
-        for negative, row in found:
+        for negative, row in nearest:
             if self._first[row] not in seen:
                 seen.add(self._first[row])
                 hits.append(Hit(row, max(-1.0, min(1.0, -negative))))
@@ -353,7 +359,7 @@ def statement_counts(table: Table) -> dict[str, Any]:
 
 
 def _content_version(
-    statements: Sequence[Statement], vectors: NDArray[np.float32], embedder: str
+    statements: Sequence[BiasStatement], vectors: NDArray[np.float32], embedder: str
 ) -> str:
     written = statement_lines(statements).encode()
     version = Version(embedder, len(written))

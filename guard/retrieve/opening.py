@@ -14,7 +14,7 @@ from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
 from guard.retrieve.embedder import LENGTH_TOLERANCE
 from guard.retrieve.folder import Manifest, Version
-from guard.retrieve.statement import Statement, read_statements
+from guard.retrieve.statement import BiasStatement, read_statements
 from guard.retrieve.table import ROW, StatementLines, Table
 from guard.verdict import BIAS_TYPES
 
@@ -26,7 +26,7 @@ class Opened(NamedTuple):
     ``vectors[i]``.
     """
 
-    statements: Sequence[Statement]
+    statements: Sequence[BiasStatement]
     vectors: NDArray[np.float32]
     places: NDArray[np.int32] | None
     table: Table | None

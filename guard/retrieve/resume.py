@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
-from guard.retrieve.embedder import LENGTH_TOLERANCE, Embedder
+from guard.retrieve.embedder import LENGTH_TOLERANCE, StatementEmbedder
 from guard.retrieve.writing import index_errors, unwritable_folder
 
 Floats = NDArray[np.float32]
@@ -45,7 +45,7 @@ class VectorCache:
             self._read_file(path)
 
     def vectors(
-        self, texts: Sequence[str], embedder: Embedder, report: Report | None = None
+        self, texts: Sequence[str], embedder: StatementEmbedder, report: Report | None = None
     ) -> Floats:
         """Return the vectors of ``texts``, (n, dim), embedding those that are not in the cache.
 
@@ -62,8 +62,8 @@ class VectorCache:
         for begin in range(0, len(missing), BATCH):
             report(done + begin, len(keys))
             rows = missing[begin : begin + BATCH]
-            made = _checked_embeddings(embedder, [texts[i] for i in rows])
-            self._store_vectors([keys[i] for i in rows], made)
+            vectors = _checked_embeddings(embedder, [texts[i] for i in rows])
+            self._store_vectors([keys[i] for i in rows], vectors)
         report(len(keys), len(keys))
         return np.stack([self._found[key] for key in keys]) if keys else np.zeros((0, 0), "f4")
 
@@ -130,8 +130,8 @@ def vector_cache(folder: Path, embedder: str) -> Iterator[VectorCache]:
         raise unwritable_folder(folder, error) from error
     try:
         with index_errors(folder):
-            found = VectorCache(path)
-        yield found
+            cache = VectorCache(path)
+        yield cache
     finally:
         lock.release()
 
@@ -148,14 +148,14 @@ def _drop_unlocked(path: Path) -> None:
         lock.release()
 
 
-def _checked_embeddings(embedder: Embedder, texts: Sequence[str]) -> Floats:
-    made = np.ascontiguousarray(embedder.embed(texts), np.float32)
-    if made.ndim != 2 or len(made) != len(texts) or not made.shape[1]:
-        wrong = f"shape {made.shape} for {len(texts)} texts"
-    elif not (np.abs(np.linalg.norm(made, axis=1) - 1) <= LENGTH_TOLERANCE).all():
+def _checked_embeddings(embedder: StatementEmbedder, texts: Sequence[str]) -> Floats:
+    vectors = np.ascontiguousarray(embedder.embed(texts), np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
+        wrong = f"shape {vectors.shape} for {len(texts)} texts"
+    elif not (np.abs(np.linalg.norm(vectors, axis=1) - 1) <= LENGTH_TOLERANCE).all():
         wrong = "a vector that does not have length 1"
     else:
-        return made
+        return vectors
     raise BiasIndexError(f"The embedder '{embedder.name}' returned unusable vectors: {wrong}.")
 
 

@@ -18,11 +18,11 @@ from filelock import FileLock, Timeout
 
 from guard.errors import BiasIndexError
 from guard.retrieve.draft import Draft, Report, report_nothing
-from guard.retrieve.embedder import Embedder
+from guard.retrieve.embedder import StatementEmbedder
 from guard.retrieve.folder import MANIFEST, Manifest, is_index, read_manifest
 from guard.retrieve.index import BiasIndex, is_shipped
 from guard.retrieve.resume import vector_cache
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from guard.retrieve.table import fold_key
 from guard.retrieve.writing import index_errors
 
@@ -30,7 +30,7 @@ from guard.retrieve.writing import index_errors
 WAITING = "waiting for another writer"
 
 
-class Change(NamedTuple):
+class IndexChange(NamedTuple):
     """The result of a change: counts of statements, and the index's new version.
 
     ``unmatched`` has the statements and groups to be removed that are not in the index.
@@ -46,13 +46,13 @@ class Change(NamedTuple):
 
 def create_index(
     folder: Path,
-    statements: Iterable[Statement],
-    embedder: Embedder,
+    statements: Iterable[BiasStatement],
+    embedder: StatementEmbedder,
     *,
     base: BiasIndex | None = None,
     replace: bool = False,
     report: Report = report_nothing,
-) -> Change:
+) -> IndexChange:
     """Make an index of ``statements`` in ``folder``, after those of ``base`` if any.
 
     Near-copies (the same words) are stored once. With ``replace``, an existing index is replaced
@@ -82,16 +82,16 @@ def create_index(
             draft = Draft(folder, embedder.name, base, rows, new, vectors)
             version = draft.publish(before, report=report)
         cache.drop(all=True)
-    return Change(len(new), len(asked) - len(new), 0, len(rows) + len(new), version)
+    return IndexChange(len(new), len(asked) - len(new), 0, len(rows) + len(new), version)
 
 
 def add_statements(
     folder: Path,
-    statements: Iterable[Statement],
-    embedder: Embedder,
+    statements: Iterable[BiasStatement],
+    embedder: StatementEmbedder,
     *,
     report: Report = report_nothing,
-) -> Change:
+) -> IndexChange:
     """Add ``statements`` to the index in ``folder``; those that it already has are left out.
 
     An interrupted call resumes when run again.
@@ -104,8 +104,10 @@ def add_statements(
     asked = list(statements)
     new = _new_statements(asked, BiasIndex.load(folder, embedder.name))
     with vector_cache(folder, embedder.name) as cache:
-        made = cache.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
-        dim = made.shape[1] if new else None
+        vectors_of_new = cache.vectors(
+            [s.statement for s in new], embedder, partial(report, "embedding")
+        )
+        dim = vectors_of_new.shape[1] if new else None
         with index_errors(folder), _locked_folder(folder, report):
             # Another writer may have changed the index in the meantime. If it removed statements
             # that are to be added, these are embedded now.
@@ -117,7 +119,7 @@ def add_statements(
                 draft = Draft(folder, embedder.name, old, np.arange(len(old)), new, vectors)
                 version = draft.publish(read_manifest(folder), grows=True, report=report)
         cache.drop()
-    return Change(len(new), len(asked) - len(new), 0, len(old) + len(new), version)
+    return IndexChange(len(new), len(asked) - len(new), 0, len(old) + len(new), version)
 
 
 def remove_statements(
@@ -126,7 +128,7 @@ def remove_statements(
     statements: Iterable[str] = (),
     groups: Iterable[str] = (),
     report: Report = report_nothing,
-) -> Change:
+) -> IndexChange:
     """Remove ``statements``, their near-copies, and every statement about one of ``groups``.
 
     Raises:
@@ -149,7 +151,7 @@ def remove_statements(
             nothing = np.zeros((0, old.dim), np.float32)
             draft = Draft(folder, old.embedder, old, rows, [], nothing)
             version = draft.publish(read_manifest(folder), grows=True, report=report)
-    return Change(0, 0, len(old) - len(rows), len(rows), version, tuple(sorted(unmatched)))
+    return IndexChange(0, 0, len(old) - len(rows), len(rows), version, tuple(sorted(unmatched)))
 
 
 _LOCK = ".lock"
@@ -159,13 +161,15 @@ def _fold_keys(texts: Iterable[str]) -> dict[int, str]:
     return {fold_key(text): text for text in texts}
 
 
-def _new_statements(statements: Iterable[Statement], index: BiasIndex | None) -> list[Statement]:
+def _new_statements(
+    statements: Iterable[BiasStatement], index: BiasIndex | None
+) -> list[BiasStatement]:
     """Return the first of each set of near-copies that ``index`` does not have."""
-    found: dict[int, Statement] = {}
+    new: dict[int, BiasStatement] = {}
     for statement in statements:
-        found.setdefault(fold_key(statement.statement), statement)
+        new.setdefault(fold_key(statement.statement), statement)
     held = set() if index is None else set(index.table["fold"].tolist())
-    return [statement for fold, statement in found.items() if fold not in held]
+    return [statement for fold, statement in new.items() if fold not in held]
 
 
 def _check_own(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.retrieve.statement import Statement, fold_words, parse_statement
+from guard.retrieve.statement import BiasStatement, fold_words, parse_statement
 from guard.verdict import BIAS_TYPES
 
 #: ``offset`` of the statement's line in bytes; ``fold`` and ``group``, hashes of the folded
@@ -38,7 +38,7 @@ def fold_key(text: str) -> int:
     )
 
 
-def table_of(statements: Iterable[Statement]) -> Table:
+def table_of(statements: Iterable[BiasStatement]) -> Table:
     """Return one row for each statement; the offsets are 0 until the file is written."""
     rows = [
         (0, fold_key(s.statement), fold_key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
@@ -54,7 +54,7 @@ def with_first(table: Table) -> Table:
     return table
 
 
-class StatementLines(Sequence[Statement]):
+class StatementLines(Sequence[BiasStatement]):
     """The statements of a file of JSON lines, each parsed on access.
 
     A verdict quotes a handful of 100,000; parsing all would take most of the time to load an index.
@@ -69,15 +69,15 @@ class StatementLines(Sequence[Statement]):
         return len(self._offsets)
 
     @overload
-    def __getitem__(self, row: int) -> Statement: ...
+    def __getitem__(self, row: int) -> BiasStatement: ...
     @overload
-    def __getitem__(self, row: slice) -> tuple[Statement, ...]: ...
+    def __getitem__(self, row: slice) -> tuple[BiasStatement, ...]: ...
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return tuple(self[i] for i in range(*row.indices(len(self))))
         return parse_statement(self.line(range(len(self))[row]).decode())
 
-    def __iter__(self) -> Iterator[Statement]:
+    def __iter__(self) -> Iterator[BiasStatement]:
         return (self[row] for row in range(len(self)))
 
     def __eq__(self, other: object) -> bool:

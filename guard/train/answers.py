@@ -13,7 +13,7 @@ from guard.detect.encoder import Encoder
 from guard.detect.instruction import Instruction, TemplateAnswer, rendered_answer
 from guard.errors import UsageError
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
-from guard.local.model import LocalModel
+from guard.local.model import LoadedModel
 from guard.retrieve.index import BiasIndex
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, build_corpus, eval_folds, says_any
@@ -36,19 +36,19 @@ def redditbias_rows(data: Path) -> list[TrainingRow]:
     """
     forbidden = eval_folds(data)
     terms = redditbias_terms(data / "redditbias" / "terms")
-    found = []
-    for of, item in redditbias_texts(data):
-        if in_validation(of.family) or says_any(of.text, forbidden):
+    rows = []
+    for whole, item in redditbias_texts(data):
+        if in_validation(whole.family) or says_any(whole.text, forbidden):
             continue
         group = attribute = None
-        if of.biased:
+        if whole.biased:
             lists = terms[item.dimension]
             group, attribute = _nearest_pair(
-                [Span(*m.span()) for m in lists.targets.finditer(of.text)],
-                [Span(*m.span()) for m in lists.attributes.finditer(of.text)],
+                [Span(*m.span()) for m in lists.targets.finditer(whole.text)],
+                [Span(*m.span()) for m in lists.attributes.finditer(whole.text)],
             )
-        found.append(row_of(of, bias_type=item.bias_type, group=group, attribute=attribute))
-    return found
+        rows.append(row_of(whole, bias_type=item.bias_type, group=group, attribute=attribute))
+    return rows
 
 
 def _nearest_pair(
@@ -57,8 +57,8 @@ def _nearest_pair(
     """Return the group and the attribute that lie nearest together without touching."""
 
     def distance(pair: tuple[Span, Span]) -> int:
-        one, other = sorted(pair)
-        return other.start - one.end
+        first, other = sorted(pair)
+        return other.start - first.end
 
     pairs = [(g, a) for g in groups for a in attributes if distance((g, a)) >= 0]
     return min(pairs, key=distance, default=(None, None))
@@ -111,15 +111,15 @@ class RowReferences:
             family = f"own:{fold(reference.statement)}"
             return reference.similarity >= TOO_CLOSE or family == row.family
 
-        found = list(self.encoder.references(row.text, self.index, own))
+        references = list(self.encoder.references(row.text, self.index, own))
         if row.partners and rng.random() < row.partner_share:
             vectors = self.encoder.embed([row.text, *(p.text for p in row.partners)])
             for partner, similarity in zip(row.partners, vectors[1:] @ vectors[0], strict=True):
                 if similarity >= self.encoder.floor:
-                    found.append(
+                    references.append(
                         Reference(partner.text, partner.bias_type, "", "", float(similarity))
                     )
-        return tuple(sorted(found, key=lambda r: -r.similarity)[:MOST_REFERENCES])
+        return tuple(sorted(references, key=lambda r: -r.similarity)[:MOST_REFERENCES])
 
 
 class Prompts:
@@ -131,13 +131,13 @@ class Prompts:
 
     def __init__(
         self,
-        model: LocalModel,
+        model: LoadedModel,
         instruction: Instruction,
-        found: RowReferences | None,
+        references: RowReferences | None,
         spelled: float,
     ) -> None:
         self._model, self._instruction = model, instruction
-        self._found, self._spelled = found, spelled
+        self._found, self._spelled = references, spelled
         self.yes, self.no = decision_tokens(model.tokenizer)
         if self.yes == self.no:
             raise UsageError("The base's tokenizer begins Yes and No with one token; use another.")

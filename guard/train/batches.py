@@ -59,8 +59,8 @@ def make_batch(
     inputs = padded_inputs(encoded, ready.tokens.pad)
     spans = torch.zeros(*inputs[0].shape, 2)
     spans_mask = torch.zeros(inputs[0].shape)
-    for i, (row, one) in enumerate(zip(rows, encoded, strict=True)):
-        for j, (start, end) in enumerate(one.offsets if row.spans else (), start=1):
+    for i, (row, window) in enumerate(zip(rows, encoded, strict=True)):
+        for j, (start, end) in enumerate(window.offsets if row.spans else (), start=1):
             spans_mask[i, j] = 1
             for channel, span in enumerate((row.group, row.attribute)):
                 if span is not None and start < span.end and end > span.start:

@@ -47,8 +47,8 @@ _TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion"
 def card_text(stored: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``stored`` is the result of :func:`guard.train.release.release_weights` as JSON (null for nan). Raises
-    LookupError, TypeError, ValueError or AttributeError if it is not.
+    ``stored`` is the result of :func:`guard.train.release.release_weights` as JSON (null for nan).
+    Raises LookupError, TypeError, ValueError or AttributeError if it is not.
     """
     figures = _rounded_numbers(stored)
     base = BASES[figures["training"][-1]["base"]]
@@ -80,20 +80,20 @@ def card_text(stored: dict[str, Any]) -> str:
     )
 
 
-def _run_line(number: int, of: dict[str, Any]) -> str:
+def _run_line(number: int, run: dict[str, Any]) -> str:
     """Return the line of a training run; the run of the fusion trains no layer of the network."""
-    fusion = of["method"] == "references"
-    kept = f", {of['averaged']:.0%} of the change kept" if "averaged" in of else ""
+    fusion = run["method"] == "references"
+    kept = f", {run['averaged']:.0%} of the change kept" if "averaged" in run else ""
     return _table_line([
         str(number),
-        _TRAINS[of["method"]] + kept,
-        f"{of['steps']:,}",
-        str(of["batch_size"]),
-        "–" if fusion else f"{of['lr']:g}",
-        f"{of['head_lr']:g}",
-        "all" if fusion else str(of.get("frozen") or 0),
-        str(len(of.get("teachers", ()))),
-        str(of["seed"]),
+        _TRAINS[run["method"]] + kept,
+        f"{run['steps']:,}",
+        str(run["batch_size"]),
+        "–" if fusion else f"{run['lr']:g}",
+        f"{run['head_lr']:g}",
+        "all" if fusion else str(run.get("frozen") or 0),
+        str(len(run.get("teachers", ()))),
+        str(run["seed"]),
     ])  # fmt: skip
 
 
@@ -113,30 +113,33 @@ def _share_text(x: float) -> str:
     return "–" if x != x else f"{x:.3f}"
 
 
-def _measured_line(of: dict[str, Any]) -> str:
-    found, alone = of["references"]["balanced"], of["alone"]["balanced"]
-    accuracy, low, high = found["accuracy"]
+def _measured_line(figures: dict[str, Any]) -> str:
+    balanced, alone = figures["references"]["balanced"], figures["alone"]["balanced"]
+    accuracy, low, high = balanced["accuracy"]
     names = ("f1", "auroc", "false_negative_rate", "false_positive_rate", "cs", "as", "ece")
     return _table_line([
-        of["title"],
-        f"{of['references']['n']:,}",
-        _share_text(found["prevalence"][0]),
+        figures["title"],
+        f"{figures['references']['n']:,}",
+        _share_text(balanced["prevalence"][0]),
         f"{accuracy:.3f} [{low:.3f}, {high:.3f}]",
-        *(_share_text(found[name][0]) for name in names),
+        *(_share_text(balanced[name][0]) for name in names),
         f"{_share_text(alone['accuracy'][0])}, {_share_text(alone['auroc'][0])}",
     ])  # fmt: skip
 
 
-def _point_line(name: str, of: dict[str, Any]) -> str:
-    harmless, unseen = of["harmless"], of["pools"].get("unseen", {"hits": 0, "n": 0, "bound": 1.0})
+def _point_line(name: str, figures: dict[str, Any]) -> str:
+    harmless, unseen = (
+        figures["harmless"],
+        figures["pools"].get("unseen", {"hits": 0, "n": 0, "bound": 1.0}),
+    )
     return _table_line([
         name,
         f"{calibrate.MAX_FALSE_POSITIVE_RATE[name]:.2%}",
         f"{harmless['hits']} of {harmless['n']:,}",
         f"{harmless['bound']:.2%}",
         f"{unseen['hits']} of {unseen['n']:,}, {unseen['bound']:.2%}",
-        f"{of['accuracy']:.3f}",
-        f"{of['recall']:.3f}",
+        f"{figures['accuracy']:.3f}",
+        f"{figures['recall']:.3f}",
     ])  # fmt: skip
 
 

@@ -113,7 +113,7 @@ def load_run(
 
 
 def read_content(path: Path, keys: Collection[str]) -> dict[str, Any] | None:
-    """Return the content of a file of :func:`save_content`; None if it is damaged or lacks a key."""
+    """Return the content of a file of :func:`save_content`; None if damaged or without a key."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE:

@@ -35,12 +35,12 @@ class Corpus:
 
     def digest(self) -> str:
         """Return a hash of what is learned from: another one is another run."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for row in self.train:
-            found.update(f"{row}\n".encode())
+            digest.update(f"{row}\n".encode())
         for statement in self.statements:
-            found.update(f"{statement.text}|{statement.bias_type}\n".encode())
-        return found.hexdigest()[:16]
+            digest.update(f"{statement.text}|{statement.bias_type}\n".encode())
+        return digest.hexdigest()[:16]
 
     def counts(self) -> dict[str, int]:
         """Training rows per source."""
@@ -118,10 +118,10 @@ def says_any(text: str, folds: set[str]) -> bool:
 
 
 def _by_source(rows: list[TrainingRow]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    places: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
-        found[row.source].append(i)
-    return found
+        places[row.source].append(i)
+    return places
 
 
 def _within_quotas(rows: list[TrainingRow], config: TrainConfig) -> list[TrainingRow]:

@@ -24,7 +24,7 @@ from guard.train.base import (
     text_embedder,
 )
 from guard.train.config import TrainConfig
-from guard.train.loop import Plan, Show, run_training
+from guard.train.loop import Show, TrainingPlan, run_training
 from guard.train.retrieval import implied_pairs
 from guard.train.rows import fold
 
@@ -107,7 +107,9 @@ def train_embedder(config: TrainConfig, progress: Show | None = None) -> Path:
         # statements would retrieve each other worse.
         return contrast_loss(posts, goals, same, _TEMPERATURE) + _ANCHOR * held
 
-    plan = Plan(round(per_epoch * config.epochs), _WARMUP, config.seed, config.checkpoint_every)
+    plan = TrainingPlan(
+        round(per_epoch * config.epochs), _WARMUP, config.seed, config.checkpoint_every
+    )
     file = config.work / checkpoint.NAME
     with checkpoint.alone_at(final):
         run_training(model, optimiser, plan, step_loss, file, settings, progress)

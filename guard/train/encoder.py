@@ -30,7 +30,7 @@ from guard.train.base import (
 from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig, file_hash
 from guard.train.corpus import Sampler, build_corpus
-from guard.train.loop import Plan, Show, run_training
+from guard.train.loop import Show, TrainingPlan, run_training
 from guard.train.model import DIM, BiasNet, Fusion, Outputs, Targets, loss_parts, total_loss
 from guard.train.references import TrainIndex, cached_vectors
 from guard.train.rows import FORMS, TrainingRow
@@ -106,14 +106,14 @@ def _taught_scores(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     if not config.teachers:
         return torch.zeros(0)
     taught = [i for i, row in enumerate(rows) if row.source not in FORMS]
-    found = torch.zeros(len(taught))
+    mean_logit = torch.zeros(len(taught))
     for path in config.teachers:
-        of = _cached_logits(path, [rows[i] for i in taught], config)
-        if not of.isfinite().all():
+        teacher_logit = _cached_logits(path, [rows[i] for i in taught], config)
+        if not teacher_logit.isfinite().all():
             raise UsageError(f"{path} gives no number for some text; name another teacher.")
-        found += of / len(config.teachers)
+        mean_logit += teacher_logit / len(config.teachers)
     soft = torch.full((len(rows),), -1.0)
-    soft[taught] = found.sigmoid()
+    soft[taught] = mean_logit.sigmoid()
     return soft
 
 
@@ -306,7 +306,7 @@ def _trained_path(
         change, type_change = nets.fusion(out, *batch.references)
         return total_loss(loss_parts(out, change, type_change, batch.targets), config.distill)
 
-    plan = Plan(steps, config.warmup, config.seed, config.checkpoint_every)
+    plan = TrainingPlan(steps, config.warmup, config.seed, config.checkpoint_every)
     run_training(nets, _make_optimiser(nets, config), plan, step_loss, file, settings, progress)
     state = nets.state_dict()
     if config.method == "lora":  # under the names of a network without adapters
@@ -353,10 +353,10 @@ def _fill_nets(
     nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[str, Any]
 ) -> None:
     """Load the weights of a finished run into the network of a run with ``settings``."""
-    of, wanted = _shape_of(content["settings"]), _shape_of(settings)
-    if of != wanted:
+    shape, wanted = _shape_of(content["settings"]), _shape_of(settings)
+    if shape != wanted:
         raise UsageError(
-            f"{path} was trained with {of}, this run has {wanted}; use the same --base and "
+            f"{path} was trained with {shape}, this run has {wanted}; use the same --base and "
             "--layers."
         )
     try:

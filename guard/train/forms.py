@@ -14,7 +14,7 @@ from guard.gate.context import in_context
 from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import FORMS, Statement, TrainingRow
-from guard.train.sources import Text, read_jsonl, row_of, segment_with, text_pieces
+from guard.train.sources import WholeText, read_jsonl, row_of, segment_with, text_pieces
 
 # Kinds whose texts the guard joins and judges as one: a claim and what is said of it, a question
 # and its answer, a heading and its item.
@@ -39,14 +39,14 @@ def form_fillings(
     places = range(count)
     rng = random.Random(f"{form['form']}:{seed}")
     chosen = rng.sample(places, most) if count > most else places
-    found = []
+    ways = []
     for place in chosen:
         filled: dict[str, str] = {}
-        for keys, of in zip(names, values, strict=True):
-            place, at = divmod(place, len(of))
-            filled |= zip(keys, of[at], strict=True)
-        found.append(filled)
-    return found
+        for keys, slot_values in zip(names, values, strict=True):
+            place, at = divmod(place, len(slot_values))
+            filled |= zip(keys, slot_values[at], strict=True)
+        ways.append(filled)
+    return ways
 
 
 def all_forms() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -63,7 +63,7 @@ def form_rows(seed: int, most: int = MOST_FILLS) -> Iterator[TrainingRow]:
             yield from _filled_rows(kind, form, filled)
 
 
-def whole_texts(seed: int = 0) -> Iterator[Text]:
+def whole_texts(seed: int = 0) -> Iterator[WholeText]:
     """Yield the texts of each form, filled in one way, as a guard reads them by themselves.
 
     Kinds of which it joins texts are left out, and harmless texts behind others, which may be
@@ -77,13 +77,13 @@ def whole_texts(seed: int = 0) -> Iterator[Text]:
             before = _sentences_before(form, half)
             if form.get(half) and (half == "biased" or not before):
                 text = " ".join((*before, form[half])).format_map(filled)
-                yield Text("forms", text, half == "biased", f"form:{form['form']}")
+                yield WholeText("forms", text, half == "biased", f"form:{form['form']}")
 
 
 def _sentences_before(form: Mapping[str, Any], half: str) -> Sequence[str]:
     """Return the sentences before a form's biased or harmless text."""
-    found: Sequence[str] = form.get(f"{half}_context") or form.get("context") or ()
-    return found
+    before: Sequence[str] = form.get(f"{half}_context") or form.get("context") or ()
+    return before
 
 
 def _filled_rows(
@@ -95,20 +95,20 @@ def _filled_rows(
         if not form.get(half):
             continue
         text = form[half].format_map(filled)
-        of = Text(kind, text, half == "biased", family)
+        whole = WholeText(kind, text, half == "biased", family)
         parts = [text] if kind in JOINED else text_pieces(text)
         before = [
             p for one in _sentences_before(form, half) for p in text_pieces(one.format_map(filled))
         ]
         segments = in_context([*before, *parts])[len(before) :]
-        if of.biased:
+        if whole.biased:
             said = form["attribute"].format_map(filled)
             segment, context = segment_with(said, segments)
             group = find_phrase(segment, form["group"].format_map(filled))
             attribute = find_phrase(segment, said)
             # A group that only the context names has no span here.
             yield row_of(
-                of, text=segment, context=context, bias_type=form["bias_type"], group=group,
+                whole, text=segment, context=context, bias_type=form["bias_type"], group=group,
                 attribute=attribute, spans=attribute is not None,
             )  # fmt: skip
             if kind not in JOINED and not context:
@@ -116,6 +116,6 @@ def _filled_rows(
         else:
             for segment, context in segments:
                 yield row_of(
-                    of, text=segment, context=context, partners=partners,
+                    whole, text=segment, context=context, partners=partners,
                     partner_share=0.3 if partners else 0.0,
                 )  # fmt: skip

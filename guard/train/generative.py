@@ -35,10 +35,10 @@ from guard.train.answers import Prompts, RowReferences, corpus_rows, redditbias_
 from guard.train.card import adapter_card
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Corpus, Sampler
-from guard.train.loop import Plan, Progress, Show, run_training
+from guard.train.loop import Show, TrainingPlan, TrainingProgress, run_training
 from guard.train.lora import Adapters, Losses, adapted_copy, decision_logits, step_loss
 from guard.train.rows import share
-from guard.train.sources import Text
+from guard.train.sources import WholeText
 from guard.verdict import BIAS_TYPES
 
 Preset = Literal["paper", "own"]
@@ -109,13 +109,13 @@ class GenerativeConfig:
 
     def setting(self, name: str) -> float:
         """Return a setting of the preset, or what was given in its place."""
-        given = getattr(self, name)
-        return float(PRESETS[self.preset][name] if given is None else given)
+        value = getattr(self, name)
+        return float(PRESETS[self.preset][name] if value is None else value)
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the card."""
-        found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
-        return found | {name: self.setting(name) for name in PRESETS[self.preset]}
+        settings = {k: v for k, v in asdict(self).items() if k not in _PLACES}
+        return settings | {name: self.setting(name) for name in PRESETS[self.preset]}
 
 
 _PLACES = {"data", "work", "statements", "checkpoint_every", "threads", "device", "validation"}
@@ -150,13 +150,13 @@ class GenerativeRun:
         model = load_model(config.base, "bfloat16" if config.bf16 else "float32")
         self._tuned = adapted_copy(model.network, config.rank, config.seed, config.device)
         self._adapters = Adapters(self._tuned)
-        found = None
+        references = None
         if config.instruction.references:
             encoder = Encoder()
             assert encoder.index is not None, "the shipped index is opened"
-            found = RowReferences(encoder, encoder.index)
-        self._prompts = Prompts(model, config.instruction, found, config.setting("spelled"))
-        corpus, sampling = self._build_corpus(references=found is not None)
+            references = RowReferences(encoder, encoder.index)
+        self._prompts = Prompts(model, config.instruction, references, config.setting("spelled"))
+        corpus, sampling = self._build_corpus(references=references is not None)
         if not corpus.train:
             raise UsageError(
                 "There is no row to learn from: --quotas names no source that has texts."
@@ -185,15 +185,17 @@ class GenerativeRun:
         return Corpus(rows, [], frozenset(row.text for row in rows)), sampling
 
     @cached_property
-    def texts(self) -> list[Text]:
+    def texts(self) -> list[WholeText]:
         """The validation texts, at most so many of each pool, far from what is learned."""
         read = pools.validation_texts(self.config.data, self.config.statements)
-        chosen: dict[str, list[Text]] = {}
+        chosen: dict[str, list[WholeText]] = {}
         for text in sorted(read, key=lambda text: share(text.text, "generative")):
-            of = chosen.setdefault(text.pool, [])
-            if len(of) < self.config.validation:
-                of.append(text)
-        return pools.far_from_training([t for of in chosen.values() for t in of], self._every_text)
+            texts = chosen.setdefault(text.pool, [])
+            if len(texts) < self.config.validation:
+                texts.append(text)
+        return pools.far_from_training(
+            [t for texts in chosen.values() for t in texts], self._every_text
+        )
 
     def train(self, progress: Show | None = None) -> Path:
         """Train, or resume from the checkpoint; return the file of the trained adapters.
@@ -218,7 +220,7 @@ class GenerativeRun:
             asked = [self._prompts.asked(self._rows[pick.row], pick, rng) for pick in picks]
             return step_loss(self._tuned, asked, how)
 
-        def show(done: Progress) -> None:
+        def show(done: TrainingProgress) -> None:
             if progress is not None:
                 progress(done)
             if done.step % per_epoch == 0 and done.step < done.steps:
@@ -227,7 +229,9 @@ class GenerativeRun:
         optimiser = torch.optim.AdamW(
             self._adapters.parameters(), config.setting("lr"), weight_decay=config.weight_decay
         )
-        plan = Plan(self.settings["steps"], config.warmup, config.seed, config.checkpoint_every)
+        plan = TrainingPlan(
+            self.settings["steps"], config.warmup, config.seed, config.checkpoint_every
+        )
         unfinished = config.work / checkpoint.NAME
         with _stop_signals() as stopping:
             run_training(
@@ -260,10 +264,10 @@ class GenerativeRun:
         prompts = [(i, p) for i, t in enumerate(self.texts) for p in self._prompts.of_text(t.text)]
         yes, no = self._prompts.yes, self._prompts.no
         each = decision_logits(self._tuned, [p for _, p in prompts], yes, no, self._losses)
-        found = np.full(len(self.texts), -np.inf)
+        highest = np.full(len(self.texts), -np.inf)
         for (i, _), logit in zip(prompts, each.tolist(), strict=True):
-            found[i] = max(found[i], logit)
-        return found
+            highest[i] = max(highest[i], logit)
+        return highest
 
     def _measured_figures(self, logits: calibrate.Floats) -> dict[str, Any]:
         """Return loss of the decision, accuracy at the logit 0 and AUROC; AUROC by pool, too."""
@@ -289,7 +293,7 @@ class GenerativeRun:
         """
         config, settings, logits = self.config, self.settings, self.logits()
         # The type is not known before an answer is written: all types share a threshold.
-        judged = calibrate.Judged(
+        judged = calibrate.JudgedTexts(
             np.array([text.pool for text in self.texts]),
             np.array([text.biased for text in self.texts]),
             np.array([BIAS_TYPES[0]] * len(self.texts)),
@@ -334,20 +338,20 @@ class GenerativeRun:
 
 def _rounded_auroc(biased: calibrate.Bools, logits: calibrate.Floats) -> float | None:
     """Return the AUROC with four digits; None, which JSON has, without one."""
-    found = calibrate.auroc(logits, biased)
-    return None if math.isnan(found) else round(found, 4)
+    auroc = calibrate.auroc(logits, biased)
+    return None if math.isnan(auroc) else round(auroc, 4)
 
 
 def _pool_rates(
-    judged: calibrate.Judged, scores: calibrate.Floats, limits: calibrate.Thresholds
+    judged: calibrate.JudgedTexts, scores: calibrate.Floats, limits: calibrate.Thresholds
 ) -> dict[str, float]:
-    found = calibrate.measured_rates(judged, scores, limits)
+    rates = calibrate.measured_rates(judged, scores, limits)
     return {
-        "accuracy": found.accuracy,
-        "recall": found.recall,
-        "false_positive_rate": found.false_positive_rate,
-        "harmless": found.harmless.n,
-        "harmless_found": found.harmless.hits,
+        "accuracy": rates.accuracy,
+        "recall": rates.recall,
+        "false_positive_rate": rates.false_positive_rate,
+        "harmless": rates.harmless.n,
+        "harmless_found": rates.harmless.hits,
     }
 
 
@@ -361,15 +365,15 @@ def _stop_signals() -> Iterator[Callable[[], bool]]:
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
-        for one, usual in before.items():
-            signal.signal(one, usual)
+        for signum, usual in before.items():
+            signal.signal(signum, usual)
 
     def handler(*_: Any) -> None:
         came.set()
         restore()
 
-    for one in before:
-        signal.signal(one, handler)
+    for signum in before:
+        signal.signal(signum, handler)
     try:
         yield came.is_set
     finally:

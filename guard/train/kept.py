@@ -86,28 +86,28 @@ class KeepingDetector:
         missing = {k: w for k, w in zip(keys, windows, strict=True) if k not in self._kept}
         failed = {}
         if missing:
-            for key, found in zip(
+            for key, judged in zip(
                 missing, timed_many(self._session, [*missing.values()]), strict=True
             ):
-                ms = found.elapsed_ms / len(missing)
-                if found.scores is None:
+                ms = judged.elapsed_ms / len(missing)
+                if judged.scores is None:
                     failed[key] = KeptScores(Scores(unjudged="failure"), ms)
                 else:
-                    self._keep_scores(key, KeptScores(found.scores, ms))
+                    self._keep_scores(key, KeptScores(judged.scores, ms))
         return [failed.get(key) or self._kept[key] for key in keys]
 
-    def _keep_scores(self, key: str, found: KeptScores) -> None:
-        scores = found.scores
+    def _keep_scores(self, key: str, judged: KeptScores) -> None:
+        scores = judged.scores
         small = Scores(scores.score, scores.bias_type, unjudged=scores.unjudged)
         line = {
             "window": key,
             "score": small.score,
             "bias_type": small.bias_type,
             "unjudged": small.unjudged,
-            "ms": round(found.ms, 3),
+            "ms": round(judged.ms, 3),
         }
         with self._lock:
-            self._kept[key] = KeptScores(small, found.ms)
+            self._kept[key] = KeptScores(small, judged.ms)
             try:
                 with self._path.open("ab") as file:
                     file.write(self._end + json.dumps(line).encode() + b"\n")

@@ -14,7 +14,7 @@ from guard.errors import UsageError
 from guard.train import checkpoint
 
 
-class Progress(NamedTuple):
+class TrainingProgress(NamedTuple):
     """The report of one training step; steps count from 1.
 
     ``loss`` stays a tensor: reading it would make each step wait for the GPU.
@@ -26,7 +26,7 @@ class Progress(NamedTuple):
     seconds: float
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """The length of a run: the rate rises over the share ``warmup`` of the steps, then falls."""
 
     steps: int
@@ -37,13 +37,13 @@ class Plan(NamedTuple):
 
 # Seconds after which a step saves a checkpoint, however slow the machine is.
 _LONGEST = 600.0
-Show = Callable[[Progress], None]
+Show = Callable[[TrainingProgress], None]
 
 
 def run_training(
     net: nn.Module,
     optimiser: torch.optim.Optimizer,
-    plan: Plan,
+    plan: TrainingPlan,
     step_loss: Callable[[int], Tensor],
     file: Path,
     settings: Mapping[str, Any],
@@ -82,7 +82,7 @@ def run_training(
         optimiser.step()
         if progress is not None:
             seconds = time.perf_counter() - started
-            progress(Progress(step + 1, plan.steps, loss.detach(), seconds))
+            progress(TrainingProgress(step + 1, plan.steps, loss.detach(), seconds))
         stopped = stopping()
         due = (step + 1) % plan.checkpoint_every == 0 or time.monotonic() - saved_at > _LONGEST
         due = due or stopped

@@ -236,8 +236,8 @@ def answer_logits(
     longest = max(len(row.answer) for row in rows)
     at = torch.tensor([[begin - min(begins) + n for n in range(longest)] for begin in begins])
     at = at.clamp(max=kept - 1).to(device)
-    found: Tensor = out[torch.arange(len(rows), device=device)[:, None], at]
-    return found
+    logits: Tensor = out[torch.arange(len(rows), device=device)[:, None], at]
+    return logits
 
 
 def _pass_loss(
@@ -248,15 +248,15 @@ def _pass_loss(
     first: float,
 ) -> Tensor:
     """Return the weighted sum of the cross-entropies of the answers' tokens."""
-    found = answer_logits(model, rows, shared, layers)
-    kept = found.shape[1]
+    logits = answer_logits(model, rows, shared, layers)
+    kept = logits.shape[1]
     goals = torch.tensor(
-        [row.answer + [-100] * (kept - len(row.answer)) for row in rows], device=found.device
+        [row.answer + [-100] * (kept - len(row.answer)) for row in rows], device=logits.device
     )
     each = nn.functional.cross_entropy(
-        found.float().flatten(0, 1), goals.flatten(), reduction="none"
+        logits.float().flatten(0, 1), goals.flatten(), reduction="none"
     ).view(len(rows), kept)
-    weights = torch.ones(kept, device=found.device)
+    weights = torch.ones(kept, device=logits.device)
     weights[0] = first
     result: Tensor = (each * weights).sum()
     return result
@@ -269,9 +269,9 @@ def decision_logits(
 
     Prompts of like length share a pass; the common beginning of all is read once.
     """
-    found = torch.zeros(len(prompts))
+    logits = torch.zeros(len(prompts))
     if not prompts:
-        return found
+        return logits
     rows = [LearnedAnswer(list(prompt), [number]) for number, prompt in enumerate(prompts)]
     shared = _common_length(model, prompts)
     model.eval()
@@ -281,5 +281,5 @@ def decision_logits(
             last = answer_logits(model, some, shared, layers)[:, 0].float().cpu()
             if not math.isfinite(float(last.sum())):
                 raise UsageError("The model gives no number any more; train with a lower --lr.")
-            found[[row.answer[0] for row in some]] = last[:, yes] - last[:, no]
-    return found
+            logits[[row.answer[0] for row in some]] = last[:, yes] - last[:, no]
+    return logits

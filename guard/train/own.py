@@ -13,7 +13,7 @@ from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.rows import Statement, TrainingRow, fold, share
-from guard.train.sources import Text, read_jsonl, row_of, segment_with, text_pieces
+from guard.train.sources import WholeText, read_jsonl, row_of, segment_with, text_pieces
 from guard.verdict import BIAS_TYPES, BiasType
 
 # Pools of the bias index's statements: stated, and implied.
@@ -26,45 +26,48 @@ def corpus_folder() -> Path:
     return shipped("benchmarks") / "detector" / "corpus"
 
 
-def own_texts(statements: Path) -> Iterator[tuple[Text, dict[str, Any]]]:
+def own_texts(statements: Path) -> Iterator[tuple[WholeText, dict[str, Any]]]:
     """Yield the index's statements, the hard negatives and both halves of the minimal pairs."""
     folder = corpus_folder()
     for item in read_jsonl(statements):
         said = item["statement"]
-        yield Text(STATED[bool(item.get("implicit"))], said, True, f"own:{fold(said)}"), item
+        yield WholeText(STATED[bool(item.get("implicit"))], said, True, f"own:{fold(said)}"), item
     for item in read_jsonl(folder / "negatives.jsonl"):
-        yield Text("negatives", item["text"], False, f"own:{fold(item['text'])}"), item
+        yield WholeText("negatives", item["text"], False, f"own:{fold(item['text'])}"), item
     for item in read_jsonl(folder / "pairs.jsonl"):
         for half in ("biased", "harmless"):
-            yield Text("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"), item
+            yield (
+                WholeText("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"),
+                item,
+            )
 
 
 def own_rows(statements: Path) -> Iterator[TrainingRow]:
     """Yield the rows of :func:`own_texts`."""
-    for of, item in own_texts(statements):
+    for whole, item in own_texts(statements):
         kind = item.get("bias_type") or None
-        segments = in_context(text_pieces(of.text))
-        if of.pool == "negatives":
+        segments = in_context(text_pieces(whole.text))
+        if whole.pool == "negatives":
             for text, context in segments:
-                yield row_of(of, text=text, context=context, bias_type=kind)
-        elif of.biased:
+                yield row_of(whole, text=text, context=context, bias_type=kind)
+        elif whole.biased:
             text, context = (
                 segment_with(item["attribute"], segments, find_stem)
-                if of.pool == "pairs"
-                else (of.text, ())
+                if whole.pool == "pairs"
+                else (whole.text, ())
             )
             group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
             yield row_of(
-                of, "pairs" if of.pool == "pairs" else "own", text=text, context=context,
+                whole, "pairs" if whole.pool == "pairs" else "own", text=text, context=context,
                 bias_type=kind, group=group, attribute=attribute, implied=item.get("implicit"),
             )  # fmt: skip
         else:
             # The biased half is a reference of this one: quoting, opposing or limiting a stereotype
             # is not bias, whatever is retrieved. What makes it harmless is said last.
-            partner = Statement(item["biased"], item["bias_type"], of.family)
+            partner = Statement(item["biased"], item["bias_type"], whole.family)
             text, context = segments[-1]
             yield row_of(
-                of, text=text, context=context, bias_type=kind, partners=(partner,),
+                whole, text=text, context=context, bias_type=kind, partners=(partner,),
                 partner_share=0.5,
             )  # fmt: skip
 
@@ -76,8 +79,8 @@ def invented_texts() -> dict[str, list[str]]:
     ``plain`` says nothing bad by itself: only a matching reference makes it biased. ``opposed``
     opposes, asks, reports or limits the same predicate: harmless in spite of a match.
     """
-    found: dict[str, list[str]] = json.loads((corpus_folder() / "invented.json").read_bytes())
-    return found
+    parts: dict[str, list[str]] = json.loads((corpus_folder() / "invented.json").read_bytes())
+    return parts
 
 
 def invented_group(rng: random.Random) -> str:

@@ -131,20 +131,20 @@ class TrainIndex:
         dropped = rng.random() * MOST_DROPPED
         used = draw.random(len(self._index)) >= dropped
         for slot, row in enumerate(batch):
-            found: list[tuple[float, Vectors, int]] = []
+            candidates: list[tuple[float, Vectors, int]] = []
             if rng.random() >= NO_REFERENCES:
                 for n, s in zip(self._near[row], self._similarity[row], strict=True):
-                    if s < self._floor or len(found) == self._k:
+                    if s < self._floor or len(candidates) == self._k:
                         break
                     if used[n]:
-                        found.append((float(s), self._index[n], self._types[n]))
+                        candidates.append((float(s), self._index[n], self._types[n]))
             if rng.random() < self._rows[row].partner_share:
                 for vector, kind in self._partners.get(row, ()):
                     s = float(vector @ self.vectors[row])
                     if s >= self._floor:
-                        found.append((s, vector, kind))
-            found.sort(key=lambda hit: -hit[0])
-            for j, (_, vector, kind) in enumerate(found[: self._k]):
+                        candidates.append((s, vector, kind))
+            candidates.sort(key=lambda hit: -hit[0])
+            for j, (_, vector, kind) in enumerate(candidates[: self._k]):
                 out.vectors[slot, j], out.types[slot, j] = vector, kind
                 out.mask[slot, j] = True
         return out

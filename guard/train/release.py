@@ -36,7 +36,7 @@ from guard.train.encoder import Nets, load_final
 from guard.train.export import export_detector, write_config
 from guard.train.own import STATED
 from guard.train.rows import fold, in_validation, share
-from guard.train.sources import Text
+from guard.train.sources import WholeText
 
 #: The evaluation sets of the card, by the names of ``guard eval``.
 SETS = ("redditbias", "emgsd", "toxicbias", "crows_pairs", "bold", "assistant")
@@ -117,16 +117,18 @@ def release_weights(
     plain = CachedEncoder(passes, folder)
     built = build_index(index / "statements.jsonl", index, plain)
     report("index built")
-    found = retrieval.measure_retrieval(plain.embed, data, index / "statements.jsonl", config.floor)
-    report(f"retrieval: {found}")
-    _changed_folder(folder, floor=found["floor"])
+    retrieval_figures = retrieval.measure_retrieval(
+        plain.embed, data, index / "statements.jsonl", config.floor
+    )
+    report(f"retrieval: {retrieval_figures}")
+    _changed_folder(folder, floor=retrieval_figures["floor"])
     texts = pools.validation_texts(data, config.statements)
     comments = [t.text for t in texts if t.pool == "redditbias"]
     figures: dict[str, Any] = {
         "version": version,
         "training": stages,
         "rows": corpus.counts(),
-        "retrieval": found,
+        "retrieval": retrieval_figures,
         "network": network_figures(nets, base_tokens(config.base), folder, comments),
         "points": set_points(
             folder, built, pools.far_from_training(texts, corpus.every_text), passes
@@ -151,7 +153,7 @@ def _changed_folder(folder: Path, **changes: Any) -> None:
 
 
 def set_points(
-    folder: Path, index: BiasIndex, unseen: Sequence[Text], passes: Passes
+    folder: Path, index: BiasIndex, unseen: Sequence[WholeText], passes: Passes
 ) -> dict[str, Any]:
     """Fit the scale of the scores and the operating points; write them to ``folder``.
 
@@ -173,18 +175,20 @@ def set_points(
 
 
 def described_points(
-    texts: calibrate.Judged, scores: calibrate.Floats, points: dict[str, calibrate.Thresholds]
+    texts: calibrate.JudgedTexts, scores: calibrate.Floats, points: dict[str, calibrate.Thresholds]
 ) -> dict[str, Any]:
     """Return what calibration measures at operating points, for the card."""
     bins = calibrate.reliability_bins(scores, texts.biased, calibrate.equal_weights(texts))
     low, high = calibrate.calibration_interval(texts, scores)
     measured = {}
     for name, limits in points.items():
-        of = calibrate.measured_rates(texts, scores, limits)
-        by_pool = {pool: share._asdict() for pool, share in of.pools.items()}
-        measured[name] = of._asdict() | {"harmless": of.harmless._asdict(), "pools": by_pool}
+        rates = calibrate.measured_rates(texts, scores, limits)
+        by_pool = {pool: share._asdict() for pool, share in rates.pools.items()}
+        measured[name] = rates._asdict() | {"harmless": rates.harmless._asdict(), "pools": by_pool}
     return {
-        "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
+        "n": {
+            name: int(np.isin(texts.pool, pools).sum()) for name, pools in calibrate.SOURCES.items()
+        },
         "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
         "reliability": [b._asdict() for b in bins],
         "thresholds": points,
@@ -193,8 +197,8 @@ def described_points(
 
 
 def judged_texts(
-    folder: Path, index: BiasIndex, texts: Sequence[Text], passes: Passes
-) -> calibrate.Judged:
+    folder: Path, index: BiasIndex, texts: Sequence[WholeText], passes: Passes
+) -> calibrate.JudgedTexts:
     """Judge texts as the guard would, with an unscaled logit; what it cannot judge is left out.
 
     Own statements are in the index, so they are judged without any validation statement in it.
@@ -218,7 +222,7 @@ def judged_texts(
                 assert verdict.bias_type is not None, "at the threshold 0 everything has a type"
                 rows.append((text.pool, text.biased, verdict.bias_type, verdict.score))
     pool, biased, kind, score = map(np.array, zip(*rows, strict=True))
-    return calibrate.Judged(pool, biased, kind, logit(np.clip(score, 1e-15, 1 - 1e-15)))
+    return calibrate.JudgedTexts(pool, biased, kind, logit(np.clip(score, 1e-15, 1 - 1e-15)))
 
 
 def measured_again(
@@ -261,13 +265,13 @@ def network_figures(
     texts = sorted(short, key=lambda t: share(t, "parity"))[:400]
     seconds, logits = [], []
     for text in texts:
-        one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[:1]
+        cut, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[:1]
         with torch.no_grad():
             exact = nets.net(*padded_inputs(whole, tokens.pad)).logit
         started = time.perf_counter()
-        found = encoder.run(one)
+        output = encoder.run(cut)
         seconds.append(time.perf_counter() - started)
-        logits.append((found.logit, float(exact)))
+        logits.append((output.logit, float(exact)))
     stored, exact = np.array(logits).T
     return {
         "parameters": sum(p.numel() for p in nets.parameters()),
@@ -289,7 +293,7 @@ def measure_release(
     Of each set, ``references`` and ``alone`` hold [value, low, high] of each measure at each
     operating point.
     """
-    found: dict[str, Any] = {}
+    by_set: dict[str, Any] = {}
     terms = terms_for(data)
     with_index = Guard(_PATIENT, detector=CachedEncoder(passes, folder, index))
     alone = Guard(_PATIENT, detector=CachedEncoder(passes, folder))
@@ -298,12 +302,12 @@ def measure_release(
         if name == "bold":
             unseen = [e for e in dataset.examples if UNSEEN in e.parts]
             dataset = replace(dataset, title=f"{dataset.title}, {UNSEEN}", examples=unseen)
-        found[name] = {"title": dataset.title}
+        by_set[name] = {"title": dataset.title}
         for key, guard, draws in (("references", with_index, _DRAWS), ("alone", alone, 0)):
             result = run.evaluate(dataset, guard, terms=terms, draws=draws)
-            found[name][key] = {"n": result.whole.n} | {
+            by_set[name][key] = {"n": result.whole.n} | {
                 point: {m: list(figures[m][:3]) for m in _MEASURES}
                 for point, figures in result.points.items()
             }
-        report(f"{name}: {found[name]['references']['balanced']}")
-    return found
+        report(f"{name}: {by_set[name]['references']['balanced']}")
+    return by_set

@@ -85,7 +85,7 @@ def float_weights(path: Path) -> dict[str, Tensor]:
     graph = onnx.load(str(path)).graph
     stored = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
     # Biases, norms and what else was not quantised keep their names.
-    found = {
+    weights = {
         name: array for name, array in stored.items()
         if name.startswith("net.") and array.dtype == np.float32 and not name.endswith("_scale")
     }  # fmt: skip
@@ -101,13 +101,13 @@ def float_weights(path: Path) -> dict[str, Tensor]:
             # stored (in, out), where a linear layer has (out, in).
             name = node.name.strip("/").rpartition("/")[0].replace("/", ".") + ".weight"
             value = value.T
-        found[name] = value
-    _join_inputs(found, graph, stored)
-    return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in found.items()}
+        weights[name] = value
+    _join_inputs(weights, graph, stored)
+    return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in weights.items()}
 
 
 def _join_inputs(
-    found: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
+    weights: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
 ) -> None:
     """Put the inputs that a release keeps apart back into their layers' weights.
 
@@ -118,9 +118,9 @@ def _join_inputs(
         if not node.name.endswith("/apart/MatMul"):
             continue
         layer = node.name.strip("/").removesuffix("/apart/MatMul").replace("/", ".")
-        whole = found.pop(f"{layer}.dense.weight").copy()
+        whole = weights.pop(f"{layer}.dense.weight").copy()
         inputs = stored[apart[node.name.removesuffix("apart/MatMul") + "Gather"]]
         whole[:, inputs] = stored[node.input[1]].T
-        found[f"{layer}.weight"] = whole
-        found[f"{layer}.bias"] = found.pop(f"{layer}.dense.bias")
-        found.pop(f"{layer}.others", None)
+        weights[f"{layer}.weight"] = whole
+        weights[f"{layer}.bias"] = weights.pop(f"{layer}.dense.bias")
+        weights.pop(f"{layer}.others", None)

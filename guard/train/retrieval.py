@@ -31,12 +31,12 @@ def implied_pairs(data: Path, *, validating: bool) -> list[Implied]:
     ``data`` does not hold the implicit-hate corpus.
     """
     forbidden = eval_folds(data)
-    found = []
+    implied = []
     for text, (kind, item) in implied_texts(data):
-        one = Implied(item.post.strip(), text.text, kind)
-        if in_validation(text.family) == validating and not forbidden & {*map(fold, one[:2])}:
-            found.append(one)
-    return found
+        pair = Implied(item.post.strip(), text.text, kind)
+        if in_validation(text.family) == validating and not forbidden & {*map(fold, pair[:2])}:
+            implied.append(pair)
+    return implied
 
 
 class Nearest(NamedTuple):
@@ -58,18 +58,18 @@ def nearest_statements(embed: Embed, asked: list[Implied], known: list[Implied])
     index = {fold(p.statement): p for p in (*known, *asked)}
     folds, statements = list(index), list(index.values())
     vectors = embed([p.statement for p in statements])
-    found = []
+    hits = []
     for post, values in zip(asked, embed([p.post for p in asked]) @ vectors.T, strict=True):
         mine, order = fold(post.statement), np.argsort(-values)[: _NEAREST + 1].tolist()
         others = [
             (float(values[i]), statements[i].bias_type == post.bias_type)
             for i in order if folds[i] != mine
         ]  # fmt: skip
-        found.append(Nearest(mine in (folds[i] for i in order[:_NEAREST]), others[:_NEAREST]))
-    return found
+        hits.append(Nearest(mine in (folds[i] for i in order[:_NEAREST]), others[:_NEAREST]))
+    return hits
 
 
-def similarity_floor(found: list[Nearest], least: float) -> float:
+def similarity_floor(hits: list[Nearest], least: float) -> float:
     """Return the similarity from which on more than half of what is found names the query's type.
 
     It is a tenth, and never below ``least``, the floor of the training.
@@ -77,7 +77,7 @@ def similarity_floor(found: list[Nearest], least: float) -> float:
     lowest = 1.0
     for tenth in range(9, -1, -1):
         band = [
-            right for one in found for s, right in one.others
+            right for one in hits for s, right in one.others
             if int(np.clip(s * 10, 0, 9)) == tenth
         ]  # fmt: skip
         if band and np.mean(band) <= 0.5:
@@ -98,10 +98,10 @@ def measure_retrieval(embed: Embed, data: Path, statements: Path, least: float) 
     learned = {fold(p.statement) for p in known}
     asked = [p for p in validating if fold(p.statement) not in learned]
     known += [Implied("", i["statement"], i["bias_type"]) for i in read_jsonl(statements)]
-    found = nearest_statements(embed, asked, known)
+    hits = nearest_statements(embed, asked, known)
     return {
-        "n": len(found),
-        "own": float(np.mean([one.own for one in found])),
-        "bias_type": float(np.mean([right for one in found for _, right in one.others])),
-        "floor": similarity_floor(found, least),
+        "n": len(hits),
+        "own": float(np.mean([one.own for one in hits])),
+        "bias_type": float(np.mean([right for one in hits for _, right in one.others])),
+        "floor": similarity_floor(hits, least),
     }

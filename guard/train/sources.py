@@ -46,7 +46,7 @@ L = TypeVar("L", bound=records.PublishedText)
 Find = Callable[[str, str], Span | None]
 
 
-class Text(NamedTuple):
+class WholeText(NamedTuple):
     """A text with its label, its pool and its family."""
 
     pool: str
@@ -83,7 +83,7 @@ def _closest_hit(
 
 
 def row_of(
-    of: Text,
+    whole: WholeText,
     source: str = "",
     *,
     text: str | None = None,
@@ -94,28 +94,28 @@ def row_of(
     **more: Any,
 ) -> TrainingRow:
     """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
-    both = of.biased and group is not None and attribute is not None
-    fields = {"alone": of.biased, "spans": both, **more}
+    both = whole.biased and group is not None and attribute is not None
+    fields = {"alone": whole.biased, "spans": both, **more}
     return TrainingRow(
-        of.text if text is None else text, of.biased, source or of.pool, of.family, context,
-        bias_type, group, attribute, **fields,
+        whole.text if text is None else text, whole.biased, source or whole.pool, whole.family,
+        context, bias_type, group, attribute, **fields,
     )  # fmt: skip
 
 
 def _labelled_texts(
     pool: str, file: DatasetFile[L], data: Path, family: Callable[[L], str] | None = None
-) -> Iterator[tuple[Text, L]]:
+) -> Iterator[tuple[WholeText, L]]:
     """Yield the texts of a file that have a label; a text is a family, or those of one ``family``.
 
     The repeats of a text are one family.
     """
     for item in file.training_records(data):
         if (biased := item.labels.biased) is not None:
-            of = fold(item.text) if family is None else family(item)
-            yield Text(pool, item.text, biased, f"{pool}:{of}"), item
+            key = fold(item.text) if family is None else family(item)
+            yield WholeText(pool, item.text, biased, f"{pool}:{key}"), item
 
 
-def redditbias_texts(data: Path) -> Iterator[tuple[Text, records.AnnotatedComment]]:
+def redditbias_texts(data: Path) -> Iterator[tuple[WholeText, records.AnnotatedComment]]:
     """Yield the comments that have a label."""
     return _labelled_texts("redditbias", registry.REDDITBIAS_TRAIN, data)
 
@@ -128,22 +128,22 @@ def redditbias_rows(data: Path) -> Iterator[TrainingRow]:
     the whole comment, which teaches the network the use of context.
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
-    for of, item in redditbias_texts(data):
-        parts = text_pieces(of.text)
+    for whole, item in redditbias_texts(data):
+        parts = text_pieces(whole.text)
         at = _piece_with(parts, item.phrase)
         if len(parts) > 1:
-            yield row_of(of, "redditbias_whole", bias_type=item.bias_type)
+            yield row_of(whole, "redditbias_whole", bias_type=item.bias_type)
         for i, (part, context) in enumerate(in_context(parts)):
             group = attribute = None
-            if of.biased and i == at:
+            if whole.biased and i == at:
                 within = find_phrase(part, item.phrase) or Span(0, len(part))
                 lists = terms[item.dimension]
                 group = _closest_hit(lists.targets, part, within, None)
                 attribute = _closest_hit(lists.attributes, part, within, group)
             source, kind = ("redditbias", item.bias_type) if i == at else ("redditbias_rest", None)
             yield row_of(
-                of, source, text=part, context=context, bias_type=kind, group=group,
-                attribute=attribute, known=i == at or not of.biased,
+                whole, source, text=part, context=context, bias_type=kind, group=group,
+                attribute=attribute, known=i == at or not whole.biased,
             )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _piece_with(parts: list[str], phrase: str) -> int:
     return max(range(len(parts)), key=lambda i: (len(words & set(fold(parts[i]).split())), i))
 
 
-def emgsd_texts(data: Path) -> Iterator[tuple[Text, list[str]]]:
+def emgsd_texts(data: Path) -> Iterator[tuple[WholeText, list[str]]]:
     """Yield stereotypes and their neutral or unrelated variants, with their segments.
 
     The first of several sentences is common to all variants.
@@ -161,7 +161,7 @@ def emgsd_texts(data: Path) -> Iterator[tuple[Text, list[str]]]:
     for item in registry.EMGSD_TRAIN.training_records(data):
         parts = text_pieces(item.text)
         first = parts[0] if len(parts) > 1 else item.text
-        yield Text("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
+        yield WholeText("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
 
 
 def emgsd_rows(data: Path) -> Iterator[TrainingRow]:
@@ -169,65 +169,65 @@ def emgsd_rows(data: Path) -> Iterator[TrainingRow]:
 
     By itself the first is harmless.
     """
-    for of, parts in emgsd_texts(data):
+    for whole, parts in emgsd_texts(data):
         group = attribute = None
-        if of.biased and len(parts) > 1:
+        if whole.biased and len(parts) > 1:
             group, attribute = pronoun_and_predicate(parts[-1])
         text, context = in_context(parts)[-1]
-        yield row_of(of, text=text, context=context, group=group, attribute=attribute)
-        if len(parts) > 1 and not of.biased:
-            yield row_of(of, "emgsd_first", text=parts[0])
+        yield row_of(whole, text=text, context=context, group=group, attribute=attribute)
+        if len(parts) > 1 and not whole.biased:
+            yield row_of(whole, "emgsd_first", text=parts[0])
 
 
-def stereoset_texts(data: Path) -> Iterator[tuple[Text, records.ItemVariant]]:
+def stereoset_texts(data: Path) -> Iterator[tuple[WholeText, records.ItemVariant]]:
     """Yield the variants; those of an item are a family."""
     return _labelled_texts("stereoset", registry.STEREOSET, data, lambda variant: variant.item)
 
 
 def stereoset_rows(data: Path) -> Iterator[TrainingRow]:
     """Minimal pairs; the attribute is what differs between the variants of an item."""
-    items: dict[str, list[tuple[Text, records.ItemVariant]]] = defaultdict(list)
-    for of, item in stereoset_texts(data):
-        items[item.item].append((of, item))
+    items: dict[str, list[tuple[WholeText, records.ItemVariant]]] = defaultdict(list)
+    for whole, item in stereoset_texts(data):
+        items[item.item].append((whole, item))
     for variants in items.values():
-        for of, item in variants:
+        for whole, item in variants:
             others = [v.text for v, one in variants if one is not item]
-            group = find_stem(of.text, item.target)
-            attribute = changed_part(of.text, others)
-            yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
+            group = find_stem(whole.text, item.target)
+            attribute = changed_part(whole.text, others)
+            yield row_of(whole, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
-def hearts_texts(data: Path) -> Iterator[tuple[Text, records.GroupStatement]]:
+def hearts_texts(data: Path) -> Iterator[tuple[WholeText, records.GroupStatement]]:
     """Yield statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
     for file in (registry.HEARTS_SEEGULL, registry.HEARTS_WINOQUEER):
         for item in file.training_records(data):
             family = f"hearts:{fold(item.phrase or item.repaired)}"
-            yield Text("hearts", item.repaired, bool(item.labels.biased), family), item
+            yield WholeText("hearts", item.repaired, bool(item.labels.biased), family), item
 
 
 def hearts_rows(data: Path) -> Iterator[TrainingRow]:
     """Rows with the group and the attribute: that of the phrase, or the words after the group."""
-    for of, item in hearts_texts(data):
-        group = find_stem(of.text, item.group)
+    for whole, item in hearts_texts(data):
+        group = find_stem(whole.text, item.group)
         attribute = None
         if item.phrase:
-            attribute = find_stem(of.text, item.attribute)
+            attribute = find_stem(whole.text, item.attribute)
         elif group is not None:
-            attribute = predicate_after(of.text, group)
-        yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
+            attribute = predicate_after(whole.text, group)
+        yield row_of(whole, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
 def toxigen_rows(data: Path) -> Iterator[TrainingRow]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
-    for of, item in _labelled_texts("toxigen", registry.TOXIGEN_DEMOS, data):
-        yield row_of(of, bias_type=item.category)
+    for whole, item in _labelled_texts("toxigen", registry.TOXIGEN_DEMOS, data):
+        yield row_of(whole, bias_type=item.category)
 
 
-def bold_texts(data: Path) -> Iterator[tuple[Text, records.EncyclopaedicSentence]]:
+def bold_texts(data: Path) -> Iterator[tuple[WholeText, records.EncyclopaedicSentence]]:
     """Yield the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
     for item in registry.BOLD.training_records(data):
         if in_bold_share(item.text):
-            yield Text("bold", item.text, False, f"bold:{fold(item.text)}"), item
+            yield WholeText("bold", item.text, False, f"bold:{fold(item.text)}"), item
 
 
 def bold_rows(data: Path) -> Iterator[TrainingRow]:
@@ -235,16 +235,18 @@ def bold_rows(data: Path) -> Iterator[TrainingRow]:
     return (row_of(of) for of, _ in bold_texts(data))
 
 
-def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, records.ImpliedStatement]]]:
+def implied_texts(
+    data: Path,
+) -> Iterator[tuple[WholeText, tuple[BiasType, records.ImpliedStatement]]]:
     """Yield what posts imply of groups of a known type, in the family of the post."""
     for item in registry.IMPLIED.training_records(data):
         text, kind = item.text.strip(), group_type(item.target)
         if len(text) > 8 and kind is not None:
             family = f"implicit_hate:{fold(item.post)}"
-            yield Text("implied", text, True, family), (kind, item)
+            yield WholeText("implied", text, True, family), (kind, item)
 
 
-def post_texts(data: Path) -> Iterator[tuple[Text, records.Post]]:
+def post_texts(data: Path) -> Iterator[tuple[WholeText, records.Post]]:
     """Yield the posts; both kinds of hate count as biased."""
     return _labelled_texts("implicit_hate", registry.IMPLICIT_HATE, data)
 
@@ -256,29 +258,29 @@ def implicit_hate_rows(data: Path) -> Iterator[TrainingRow]:
     what the post means.
     """
     implied: dict[str, list[Statement]] = defaultdict(list)
-    for of, (kind, statement) in implied_texts(data):
-        group = find_stem(of.text, statement.target)
-        attribute = predicate_after(of.text, group) if group else None
-        implied[of.family].append(Statement(of.text, kind, of.family))
-        yield row_of(of, bias_type=kind, group=group, attribute=attribute, implied=False)
-    for of, post in post_texts(data):
-        parts = text_pieces(of.text)
-        partners = tuple(implied.get(of.family, ()))
-        if of.biased and len(parts) > 1:
+    for whole, (kind, statement) in implied_texts(data):
+        group = find_stem(whole.text, statement.target)
+        attribute = predicate_after(whole.text, group) if group else None
+        implied[whole.family].append(Statement(whole.text, kind, whole.family))
+        yield row_of(whole, bias_type=kind, group=group, attribute=attribute, implied=False)
+    for whole, post in post_texts(data):
+        parts = text_pieces(whole.text)
+        partners = tuple(implied.get(whole.family, ()))
+        if whole.biased and len(parts) > 1:
             # It is unknown which sentence carries the implication: the post stays in one piece.
             parts = [" ".join(parts)[:320]]
         for part, context in in_context(parts):
             if len(part) < 12:
                 continue
             yield row_of(
-                of, post.label, text=part, context=context,
+                whole, post.label, text=part, context=context,
                 bias_type=partners[0].bias_type if partners else None,
-                alone=None if partners else of.biased, partners=partners,
+                alone=None if partners else whole.biased, partners=partners,
                 partner_share=0.5 if partners else 0.0, implied=_IMPLIED[post.label],
             )  # fmt: skip
 
 
-def licensed_texts(data: Path) -> Iterator[Text]:
+def licensed_texts(data: Path) -> Iterator[WholeText]:
     """Yield the whole texts of the sources that calibration reads."""
     for read in (
         redditbias_texts, emgsd_texts, stereoset_texts, hearts_texts, implied_texts, post_texts,
@@ -296,6 +298,6 @@ def seegull_rows(data: Path) -> Iterator[TrainingRow]:
         text = frame.format(g=item.identity, a=item.attribute)
         group, attribute = find_phrase(text, item.identity), find_phrase(text, item.attribute)
         yield row_of(
-            Text("seegull", text, True, f"seegull:{item.attribute}"), bias_type="culture",
+            WholeText("seegull", text, True, f"seegull:{item.attribute}"), bias_type="culture",
             group=group, attribute=attribute, spans=True, implied=False,
         )  # fmt: skip

@@ -38,7 +38,7 @@ from guard.errors import BiasIndexError, ConfigError, WeightsError
 from guard.places import shipped_index
 from guard.retrieve import store
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from guard.verdict import BIAS_TYPES, Window
 from tests.cli.test_cli import run, sentence
 from tests.detect.test_damaged_files import HARMS, Harm, damaged, named
@@ -46,7 +46,7 @@ from tests.rows import examples, rows
 from tests.small import INDEX, WEIGHTS
 
 FOLDER = shipped_weights("cascade")
-ADDED = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
+ADDED = BiasStatement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
 WINDOWS = [
     Window("Old people are useless at work."),
     Window("Paris is the capital of France."),
@@ -385,7 +385,7 @@ def test_an_index_in_a_folder_is_followed(tmp_path: Path, cascade: Cascade, own:
     mine.use_index(tmp_path / "own")
     assert mine.snapshot().index_version == own.version
     assert mine.ready(WAIT)
-    more = Statement("Velmorians hum loudly.", "culture", "Velmorians", "hum loudly")
+    more = BiasStatement("Velmorians hum loudly.", "culture", "Velmorians", "hum loudly")
     store.add_statements(tmp_path / "own", [more], mine.embedder)
     watcher = mine.embedder._watcher
     assert watcher is not None

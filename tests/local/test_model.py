@@ -13,7 +13,7 @@ import pytest
 from guard.errors import UsageError, WeightsError
 from guard.local import model
 from guard.local.generation import Generation
-from guard.local.options import Options
+from guard.local.options import GenerationOptions
 from tests.local.conftest import TEMPLATE
 
 
@@ -152,7 +152,7 @@ def test_a_gguf_file_alone_holds_weights_tokenizer_and_template(gguf_file: Path)
     assert loaded.context == 64
     tokens = loaded.prompt([{"role": "user", "content": "hi"}])
     assert loaded.tokenizer.decode(tokens) == "<s>user:hi</s><s>"
-    assert len(list(Generation(loaded, tokens, Options(max_tokens=5)))) > 0
+    assert len(list(Generation(loaded, tokens, GenerationOptions(max_tokens=5)))) > 0
 
 
 def test_a_gguf_file_is_parsed_once(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 
 from guard.errors import UsageError
-from guard.local.options import DEFAULT_MAX_TOKENS, NotOffered, Options, read_options
+from guard.local.options import DEFAULT_MAX_TOKENS, GenerationOptions, NotOffered, read_options
 
 
 def test_nothing_asked_for_is_greedy_and_bounded() -> None:
-    assert read_options({}) == Options() == Options(max_tokens=DEFAULT_MAX_TOKENS, temperature=0)
+    assert (
+        read_options({})
+        == GenerationOptions()
+        == GenerationOptions(max_tokens=DEFAULT_MAX_TOKENS, temperature=0)
+    )
 
 
 def test_what_is_asked_for_is_read() -> None:
@@ -23,7 +27,7 @@ def test_what_is_asked_for_is_read() -> None:
             "stop": "x",
         }
     )
-    assert found == Options(7, 1.0, 0.9, 5, -1, ("x",))
+    assert found == GenerationOptions(7, 1.0, 0.9, 5, -1, ("x",))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +40,7 @@ def test_what_is_asked_for_is_read() -> None:
     ],
 )
 def test_what_changes_nothing_is_ignored(harmless: dict[str, Any]) -> None:
-    assert read_options(harmless) == Options()
+    assert read_options(harmless) == GenerationOptions()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from guard.errors import UsageError
 from guard.retrieve.importers import FORMATS, read_dataset
 from guard.retrieve.importers.frame import group_in, people_sentence
 from guard.retrieve.importers.named import find_named, find_predicate
-from guard.retrieve.statement import Statement, read_statements, statement_lines
+from guard.retrieve.statement import BiasStatement, read_statements, statement_lines
 from guard.verdict import BIAS_TYPES, BiasType
 from tests.data import DATA, digest, needs_data
 from tests.retrieve.test_statement import statements
@@ -55,7 +55,7 @@ def objects(path: Path, *rows: object) -> Path:
     return path
 
 
-def facts(found: Iterable[Statement]) -> list[tuple[str, BiasType, str, str]]:
+def facts(found: Iterable[BiasStatement]) -> list[tuple[str, BiasType, str, str]]:
     return [(s.statement, s.bias_type, s.group, s.attribute) for s in found]
 
 
@@ -448,14 +448,16 @@ def test_an_unknown_label_of_stereoset_is_named(tmp_path: Path) -> None:
 
 # --- one's own files -------------------------------------------------------------------------
 
-OWN = Statement("Those Ruritanians never pay.", "culture", "Ruritanians", "never pay", note="mine")
+OWN = BiasStatement(
+    "Those Ruritanians never pay.", "culture", "Ruritanians", "never pay", note="mine"
+)
 HEADER = ("statement", "bias_type", "group", "attribute", "implicit", "note")
 
 
 @examples(40)
 @given(st.lists(statement, max_size=4), st.sampled_from(",;\t|"), st.booleans())
 def test_statements_written_as_csv_are_read_back(
-    tmp_path_factory: pytest.TempPathFactory, many: list[Statement], delimiter: str, bom: bool
+    tmp_path_factory: pytest.TempPathFactory, many: list[BiasStatement], delimiter: str, bom: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.csv"
     text = io.StringIO()
@@ -470,7 +472,7 @@ def test_statements_written_as_csv_are_read_back(
 @examples(40)
 @given(st.lists(statement, min_size=1, max_size=4))
 def test_statements_written_as_json_lines_are_read_back(
-    tmp_path_factory: pytest.TempPathFactory, many: list[Statement]
+    tmp_path_factory: pytest.TempPathFactory, many: list[BiasStatement]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.jsonl"
     path.write_text(statement_lines(many), encoding="utf-8")

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from guard.places import shipped
-from guard.retrieve.statement import Statement, fold_words, read_statements, statement_lines
+from guard.retrieve.statement import BiasStatement, fold_words, read_statements, statement_lines
 from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
@@ -16,11 +16,11 @@ SOURCE = FOLDER / "statements.jsonl"
 
 
 @pytest.fixture(scope="module")
-def statements() -> tuple[Statement, ...]:
+def statements() -> tuple[BiasStatement, ...]:
     return read_statements(SOURCE)
 
 
-def frame(statement: Statement) -> str:
+def frame(statement: BiasStatement) -> str:
     """The statement without its group and attribute, case and punctuation folded."""
     text = fold_words(statement.statement)
     for phrase in sorted((statement.group, statement.attribute), key=len, reverse=True):

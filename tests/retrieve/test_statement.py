@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import BiasIndexError
-from guard.retrieve.statement import Statement, fold_words, read_statements, statement_lines
+from guard.retrieve.statement import BiasStatement, fold_words, read_statements, statement_lines
 from guard.verdict import BIAS_TYPES
 
 GOOD = {
@@ -20,10 +20,10 @@ printable = st.just(" ") | st.characters(codec="utf-8", exclude_categories=["C",
 word = st.text(printable, min_size=1).filter(lambda t: bool(fold_words(t)) and t.isprintable())
 
 
-def statements(word: st.SearchStrategy[str]) -> st.SearchStrategy[Statement]:
+def statements(word: st.SearchStrategy[str]) -> st.SearchStrategy[BiasStatement]:
     """Statements whose texts are drawn from ``word``."""
     return st.builds(
-        Statement,
+        BiasStatement,
         statement=word,
         bias_type=st.sampled_from(BIAS_TYPES),
         group=word,
@@ -46,7 +46,7 @@ def test_written_statements_are_read_back(tmp_path_factory, many):
 @pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0c"])
 def test_only_a_line_feed_ends_a_line(tmp_path, separator):
     path = tmp_path / "some.jsonl"
-    one = Statement(f"Those Ruritanians{separator}never pay.", "culture", "Ruritanians", "pay")
+    one = BiasStatement(f"Those Ruritanians{separator}never pay.", "culture", "Ruritanians", "pay")
     path.write_bytes(statement_lines([one]).encode())
     assert read_statements(path) == (one,)
 
@@ -54,7 +54,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path, separator):
 def test_optional_keys_and_blank_lines(tmp_path):
     path = tmp_path / "some.jsonl"
     path.write_text(f"\n{json.dumps(GOOD)}\r\n\n", encoding="utf-8")
-    assert read_statements(path) == (Statement(**GOOD),)
+    assert read_statements(path) == (BiasStatement(**GOOD),)
 
 
 @pytest.mark.parametrize(

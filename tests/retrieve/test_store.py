@@ -21,7 +21,7 @@ from guard.places import ENCODERS, shipped, shipped_index
 from guard.retrieve import draft, graph, resume, store, table
 from guard.retrieve.folder import manifest_bytes, read_manifest
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement, fold_words
+from guard.retrieve.statement import BiasStatement, fold_words
 from tests.retrieve.test_index import brute_force, some
 from tests.retrieve.writer import Drawn, batch
 from tests.rows import examples
@@ -50,7 +50,7 @@ def files(folder: Path) -> list[str]:
 def test_a_created_index_is_loaded_unchanged(folder):
     change = store.create_index(folder, some(5), Drawn())
     index = load(folder)
-    assert change == store.Change(5, 0, 0, 5, index.version)
+    assert change == store.IndexChange(5, 0, 0, 5, index.version)
     assert tuple(index.statements) == tuple(some(5))
     assert index.statements == tuple(some(5))
     assert index.statements[-1] == some(5)[-1]
@@ -67,7 +67,7 @@ def test_it_has_the_version_of_an_index_made_in_memory(folder):
 
 
 def test_near_copies_are_kept_once(folder):
-    first, copy = Statement("They never pay", "age", "g", "a"), Statement(
+    first, copy = BiasStatement("They never pay", "age", "g", "a"), BiasStatement(
         "they NEVER pay!", "race", "h", "b"
     )  # fmt: skip
     change = store.create_index(folder, [first, copy, *some(2)], Drawn())
@@ -93,7 +93,7 @@ def test_removal_by_words_and_by_group(folder):
         folder, statements=["ruritanian NUMBER 3 never pays"], groups=["RURITANIAN 7"]
     )
     index = load(folder)
-    assert change == store.Change(0, 0, 2, 8, index.version)
+    assert change == store.IndexChange(0, 0, 2, 8, index.version)
     assert tuple(index.statements) == tuple(s for i, s in enumerate(some(10)) if i not in (3, 7))
     before = manifest_bytes(folder)
     assert store.remove_statements(folder, statements=["never heard of"]).removed == 0

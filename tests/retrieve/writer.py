@@ -13,7 +13,7 @@ import numpy as np
 
 from guard.retrieve import graph, store
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 
 
 class Drawn:
@@ -32,10 +32,12 @@ class Drawn:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def batch(name: str, number: int, size: int = 3) -> list[Statement]:
+def batch(name: str, number: int, size: int = 3) -> list[BiasStatement]:
     """The statements of one ``add``: all of them are in an index, or none."""
     return [
-        Statement(f"Ruritanians of {name} {number} {i} never pay.", "culture", "they", "never pay")
+        BiasStatement(
+            f"Ruritanians of {name} {number} {i} never pay.", "culture", "they", "never pay"
+        )
         for i in range(size)
     ]
 

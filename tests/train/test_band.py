@@ -37,7 +37,7 @@ def imported() -> None:
         measure_band, \
         pairs_of, \
         without_statements
-    global Case, KeepingDetector, band_report, train_band
+    global CascadeCase, KeepingDetector, band_report, train_band
     pytest.importorskip("torch")
     from guard.train import band as train_band
     from guard.train.band import (
@@ -51,7 +51,7 @@ def imported() -> None:
         pairs_of,
         without_statements,
     )
-    from guard.train.cascade import Case
+    from guard.train.cascade import CascadeCase
     from guard.train.kept import KeepingDetector
 
 
@@ -223,7 +223,7 @@ def test_windows_are_decided_as_the_cascade_decides(tmp_path: Path) -> None:
     points = {p: dict.fromkeys(DEFAULT_POINTS["strict"], t) for p, t in
               (("strict", 0.4), ("balanced", 0.6), ("quiet", 0.8))}  # fmt: skip
     later.operating_points = points
-    of = [Case(w, "bold", False, p) for w, p in
+    of = [CascadeCase(w, "bold", False, p) for w, p in
           zip(windows_of([0.1, 0.4, 0.6, 0.9]), ("fit", "choose") * 2, strict=True)]  # fmt: skip
     done: list[int] = []
     table = pairs_of(
@@ -244,7 +244,9 @@ def test_text_outside_the_languages_is_left_out(tmp_path: Path) -> None:
     first = Giving("first-1", lambda w: Scores(unjudged="language"))
     kept = KeepingDetector(first, tmp_path)
     with pytest.raises(UsageError, match="no validation text"):
-        pairs_of(kept, kept, [Case(Window("x"), "bold", False, "fit")], lambda at, total: None)
+        pairs_of(
+            kept, kept, [CascadeCase(Window("x"), "bold", False, "fit")], lambda at, total: None
+        )
 
 
 def test_statements_of_the_validation_side_are_not_retrieved_meanwhile() -> None:

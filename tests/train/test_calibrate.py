@@ -33,7 +33,7 @@ def imported() -> None:
         GRID, \
         grid_places, \
         HARMLESS, \
-        Judged, \
+        JudgedTexts, \
         MAX_FALSE_POSITIVE_RATE, \
         measured_rates
     global MIN_TEXTS_OF_TYPE, operating_points, own_thresholds, PLAIN, QUIET_FINDS, QUIET_SHARE
@@ -50,7 +50,7 @@ def imported() -> None:
         QUIET_FINDS,
         QUIET_SHARE,
         Curves,
-        Judged,
+        JudgedTexts,
         Share,
         calibration_error,
         calibration_interval,
@@ -68,7 +68,9 @@ def imported() -> None:
 Floats = NDArray[np.float64]
 
 
-def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple[Judged, Floats]:
+def drawn(
+    seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES
+) -> tuple[JudgedTexts, Floats]:
     """Honest scores of comments, low ones of harmless texts; later types are rarer."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, len(kinds) + 1)
@@ -78,15 +80,15 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     logit = np.where(comment, rng.normal(0, 2, total), rng.normal(-4, 1.5, total))
     biased = comment & (rng.random(total) < expit(logit))
     kind = rng.choice(kinds, total, p=weight / weight.sum())
-    return Judged(pool, biased, kind, logit), expit(logit)
+    return JudgedTexts(pool, biased, kind, logit), expit(logit)
 
 
-def rates(texts: Judged, scores: Floats, chosen: NDArray[np.bool_] | None = None) -> Curves:
+def rates(texts: JudgedTexts, scores: Floats, chosen: NDArray[np.bool_] | None = None) -> Curves:
     """The rates at every threshold of the grid."""
     return rate_curves(texts, scores[:, None] >= GRID, chosen)
 
 
-def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
+def common_points(texts: JudgedTexts, scores: Floats) -> dict[str, float]:
     """The threshold of each point for a type without texts of its own."""
     return {point: float(GRID[place]) for point, place in grid_places(rates(texts, scores)).items()}
 
@@ -135,7 +137,7 @@ def test_a_scale_that_the_texts_do_not_determine_is_refused(case: str) -> None:
 
 def test_every_source_weighs_the_same() -> None:
     pool = np.array(["redditbias"] * 6 + ["emgsd"] * 2 + ["statements", "pairs"])
-    texts = Judged(pool, np.ones(10, bool), np.full(10, "age"), np.zeros(10))
+    texts = JudgedTexts(pool, np.ones(10, bool), np.full(10, "age"), np.zeros(10))
     weights = equal_weights(texts)
     for of in (["redditbias"], ["emgsd"], ["statements", "pairs"]):
         assert weights[np.isin(pool, of)].sum() == pytest.approx(1 / 3)
@@ -226,7 +228,7 @@ def test_alarms_of_one_type_raise_its_threshold() -> None:
     assert points["balanced"]["race"] > points["balanced"]["gender"] + 0.05
 
 
-def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[Judged, Floats]:
+def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[JudgedTexts, Floats]:
     """Texts, and ``n`` plain statements a type of logits about ``height``.
 
     The harmless texts are hard ones: they, not comments, bound quiet.
@@ -236,12 +238,12 @@ def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[Judged, F
     texts = texts._replace(logit=texts.logit + np.where(np.isin(texts.pool, HARMLESS), 2, 0))
     kind = np.repeat(list(height), n)
     logit = np.repeat(list(height.values()), n) + rng.normal(0, 0.5, len(kind))
-    more = Judged(np.full(len(kind), PLAIN), np.ones(len(kind), bool), kind, logit)
-    both = Judged(*(np.concatenate(pair) for pair in zip(texts, more, strict=True)))
+    more = JudgedTexts(np.full(len(kind), PLAIN), np.ones(len(kind), bool), kind, logit)
+    both = JudgedTexts(*(np.concatenate(pair) for pair in zip(texts, more, strict=True)))
     return both, expit(both.logit)
 
 
-def plain(texts: Judged, scores: Floats, limits: dict[BiasType, float]) -> dict[str, int]:
+def plain(texts: JudgedTexts, scores: Floats, limits: dict[BiasType, float]) -> dict[str, int]:
     """How many of its plain statements are found, of each predicted type."""
     found = (texts.pool == PLAIN) & (scores >= np.array([limits[k] for k in texts.kind]))
     return {kind: int((found & (texts.kind == kind)).sum()) for kind in BIAS_TYPES}
@@ -337,7 +339,9 @@ def test_the_threshold_of_a_source_is_about_its_most_accurate(seed: int) -> None
 def test_of_equally_accurate_thresholds_the_one_with_fewer_alarms_is_taken() -> None:
     # Every threshold above .2 and up to .8 is right on all texts: the highest so far inside that
     # those within .1 are, too.
-    texts = Judged(np.full(4, "emgsd"), np.array([0, 0, 1, 1]) > 0, np.full(4, "age"), np.zeros(4))
+    texts = JudgedTexts(
+        np.full(4, "emgsd"), np.array([0, 0, 1, 1]) > 0, np.full(4, "age"), np.zeros(4)
+    )
     assert own_thresholds(texts, np.array([0.1, 0.2, 0.8, 0.9])) == {"emgsd": 0.7}
     assert own_thresholds(texts.where(np.zeros(4, bool)), np.array([])) == {}
 
@@ -422,7 +426,7 @@ def test_unseen_texts_decide_nothing_and_are_read_by_no_run() -> None:
     assert len(unseen) >= 500
     assert not unseen & {fold(r.text) for r in own_rows()}
     texts, scores = drawn(12, 300)
-    more = Judged(*(np.concatenate([c, c[:100]]) for c in texts))
+    more = JudgedTexts(*(np.concatenate([c, c[:100]]) for c in texts))
     more.pool[-100:] = "unseen"
     assert operating_points(more, np.concatenate([scores, scores[:100]])) == operating_points(
         texts, scores
@@ -433,6 +437,6 @@ def test_every_harmless_text_weighs_the_same() -> None:
     pool = np.array(["redditbias"] * 4 + ["negatives"] * 3 + ["bold"])
     biased = np.array([1, 1, 0, 0, 0, 0, 0, 0]) > 0
     scores = np.array([0.9, 0.8, 0.1, 0.2, 0.9, 0.9, 0.1, 0.1])
-    texts = Judged(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
+    texts = JudgedTexts(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
     at = int(np.argmin(np.abs(GRID - 0.5)))
     assert rates(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)

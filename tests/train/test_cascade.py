@@ -30,8 +30,8 @@ LAST: Any = {
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
     global \
-        Case, \
-        Row, \
+        CascadeCase, \
+        JudgedRow, \
         Table, \
         cascade_cases, \
         choose_bound, \
@@ -43,8 +43,8 @@ def imported() -> None:
         eval_folds
     pytest.importorskip("torch")
     from guard.train.cascade import (
-        Case,
-        Row,
+        CascadeCase,
+        JudgedRow,
         Table,
         cascade_cases,
         choose_bound,
@@ -64,7 +64,7 @@ def table_of(mapped: Any, score: Any) -> Any:
 
 
 def cases_of(n: int, source: str = "bold", biased: bool = False) -> Any:
-    return [Case(Window(str(i)), source, biased, "choose") for i in range(n)]
+    return [CascadeCase(Window(str(i)), source, biased, "choose") for i in range(n)]
 
 
 def test_they_differ_where_a_threshold_lies_between_their_scores() -> None:
@@ -151,7 +151,7 @@ class Counted:
         self.judgements += 1
         if window.text == "7":
             return None
-        return Row(np.full(2, float(window.text), np.float32), 0.3, 1, 0.6, 2)
+        return JudgedRow(np.full(2, float(window.text), np.float32), 0.3, 1, 0.6, 2)
 
 
 def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def imported() -> None:
         Nearest, \
         nearest_statements, \
         implied_pairs, \
-        Progress
+        TrainingProgress
     global torch, train_embedder
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -38,7 +38,7 @@ def imported() -> None:
     from guard.train.base import base_model
     from guard.train.embedder import contrast_loss, train_embedder
     from guard.train.encoder import build_nets
-    from guard.train.loop import Progress
+    from guard.train.loop import TrainingProgress
     from guard.train.retrieval import (
         Implied,
         Nearest,
@@ -105,7 +105,7 @@ def test_a_resumed_run_gives_the_same_weights(
     class Stop(Exception):
         pass
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         assert progress.steps >= 5
         if progress.step == 3:
             raise Stop

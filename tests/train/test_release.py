@@ -18,7 +18,7 @@ from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus
-from guard.train.sources import Text, read_jsonl
+from guard.train.sources import WholeText, read_jsonl
 from tests.small import INDEX, WEIGHTS
 from tests.train.made_data import make_data
 
@@ -144,7 +144,7 @@ def test_figures_are_measured_again_with_the_same_thresholds(
 ) -> None:
     stored = json.loads((SHIPPED / "figures.json").read_text("utf-8"))
     texts = [
-        Text(pool, f"{text} Case {i}.", biased, f"{pool}:{i}")
+        WholeText(pool, f"{text} Case {i}.", biased, f"{pool}:{i}")
         for i in range(6)
         for pool, text, biased in (
             ("redditbias", "Old people are useless at work.", True),

@@ -39,7 +39,7 @@ def imported() -> None:
         write_mean, \
         prepare_training, \
         Prepared, \
-        Progress, \
+        TrainingProgress, \
         STATE, \
         Tensor, \
         torch, \
@@ -54,7 +54,7 @@ def imported() -> None:
     from guard.train.base import base_tokens, padded_inputs
     from guard.train.batches import Batch, Prepared, make_batch
     from guard.train.encoder import build_nets, load_final, prepare_training, train_encoder
-    from guard.train.loop import Progress
+    from guard.train.loop import TrainingProgress
     from guard.train.mean import write_mean
     from guard.train.model import DIM, STATE, TYPES, Outputs, loss_parts
 
@@ -103,13 +103,13 @@ def config(work: Path, few: Path, **changes: object) -> TrainConfig:
     return TrainConfig(**(settings | changes))  # type: ignore[arg-type]
 
 
-def run(settings: TrainConfig, stop_after: int | None = None) -> list[Progress]:
-    seen: list[Progress] = []
+def run(settings: TrainConfig, stop_after: int | None = None) -> list[TrainingProgress]:
+    seen: list[TrainingProgress] = []
 
     class Stop(Exception):
         pass
 
-    def note(progress: Progress) -> None:
+    def note(progress: TrainingProgress) -> None:
         seen.append(progress)
         if progress.step == stop_after:
             raise Stop

@@ -46,12 +46,12 @@ def emgsd_statements(row: Values) -> Iterator[Found]:
     plain = " ".join(plain.split())
     if not plain:
         raise BadRow("the text is empty")
-    found = _named_group(row, plain, _stated_type(row, label))
-    if isinstance(found, LeftOut):
-        yield found
+    group = _named_group(row, plain, _stated_type(row, label))
+    if isinstance(group, LeftOut):
+        yield group
         return
-    attribute = _marked_attribute(marked, plain, found.group) or find_predicate(plain, found.group)
-    yield explicit_statement(plain, found.bias_type, found.group, attribute, NAME)
+    attribute = _marked_attribute(marked, plain, group.group) or find_predicate(plain, group.group)
+    yield explicit_statement(plain, group.bias_type, group.group, attribute, NAME)
 
 
 def _stated_label(row: Values) -> str:
@@ -86,11 +86,11 @@ def _named_group(row: Values, plain: str, kind: BiasType | None) -> Named | Left
         listed = find_named(stated)
         kind = kind or (listed.bias_type if listed else None)
         return LeftOut(NO_TYPE) if kind is None else Named(span, kind)
-    found = find_named(plain, kind)
-    if found is None and kind == "culture":
+    named = find_named(plain, kind)
+    if named is None and kind == "culture":
         # The source counts Africans and Arabs as nationalities.
-        found = find_named(plain, "race")
-    return LeftOut(NO_GROUP) if found is None else Named(found.group, kind or found.bias_type)
+        named = find_named(plain, "race")
+    return LeftOut(NO_GROUP) if named is None else Named(named.group, kind or named.bias_type)
 
 
 def _marked_attribute(marked: str, plain: str, group: Span) -> Span | None:

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from guard.retrieve.phrases import find_phrase, find_stem, predicate_after
-from guard.retrieve.statement import Statement, fold_words
+from guard.retrieve.statement import BiasStatement, fold_words
 from guard.verdict import BiasType, Span
 
 NO_TYPE = "unknown bias type"
@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-Found = Statement | LeftOut
+Found = BiasStatement | LeftOut
 
 
 def find_mention(text: str, group: str) -> Span | None:
@@ -96,7 +96,7 @@ def explicit_statement(
     """Return the statement whose group and attribute occur in ``text``."""
     if attribute is None or not fold_words(text[slice(*attribute)]):
         return LeftOut(NO_ATTRIBUTE)
-    return Statement(text, kind, text[slice(*group)], text[slice(*attribute)], note=note)
+    return BiasStatement(text, kind, text[slice(*group)], text[slice(*attribute)], note=note)
 
 
 def implied_statement(text: str, kind: BiasType, group: str, note: str) -> Found:
@@ -112,5 +112,5 @@ def implied_statement(text: str, kind: BiasType, group: str, note: str) -> Found
         text = f"{group[0].upper()}{group[1:]} {text}"
         named = find_phrase(text, group)
     if named is None:
-        return Statement(text, kind, group, text.rstrip(" .!?"), implicit=True, note=note)
+        return BiasStatement(text, kind, group, text.rstrip(" .!?"), implicit=True, note=note)
     return explicit_statement(text, kind, named, predicate_of(text, named), note)

@@ -47,10 +47,10 @@ def find_named(text: str, kind: BiasType | None = None) -> Named | None:
     while at < len(words):
         size, rank = _name_at(folded, at, known)
         if rank is not None and (best is None or rank < best[0]):
-            found = known.types[rank]
-            if kind is None or found == kind:
+            kind_found = known.types[rank]
+            if kind is None or kind_found == kind:
                 span = Span(words[at].start(), words[at + size - 1].end())
-                best = (rank, Named(with_people(text, span), found))
+                best = (rank, Named(with_people(text, span), kind_found))
         at += size
     return best[1] if best else None
 
@@ -63,12 +63,12 @@ def find_predicate(text: str, group: Span) -> Span | None:
     starts = [0, *(hit.end() for hit in _SENTENCE_END.finditer(text))]
     last = starts[-1]
     if group.start >= last:
-        found = predicate_of(text[last:], Span(group.start - last, group.end - last))
-        return found and found.shifted(last)
+        attribute = predicate_of(text[last:], Span(group.start - last, group.end - last))
+        return attribute and attribute.shifted(last)
     sentence = text[last:]
     again = find_mention(sentence, text[slice(*group)]) or find_pronoun(sentence, it=True)
-    if again is not None and (found := predicate_after(sentence, again, most=MOST_WORDS)):
-        return found.shifted(last)
+    if again is not None and (attribute := predicate_after(sentence, again, most=MOST_WORDS)):
+        return attribute.shifted(last)
     words = list(re.finditer(r"\S+", sentence.rstrip(" .!?\"'")))[:MOST_WORDS]
     return Span(last + words[0].start(), last + words[-1].end()) if words else None
 

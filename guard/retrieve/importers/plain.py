@@ -11,7 +11,7 @@ from typing import Any
 
 from guard.datasets.rows import BadRow, Values, text_field
 from guard.retrieve.importers.found import Found
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 
 COLUMNS = ("statement", "bias_type", "group", "attribute")
 OPTIONAL = ("implicit", "note")
@@ -30,4 +30,4 @@ def plain_statements(row: Values) -> Iterator[Found]:
         if flag.strip().casefold() not in _FLAGS:
             raise BadRow(f"'implicit' must be true or false, not {flag!r}")
         fields["implicit"] = _FLAGS[flag.strip().casefold()]
-    yield Statement(**fields)
+    yield BiasStatement(**fields)

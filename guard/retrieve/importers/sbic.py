@@ -56,8 +56,8 @@ def sbic_statements(row: Values) -> Iterator[Found]:
     aggregated = "hasbiasedimplication" in row
     lists, categories, implications = (_field_texts(row, name, aggregated) for name in COLUMNS)
     groups = [name.strip() for names in lists for name in names.split(",") if name.strip()]
-    for one in implications:
-        named = [group for group in groups if find_mention(one, group) is not None]
+    for implication in implications:
+        named = [group for group in groups if find_mention(implication, group) is not None]
         if not groups:
             yield LeftOut(NO_GROUP)
         elif not named and aggregated and len(groups) > 1:
@@ -66,7 +66,11 @@ def sbic_statements(row: Values) -> Iterator[Found]:
             # One annotation with several groups applies to all of them.
             group = max(named, key=len) if named else ", ".join(groups)
             kind = _category_type(categories, group)
-            yield LeftOut(NO_TYPE) if kind is None else implied_statement(one, kind, group, NAME)
+            yield (
+                LeftOut(NO_TYPE)
+                if kind is None
+                else implied_statement(implication, kind, group, NAME)
+            )
 
 
 def _category_type(categories: list[str], group: str) -> BiasType | None:
@@ -80,12 +84,12 @@ def _category_type(categories: list[str], group: str) -> BiasType | None:
 
 def _field_texts(row: Values, name: str, aggregated: bool) -> list[str]:
     if not aggregated:
-        return [one] if (one := text_field(row, name)) else []
+        return [said] if (said := text_field(row, name)) else []
     value = text_field(row, name)
     try:
-        found = json.loads(value) if value else []
+        texts = json.loads(value) if value else []
     except (json.JSONDecodeError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
         raise BadRow(f"'{name}' is not a JSON list of strings")
-    return [folded for one in found if (folded := " ".join(one.split()))]
+    return [folded for one in texts if (folded := " ".join(one.split()))]

@@ -37,8 +37,8 @@ def seegull_statements(row: Values) -> Iterator[Found]:
         yield LeftOut(NO_ATTRIBUTE)
         return
     group = group_in(identity)
-    made = people_sentence(group, attribute)
-    yield explicit_statement(made.text, "culture", Span(0, len(group)), made.attribute, NAME)
+    framed = people_sentence(group, attribute)
+    yield explicit_statement(framed.text, "culture", Span(0, len(group)), framed.attribute, NAME)
 
 
 def _region_votes(row: Values) -> int:

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from guard.datasets.groups import bias_type
-from guard.datasets.rows import BadRow, Row, Values, text_field
+from guard.datasets.rows import BadRow, FileRow, Values, text_field
 from guard.retrieve.importers.found import (
     NO_GROUP,
     Found,
@@ -32,10 +32,10 @@ LIST = "intrasentence"
 _LABELS = ("stereotype", "anti-stereotype", "unrelated", "related")
 
 
-def gathered_items(rows: Iterator[Row]) -> Iterator[Row]:
+def gathered_items(rows: Iterator[FileRow]) -> Iterator[FileRow]:
     """Join the lines of an item into one row, as in the published file."""
 
-    def item(numbered: tuple[int, Row]) -> object:
+    def item(numbered: tuple[int, FileRow]) -> object:
         number, row = numbered
         return number if row.broken else row.values.get("item", number)
 
@@ -75,14 +75,14 @@ def stereoset_statements(row: Values) -> Iterator[Found]:
 
 
 def _item_sentences(row: Values) -> list[Values]:
-    found = row.get("sentences")
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    sentences = row.get("sentences")
+    if not isinstance(sentences, list) or not all(isinstance(one, dict) for one in sentences):
         raise BadRow("'sentences' is not a list of objects")
-    return found
+    return sentences
 
 
-def _labelled_sentence(one: Any) -> tuple[str, str]:
-    label = text_field(one, "gold_label")
+def _labelled_sentence(variant: Any) -> tuple[str, str]:
+    label = text_field(variant, "gold_label")
     if label not in _LABELS:
         raise BadRow(f"a label is not one of {', '.join(_LABELS)}")
-    return text_field(one, "sentence"), label
+    return text_field(variant, "sentence"), label

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from guard.datasets.rows import BadRow, Row, convert_rows, read_rows
+from guard.datasets.rows import BadRow, FileRow, convert_rows, read_rows
 from guard.errors import UsageError
 from guard.suites import packs
 from guard.suites.hbb import lint, pack
@@ -87,17 +87,17 @@ def sources(path: Path) -> list[Source]:
     return list(found.values())
 
 
-def _plain(path: Path) -> Iterator[Row]:
+def _plain(path: Path) -> Iterator[FileRow]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"Cannot read {path}: {error}.") from error
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            yield Row(number, {"stereotype": line.strip()})
+            yield FileRow(number, {"stereotype": line.strip()})
 
 
-def _source(row: Row) -> Source:
+def _source(row: FileRow) -> Source:
     for form, names in _FORMS:
         fields = {
             key: next((str(row.values[n]).strip() for n in columns if row.values.get(n)), "")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guard.datasets.rows import BadRow, Row, column_names, convert_rows, read_rows, text_field
+from guard.datasets.rows import BadRow, FileRow, column_names, convert_rows, read_rows, text_field
 from guard.errors import UsageError
 from guard.suites.hbb import lint, pack
 from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
@@ -140,7 +140,7 @@ def _official_file(path: Path) -> Path:
 def _from_csv(file: Path) -> Iterator[Pair]:
     numbers = itertools.count()
 
-    def pair(row: Row) -> Pair:
+    def pair(row: FileRow) -> Pair:
         if empty := [name for name in _COLUMNS if not text_field(row.values, name)]:
             raise BadRow(f"{empty[0]!r} is empty")
         texts = {name: row.values[name].strip() for name in _COLUMNS}

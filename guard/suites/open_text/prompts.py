@@ -20,7 +20,7 @@ from guard.datasets.rows import (
     COMPRESSED,
     DAMAGED,
     BadRow,
-    Row,
+    FileRow,
     Values,
     convert_rows,
     json_lines,
@@ -128,7 +128,7 @@ def _prompts(path: Path) -> Iterator[Prompt]:
     return (prompt for prompt in found if prompt is not None and prompt.text)
 
 
-def _prompt(row: Row) -> Prompt | None:
+def _prompt(row: FileRow) -> Prompt | None:
     layout = next((one for one in _LAYOUTS if one.columns <= row.values.keys()), None)
     if layout is None:
         raise BadRow("the columns are those of neither BOLD, BeaverTails nor StereoTales")
@@ -141,12 +141,12 @@ def _prompt(row: Row) -> Prompt | None:
     return prompt
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[FileRow]:
     suffix = _suffix(path)
     if suffix not in (".json", ".parquet"):
         return read_rows(path)
     values = _parquet(path) if suffix == ".parquet" else _document(path)
-    return (Row(0, value, item=number) for number, value in enumerate(values, 1))
+    return (FileRow(0, value, item=number) for number, value in enumerate(values, 1))
 
 
 def _document(path: Path) -> Iterable[Values]:
