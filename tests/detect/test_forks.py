@@ -82,9 +82,9 @@ def test_a_child_of_a_cascade_judges_and_reads_a_users_statements_itself() -> No
     """The thread that computes their vectors stays in the parent."""
     code = """
 from guard.detect.mirror import Mirror
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 guard = Guard(detector="cascade")
-cascade, said = guard.detector, Statement("Velmorians hum.", "culture", "Velmorians", "hum")
+cascade, said = guard.detector, BiasStatement("Velmorians hum.", "culture", "Velmorians", "hum")
 index = cascade.index.extended([said], cascade.embedder.embed([said.statement]))
 work, Mirror._make_mirrors = Mirror._make_mirrors, lambda self: threading.Event().wait()
 cascade.use_index(index)

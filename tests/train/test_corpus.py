@@ -153,7 +153,7 @@ large = pytest.mark.slow("reads a large source whole")
         (sources.bold_rows, (2867, "3e25ff572568e652")),
         pytest.param(sources.implicit_hate_rows, (33679, "8833751965b6bf6a"), marks=large),
         (sources.seegull_rows, (3164, "436ec4a2e7127989")),
-        pytest.param(sources.licensed_texts, (92655, "TODO_TEXTS"), marks=large),
+        pytest.param(sources.licensed_texts, (92655, "dd2f26f60c208752"), marks=large),
     ],
 )
 def test_real_sources(rows: Callable[[Path], Iterable[object]], read: tuple[int, str]) -> None:
