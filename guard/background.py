@@ -1,6 +1,7 @@
 """Threads that work through a queue, so that no stream waits for what is recorded of it.
 
 What the garbage collector finds is ended here, too: see :class:`EndsWhenDropped`.
+Why: docs/decisions/finalisers-hand-over.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Settings: ``guard.toml`` or ``[tool.guard]``, then ``BIASGUARD_*`` variables, then arguments.
 
 An unknown name or a value out of range raises ConfigError: one sentence that names its source.
+Why: docs/decisions/settings-read-by-hand.md.
 """
 
 from __future__ import annotations

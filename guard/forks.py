@@ -5,6 +5,7 @@ another thread would stay locked for ever in the child. The locks inside ONNX Ru
 OpenBLAS cannot be replaced from outside, and OpenBLAS ends its threads at a fork even during a
 product. So a fork waits until calls into these libraries have ended, and new calls wait for the
 fork. Guard's own locks are replaced in the child.
+Why: docs/decisions/forks-wait.md.
 """
 
 from __future__ import annotations

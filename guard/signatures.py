@@ -3,6 +3,7 @@
 A test compares them with the installed LiteLLM. Each function here declares the parameters of a
 guarded call and its return types, whole and streamed. The classes exist for type checkers only:
 an answer has LiteLLM's own class, and the trail as its attribute ``guard``.
+Why: docs/decisions/signatures-are-written-down.md.
 """
 # ruff: noqa: B006, D101, D103
 

@@ -3,6 +3,7 @@
 A policy is stricter if no text goes out under it that the other would have stopped, replaced or
 flagged. Settings without such an order must stay as the owner set them; the messages and the
 replacement text may be chosen freely.
+Why: docs/decisions/loosening-is-refused.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 A detector returns :class:`Scores`; the policy's threshold turns them into a :class:`Verdict`; the
 gate takes a :class:`Decision` on it; the decisions on one response are its :class:`GuardTrail`.
+Why: docs/decisions/verdict-says-implied.md.
 """
 
 from __future__ import annotations

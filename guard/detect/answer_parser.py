@@ -12,6 +12,7 @@ A sentence states a verdict in one of three ways:
 - a *word*: "Yes", "No, ..." or "Not biased", as the first or last sentence or behind a label.
 
 Every repetition in a pattern is bounded, so that reading is linear in the answer's length.
+Why: docs/decisions/answers-strict-in-meaning.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Turns token scores into attributions: groups and attributes in the text."""
+"""Turns token scores into attributions: groups and attributes in the text.
+
+Why: docs/decisions/several-attributions.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 The second has a time limit of its own, inside the policy's. What it does not judge is unjudged: the
 first detector's score never stands in for it.
+Why: docs/decisions/band-on-the-firsts-scale.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 After N failures in a row, calls are skipped for a pause; the windows are ``unjudged`` at once, and
 the policy decides what follows. After the pause one window is sent as a probe. If it is answered
 the breaker closes; if it fails, or gets no answer, another pause begins.
+Why: docs/decisions/breaker-probes.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ variance 1 and cut at 5:
 
 .. math::
     p = \sigma(w \cdot x + v \cdot relu(W x + b) + c)
+Why: docs/decisions/a-head-defers.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The embedded detector: one network reads each window, with references from the index."""
+"""The embedded detector: one network reads each window, with references from the index.
+
+Why: docs/decisions/encoder-is-its-embedder.md.
+"""
 
 from __future__ import annotations
 

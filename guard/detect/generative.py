@@ -236,8 +236,8 @@ class Generative:
             if before is None or failures_first(scores) > failures_first(before):
                 judged[number] = scores
         for number in unsure:
-            judged = judged[number]
-            if judged is not None and not self._finds_bias(judged):
+            scored = judged[number]
+            if scored is not None and not self._finds_bias(scored):
                 judged[number] = Scores(unjudged="language")
         return [scores for scores in judged if scores is not None]
 

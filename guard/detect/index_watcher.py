@@ -1,4 +1,7 @@
-"""Watches a bias index in its folder and loads new versions."""
+"""Watches a bias index in its folder and loads new versions.
+
+Why: docs/decisions/followed-index-by-a-thread.md.
+"""
 
 from __future__ import annotations
 

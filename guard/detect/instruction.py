@@ -3,6 +3,7 @@
 Task, steps, template and demonstrations are the same for every window (the system message); the
 references and the judged text follow as data (the user message). The parts and the template are
 those of the BiasAlert paper (Table 8); the wording is our own.
+Why: docs/decisions/judged-text-is-quoted.md.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ evidence is the segment's distinct words:
   for no language.
 
 A text of a language without a list is one of words that English does not have.
+Why: docs/decisions/language-by-word-lists.md.
 """
 
 from __future__ import annotations

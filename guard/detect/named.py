@@ -1,4 +1,7 @@
-"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``."""
+"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``.
+
+Why: docs/decisions/two-encoders.md.
+"""
 
 from __future__ import annotations
 

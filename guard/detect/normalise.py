@@ -6,6 +6,7 @@ words written as one, and chat abbreviations.
 Ordinary text is returned as the same string. Each character of the normalised text has its origin
 in the original, so spans can be mapped back. An edit that ordinary text could also call for is only
 made if it gives an English word: "w0men" becomes "women", but "mp3" and "A B C D" stay.
+Why: docs/decisions/disguised-words.md.
 """
 
 from __future__ import annotations

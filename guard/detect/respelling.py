@@ -2,6 +2,7 @@
 
 Such a text is judged as written, and also as it was probably meant; the higher score counts. So a
 wrong guess can find bias that is not there, but can hide none.
+Why: docs/decisions/other-readings-only-add.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Imports ONNX Runtime; the only place where guard does."""
+"""Imports ONNX Runtime; the only place where guard does.
+
+Why: docs/decisions/onnx-runtime-telemetry.md.
+"""
 
 from __future__ import annotations
 

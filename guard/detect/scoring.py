@@ -1,4 +1,7 @@
-"""Calls a detector and validates its scores."""
+"""Calls a detector and validates its scores.
+
+Why: docs/decisions/one-window-at-a-time.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether a text is in the encoder's script, and whether it can contain a word at all."""
+"""Whether a text is in the encoder's script, and whether it can contain a word at all.
+
+Why: docs/decisions/wordless-text.md.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 When a daemon thread returns from native code during shutdown, Python ends it by unwinding its
 stack. With C++ frames on that stack, ``std::terminate`` is called and the process dies of SIGABRT.
 So running calls are awaited; threads that still end inside C++ are parked instead.
+Why: docs/decisions/end-of-process.md.
 """
 
 from __future__ import annotations

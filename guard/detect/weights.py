@@ -1,4 +1,7 @@
-"""The encoder's files on disk, and checks that they belong together."""
+"""The encoder's files on disk, and checks that they belong together.
+
+Why: docs/decisions/weights-are-tried.md.
+"""
 
 from __future__ import annotations
 

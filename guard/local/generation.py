@@ -3,6 +3,7 @@
 Tokens are computed inside ``next()``, so an answer that is no longer read costs nothing, and a
 closed one has stopped. (``generate`` of ``transformers`` runs until it is stopped, and uses
 the process's global random state, so that a seed would not be reproducible beside other calls.)
+Why: docs/decisions/local-models-one-at-a-time.md.
 """
 
 from __future__ import annotations

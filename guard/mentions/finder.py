@@ -1,4 +1,7 @@
-"""Finds the first mention of a group in a growing text, and up to where none can begin."""
+"""Finds the first mention of a group in a growing text, and up to where none can begin.
+
+Why: docs/decisions/hold-what-may-name-a-group.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Making a bias index from a file of statements."""
+"""Making a bias index from a file of statements.
+
+Why: docs/decisions/rounded-vectors.md.
+"""
 
 from __future__ import annotations
 

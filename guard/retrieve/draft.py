@@ -1,4 +1,7 @@
-"""Writing the next version of a bias index beside the one in use."""
+"""Writing the next version of a bias index beside the one in use.
+
+Why: docs/decisions/manifest-last.md.
+"""
 
 from __future__ import annotations
 

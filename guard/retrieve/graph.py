@@ -3,6 +3,7 @@
 Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
 Navigable Small World graphs", 2016. A search moves from vector to nearer vector and visits a few
 hundred of them, whatever the size of the index.
+Why: docs/decisions/exact-search-below-8000.md.
 """
 
 from __future__ import annotations

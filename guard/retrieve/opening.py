@@ -1,4 +1,7 @@
-"""Opening the files of a bias index: read into memory, and checked before they are used."""
+"""Opening the files of a bias index: read into memory, and checked before they are used.
+
+Why: docs/decisions/index-in-memory.md.
+"""
 
 from __future__ import annotations
 

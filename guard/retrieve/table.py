@@ -1,4 +1,7 @@
-"""One short row for each statement of an index, so that the statements need not be parsed."""
+"""One short row for each statement of an index, so that the statements need not be parsed.
+
+Why: docs/decisions/opening-parses-no-statement.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The corpus: rows of all sources, checked against the evaluation files, split and sampled."""
+"""The corpus: rows of all sources, checked against the evaluation files, split and sampled.
+
+Why: docs/decisions/one-plain-recipe.md.
+"""
 
 from __future__ import annotations
 

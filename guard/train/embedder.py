@@ -2,6 +2,7 @@
 
 The base finds statements that share a text's words; implicit bias shares few of them. Posts of
 the implicit-hate corpus come with the statement they imply, which teaches the rest.
+Why: docs/decisions/embedder-in-the-encoders-loop.md.
 """
 
 from __future__ import annotations

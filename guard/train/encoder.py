@@ -1,4 +1,7 @@
-"""Trains the encoder: one run, seeded, resumable at any step."""
+"""Trains the encoder: one run, seeded, resumable at any step.
+
+Why: docs/decisions/one-network-taught-by-two.md.
+"""
 
 from __future__ import annotations
 

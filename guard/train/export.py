@@ -1,4 +1,7 @@
-"""From trained weights to the files that ship: ONNX with int8 weights, and the fusion head."""
+"""From trained weights to the files that ship: ONNX with int8 weights, and the fusion head.
+
+Why: docs/decisions/large-activations-apart.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From released weights back to a run that training can start from."""
+"""From released weights back to a run that training can start from.
+
+Why: docs/decisions/training-begins-with-what-ships.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Measures retrieval: posts and the statements that they imply."""
+"""Measures retrieval: posts and the statements that they imply.
+
+Why: docs/decisions/implied-statements.md.
+"""
 
 from __future__ import annotations
 
