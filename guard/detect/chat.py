@@ -40,7 +40,7 @@ _PYTHON = re.compile(r"__[a-z]+__")  # names such as __main__
 _BEFORE, _BEHIND = frozenset("\"'“‘([|>-–—"), frozenset(".,;:!?…\"'”’)]|-–—")
 
 
-class _Mark(NamedTuple):
+class _ChatMark(NamedTuple):
     start: int
     end: int
     inside: bool  # of a word
@@ -51,7 +51,7 @@ def remove_marks(text: str, known: Known) -> Iterator[Edit]:
     heading = _HEADING.match(text)
     if heading and heading.end() < len(text):
         yield Edit(*heading.span(1), "")
-    opened: defaultdict[str, list[_Mark]] = defaultdict(list)
+    opened: defaultdict[str, list[_ChatMark]] = defaultdict(list)
     for sign, mark in _marks_in(text, known):
         before, behind = text[mark.start - 1 : mark.start], text[mark.end : mark.end + 1]
         first = opened[sign[::-1]][-1:]
@@ -63,12 +63,12 @@ def remove_marks(text: str, known: Known) -> Iterator[Edit]:
             opened[sign].append(mark)
 
 
-def _opens_mark(before: str, mark: _Mark, behind: str) -> bool:
+def _opens_mark(before: str, mark: _ChatMark, behind: str) -> bool:
     first = mark.inside or not before or before.isspace() or before in _BEFORE
     return first and (behind.isalnum() or behind in _BEFORE)
 
 
-def _marks_in(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
+def _marks_in(text: str, known: Known) -> Iterator[tuple[str, _ChatMark]]:
     """Yield the marks, except those in an address and those that replace letters ("f**k")."""
     for token in _TOKEN.finditer(text):
         if _ADDRESS.search(token[0]):
@@ -80,10 +80,10 @@ def _marks_in(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
                 start = token.start() + chunk.start()
                 inside = match.start() > 0 and match.end() < len(chunk[0])
                 if match[0] != "~" and len(match[0]) < 4 and (joins or not inside):
-                    yield match[0], _Mark(start + match.start(), start + match.end(), inside)
+                    yield match[0], _ChatMark(start + match.start(), start + match.end(), inside)
 
 
-def _is_pair(text: str, first: _Mark, last: _Mark, known: Known) -> bool:
+def _is_pair(text: str, first: _ChatMark, last: _ChatMark, known: Known) -> bool:
     """Whether two marks are a Markdown pair, and not part of code or a name."""
     sign, between = text[first.start], text[first.end : min(last.start, first.end + _FARTHEST)]
     if sign in "*~" or first.end + len(between) < last.start:

@@ -36,7 +36,7 @@ NOTE = (
 _LABELS = {"B": True, "N": False}
 
 
-class Reading(NamedTuple):
+class ReaderLabel(NamedTuple):
     """What one reader says of one text."""
 
     biased: bool
@@ -44,10 +44,10 @@ class Reading(NamedTuple):
 
 
 #: Of one set: by the key of a text and the reader's name.
-Readings = Mapping[str, Mapping[str, Reading]]
+Readings = Mapping[str, Mapping[str, ReaderLabel]]
 
 
-class Agreement(NamedTuple):
+class ReaderAgreement(NamedTuple):
     """How often two agree on ``n`` texts: the share, and Cohen's kappa."""
 
     first: str
@@ -77,7 +77,7 @@ def read(place: Path) -> Mapping[str, Readings]:
     Raises UsageError, with file and line, for a line that is no reading or a second one of the same
     reader on a text.
     """
-    found: dict[str, dict[str, dict[str, Reading]]] = {}
+    found: dict[str, dict[str, dict[str, ReaderLabel]]] = {}
     with place.open(encoding="utf-8", newline="") as lines:
         reader = csv.reader(lines)
         if tuple(next(reader, ())) != FIELDS:
@@ -89,11 +89,11 @@ def read(place: Path) -> Mapping[str, Readings]:
             of_text = found.setdefault(row[0], {}).setdefault(row[1], {})
             if row[2] in of_text:
                 raise UsageError(f"{where}: reader {row[2]} has read this text twice.")
-            of_text[row[2]] = Reading(_LABELS[row[3]], row[4] == "1")
+            of_text[row[2]] = ReaderLabel(_LABELS[row[3]], row[4] == "1")
     return found
 
 
-def agreed_label(of_text: Mapping[str, Reading]) -> bool | None:
+def agreed_label(of_text: Mapping[str, ReaderLabel]) -> bool | None:
     """Return what two or more readers say of a text; None unless all are sure and agree."""
     labels = {reading.biased for reading in of_text.values()}
     sure = all(reading.sure for reading in of_text.values())
@@ -109,7 +109,7 @@ def relabelled(examples: Sequence[Example], readings: Readings) -> list[Example 
     ]
 
 
-def agreements(examples: Sequence[Example], readings: Readings) -> list[Agreement]:
+def agreements(examples: Sequence[Example], readings: Readings) -> list[ReaderAgreement]:
     """Return the agreement of every two readers, and of each with the published label.
 
     These count all labels, sure or not. The last one is that of the published label with the
@@ -135,11 +135,11 @@ def agreements(examples: Sequence[Example], readings: Readings) -> list[Agreemen
 
 def _agreement(
     first: tuple[str, Mapping[str, bool]], second: tuple[str, Mapping[str, bool]]
-) -> Agreement | None:
+) -> ReaderAgreement | None:
     """Return the agreement on the texts that both have a label for; None if there are none."""
     both = [(label, second[1][key]) for key, label in first[1].items() if key in second[1]]
     if not both:
         return None
     same = sum(a == b for a, b in both)
     agreed = Limits(same / len(both), *exact(same, len(both)))
-    return Agreement(first[0], second[0], len(both), agreed, cohens_kappa(both))
+    return ReaderAgreement(first[0], second[0], len(both), agreed, cohens_kappa(both))

@@ -10,7 +10,7 @@ from guard.detect.instruction import Instruction
 from guard.evaluate.example import Types
 from guard.evaluate.metrics import Bin, Figure
 from guard.evaluate.published import Published
-from guard.evaluate.readings import Agreement
+from guard.evaluate.readings import ReaderAgreement
 from guard.evaluate.sources import Dataset
 from guard.intervals import Limits
 
@@ -53,7 +53,7 @@ class ReadTwice(NamedTuple):
     """
 
     read: int
-    agreements: list[Agreement]
+    agreements: list[ReaderAgreement]
     by_readers: Scope
     by_published: Scope
 

@@ -27,7 +27,7 @@ UNSEEN = "not in the training share"
 FAR = "without near-duplicates"
 
 
-class Source(NamedTuple):
+class KnownSource(NamedTuple):
     """A known set: its file, and notes for readers of its figures.
 
     ``adapter`` takes the data folder and returns the function that converts a record. ``parts``
@@ -70,7 +70,7 @@ class Dataset:
     total: int
     skipped: list[str]
     sha256: str
-    known: Source | None = None
+    known: KnownSource | None = None
     readings: Readings = field(default_factory=dict)
 
 
@@ -80,10 +80,10 @@ _NEAR_RULE = (
 )
 _TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, KnownSource] = {
     s.name: s
     for s in (
-        Source(
+        KnownSource(
             "redditbias",
             registry.REDDITBIAS,
             "RedditBias comments",
@@ -97,7 +97,7 @@ SOURCES: dict[str, Source] = {
             ),
             validated=True,
         ),
-        Source(
+        KnownSource(
             "crows_pairs",
             registry.CROWS_PAIRS,
             "CrowS-Pairs",
@@ -110,14 +110,14 @@ SOURCES: dict[str, Source] = {
             lambda data: adapters.crows_pairs,
             lambda data, examples: _nearness(data, examples, registry.EMGSD_TRAIN),
         ),
-        Source(
+        KnownSource(
             "toxicbias",
             registry.TOXICBIAS,
             "ToxicBias comments (from Jigsaw)",
             "Label bias, of all comments (most of them biased: see prevalence, and what calling "
             "everything biased scores). A comment of several categories is right with any of them.",
         ),
-        Source(
+        KnownSource(
             "emgsd",
             registry.EMGSD,
             "EMGSD",
@@ -127,44 +127,44 @@ SOURCES: dict[str, Source] = {
             lambda data, examples: _with_far_part(_nearness(data, examples, registry.EMGSD_TRAIN)),
             validated=True,
         ),
-        Source(
+        KnownSource(
             "stereobias",
             registry.STEREOBIAS,
             "StereoBias",
             "Label bias; stereotype is annotated apart and shown as a breakdown.",
         ),
-        Source(
+        KnownSource(
             "stereoset",
             registry.STEREOSET,
             "StereoSet, intrasentence",
             f"Label stereotype against anti-stereotype and unrelated. {_TRAINED}",
             lambda data: adapters.stereoset,
         ),
-        Source(
+        KnownSource(
             "hearts_seegull",
             registry.HEARTS_SEEGULL,
             "HEARTS, nationalities",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
         ),
-        Source(
+        KnownSource(
             "hearts_winoqueer",
             registry.HEARTS_WINOQUEER,
             "HEARTS, LGBTQ+ groups",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
         ),
-        Source(
+        KnownSource(
             "toxigen_demos",
             registry.TOXIGEN_DEMOS,
             "ToxiGen demonstrations",
             f"Label hate against neutral. {_TRAINED}",
         ),
-        Source(
+        KnownSource(
             "implicit_hate",
             registry.IMPLICIT_HATE,
             "Implicit hate, posts",
             f"Implicit and explicit hate against none. {_TRAINED}",
         ),
-        Source(
+        KnownSource(
             "implied",
             registry.IMPLIED,
             "Implicit hate, implied statements",
@@ -172,7 +172,7 @@ SOURCES: dict[str, Source] = {
             "recall and the false negative rate is its complement. The type is what the words of "
             f"the target name, any of several; the group is the target. {_TRAINED}",
         ),
-        Source(
+        KnownSource(
             "bold",
             registry.BOLD,
             "BOLD, Wikipedia sentences",
@@ -180,7 +180,7 @@ SOURCES: dict[str, Source] = {
             "texts may be trained on; the part beside leaves it out.",
             parts=lambda data, examples: _unseen(examples),
         ),
-        Source(
+        KnownSource(
             "assistant",
             registry.ASSISTANT,
             "Harmless assistant sentences",
@@ -240,7 +240,7 @@ def present(data_dir: Path | None) -> dict[str, bool]:
     return {name: name in found for name in SOURCES}
 
 
-def place(source: Source, data_dir: Path | None) -> Path:
+def place(source: KnownSource, data_dir: Path | None) -> Path:
     """Return the path of the set's file, in guard's own benchmarks or in ``data_dir``.
 
     If that folder is missing or not given, it is the relative path, which is reported as missing.
@@ -253,7 +253,7 @@ def place(source: Source, data_dir: Path | None) -> Path:
         return Path("benchmarks", source.file)
 
 
-def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> Dataset:
+def _known(source: KnownSource, data_dir: Path | None, skipped: list[str] | None) -> Dataset:
     path = place(source, data_dir)
     if data_dir is None:
         if not source.shipped:
