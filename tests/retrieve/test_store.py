@@ -415,7 +415,7 @@ def test_loading_reads_no_statement(folder, monkeypatch):
     read = []
     monkeypatch.setattr(
         table,
-        "parsed",
+        "parse_statement",
         lambda line, parsed=table.parse_statement: read.append(line) or parsed(line),
     )
     index = load(folder)
@@ -442,10 +442,10 @@ class Stopping(Drawn):
         return super().embed(texts)
 
 
-@pytest.mark.parametrize("command", ["create", "add"])
+@pytest.mark.parametrize("command", ["create_index", "add_statements"])
 def test_finished_vectors_are_not_computed_again(folder, monkeypatch, command):
     monkeypatch.setattr(resume, "BATCH", 4)
-    if command == "add":
+    if command == "add_statements":
         store.create_index(folder, batch("a", 0), Drawn())
     change = getattr(store, command)
     stopped, again = Stopping(2), Drawn()

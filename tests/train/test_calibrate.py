@@ -395,8 +395,8 @@ def test_texts_without_weight_make_no_bin() -> None:
 
 
 def test_texts_that_training_nearly_knows_are_left_out() -> None:
-    def text(said: str) -> pools.Text:
-        return pools.Text("emgsd", said, False, "")
+    def text(said: str) -> pools.WholeText:
+        return pools.WholeText("emgsd", said, False, "")
 
     training = ["The old pilot was late again today.", "Short one."]
     known = ("The old pilot was late.", "Short one!")

@@ -66,7 +66,9 @@ def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:
     content = {"nets": build_nets(config).state_dict(), "settings": config.described()}
     torch.save(content, tmp_path / "final.pt")
     with pytest.raises(UsageError, match="saw no references"):
-        release.release(config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index", "0")
+        release.release_weights(
+            config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index", "0"
+        )
     assert not (tmp_path / "to").exists()
 
 
