@@ -42,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> Corpus:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("guard.train.own.own_rows", lambda statements: iter(()))
         for source in SOURCES:
-            patch.setattr(stance, source, lambda *_, of=source: iter(rows[of]))
+            patch.setattr(stance, f"{source}_rows", lambda *_, of=source: iter(rows[of]))
         return build_corpus(config)
 
 
