@@ -286,7 +286,7 @@ def test_equal_windows_are_asked_once_also_at_the_same_time(encoder: Encoder) ->
 def test_an_answer_that_comes_too_late_serves_the_next(encoder: Encoder) -> None:
     with judge(encoder) as (provider, detector):
         request = detector.client.begin(Instruction().messages(Window(TEXT), ()))
-        detector.client._fail(request, judge_client.JudgeTimeout("late"))
+        detector.client._fail_request(request, judge_client.JudgeTimeout("late"))
         with pytest.raises(judge_client.JudgeTimeout):
             detector.client.result(request)
         until = time.monotonic() + 10
