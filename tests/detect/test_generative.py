@@ -366,7 +366,7 @@ def narrow(untuned: Generative, monkeypatch: pytest.MonkeyPatch) -> Generative:
 
 def asked(detector: Generative, window: Window) -> list[str]:
     shared = len(detector._prefix)
-    prompts = detector._asked(window, detector.index)
+    prompts = detector._window_prompts(window, detector.index)
     return [detector._model.tokenizer.decode(one.tokens[shared:]) for one in prompts]
 
 
@@ -381,7 +381,7 @@ def test_context_gives_way_first_and_the_oldest_of_it(narrow: Generative) -> Non
 def test_references_give_way_before_the_segment_does(narrow: Generative) -> None:
     text = "Old people are useless at work, and nobody tells them so."
     all_of_it = len(narrow.embedder.references(text, narrow.index))
-    (one,) = narrow._asked(Window(text, ("Some context.",)), narrow.index)
+    (one,) = narrow._window_prompts(Window(text, ("Some context.",)), narrow.index)
     assert len(one.references) < all_of_it
     assert len(one.tokens) <= narrow._room  # type: ignore[operator]
     assert quoted_text(text) in narrow._model.tokenizer.decode(one.tokens)
@@ -390,7 +390,7 @@ def test_references_give_way_before_the_segment_does(narrow: Generative) -> None
 def test_a_segment_too_long_gets_the_highest_score_of_its_parts(narrow: Generative) -> None:
     sentences = [f"Number {n} of them is as late as the one before. " for n in range(30)]
     text = "".join(sentences) + "Old people are useless at work."
-    parts = narrow._asked(Window(text), narrow.index)
+    parts = narrow._window_prompts(Window(text), narrow.index)
     assert len(parts) > 2
     assert all(len(part.tokens) <= narrow._room for part in parts)  # type: ignore[operator]
     covered = set()
