@@ -33,7 +33,7 @@ if __name__ == "__main__":
     if sys.argv[1].startswith("guard-local/"):
         from guard.local import provider
 
-        provider.register()
+        provider.register_provider()
     try:
         chat(sys.argv[1])
     except (EOFError, KeyboardInterrupt):

@@ -31,7 +31,7 @@ def main(**options: Any) -> None:
 
     An unexpected exception exits with FAILED: Python's own exit code, 1, is a verdict of an audit.
     """
-    if wrong := conflict():
+    if wrong := package_conflict():
         print(f"Error: {wrong}", file=sys.stderr)
         sys.exit(2)
     try:
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
     # Not `__path__` and the like: they would turn this module into a package.
     if name.startswith("__") and name not in ("__all__", "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if wrong := conflict():
+    if wrong := package_conflict():
         raise ImportError(wrong, name=__name__)
     guard = importlib.import_module("guard")
     if name != "__all__" and name not in guard.__all__:
@@ -55,21 +55,21 @@ def __getattr__(name: str) -> Any:
     return getattr(guard, name)
 
 
-def conflict() -> str | None:
+def package_conflict() -> str | None:
     """Return None if ``import guard`` gives our package, else a sentence: the cause and the remedy.
 
     Imports nothing.
     """
     spec = find_spec("guard")
     origin = Path(spec.origin) if spec is not None and spec.origin else None
-    if origin is not None and _ours(origin):
+    if origin is not None and _is_ours(origin):
         return None
     others = other_distributions()
     if others:
         other = metadata.distribution(others[0])
-        theirs = _modules(other)
+        theirs = _installed_modules(other)
         try:
-            both = sorted(theirs & _modules(metadata.distribution(_NAME)))
+            both = sorted(theirs & _installed_modules(metadata.distribution(_NAME)))
         except metadata.PackageNotFoundError:
             both = []
         # Beside an editable install nothing is overwritten: the other package is found first.
@@ -83,7 +83,7 @@ def conflict() -> str | None:
         )
     if origin is not None and not (origin.parent / "installed.py").is_file():
         return f"{origin} hides the package guard of {_NAME}; rename or move it."
-    return f"Files of {_NAME} are missing or were replaced; run: {reinstall()}"
+    return f"Files of {_NAME} are missing or were replaced; run: {reinstall_command()}"
 
 
 def other_distributions() -> list[str]:
@@ -94,22 +94,22 @@ def other_distributions() -> list[str]:
 def repair_command(other: str) -> str:
     """Return the two commands that remove ``other`` and restore our ``guard``."""
     # Uninstalling the other alone would also remove the files that both have.
-    return f"pip uninstall {other} && {reinstall()}"
+    return f"pip uninstall {other} && {reinstall_command()}"
 
 
-def reinstall() -> str:
+def reinstall_command() -> str:
     """Return the command that restores this distribution's files."""
-    return f"pip install --force-reinstall --no-deps {_requirement()}"
+    return f"pip install --force-reinstall --no-deps {_pip_requirement()}"
 
 
 def install_command(extra: str) -> str:
     """Return the command that adds ``extra``, from the source of this installation."""
-    return f"pip install {_requirement(extra)}"
+    return f"pip install {_pip_requirement(extra)}"
 
 
 def checkout_command(extra: str) -> str:
     """Return the commands that fetch the source of this copy and install it with ``extra``."""
-    url, about = _source()
+    url, about = _installed_from()
     if "dir_info" in about:
         return f"pip install -e {shlex.quote(url2pathname(urlsplit(url).path) + f'[{extra}]')}"
     vcs = about.get("vcs_info", {})
@@ -122,7 +122,7 @@ def checkout_command(extra: str) -> str:
     return f"{get} && tar -xf {folder}.tar.gz && pip install -e '{folder}[{extra}]'"
 
 
-def _ours(origin: Path) -> bool:
+def _is_ours(origin: Path) -> bool:
     try:
         if _MARK not in origin.read_bytes():
             return False
@@ -133,15 +133,15 @@ def _ours(origin: Path) -> bool:
     return not any((file.with_suffix("") / "__init__.py").is_file() for file in beside)
 
 
-def _modules(distribution: metadata.Distribution) -> set[str]:
+def _installed_modules(distribution: metadata.Distribution) -> set[str]:
     files = distribution.files or []
     return {str(f) for f in files if f.parts[0] == "guard" and f.suffix == ".py"}
 
 
-def _requirement(extra: str = "") -> str:
+def _pip_requirement(extra: str = "") -> str:
     """Return pip's requirement for this distribution, quoted for a shell; ``-e`` if editable."""
     extras = f"[{extra}]" if extra else ""
-    url, about = _source()
+    url, about = _installed_from()
     if not url:
         return shlex.quote(_NAME + extras)
     if "dir_info" not in about:
@@ -153,7 +153,7 @@ def _requirement(extra: str = "") -> str:
     return f"-e {place}" if about["dir_info"].get("editable") else place
 
 
-def _source() -> tuple[str, dict[str, Any]]:
+def _installed_from() -> tuple[str, dict[str, Any]]:
     """Return the URL this copy was installed from and pip's record of it (PEP 610)."""
     try:
         noted = metadata.distribution(_NAME).read_text("direct_url.json")

@@ -1,6 +1,7 @@
 """Threads that work through a queue, so that no stream waits for what is recorded of it.
 
 What the garbage collector finds is ended here, too: see :class:`EndsWhenDropped`.
+Why: docs/decisions/finalisers-hand-over.md.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Worker(ABC):
             if self._thread is None:
                 # atexit runs last in, first out: before the shutdown of exporters that
                 # OpenTelemetry registered earlier. Children of multiprocessing skip atexit.
-                leave = _once(self._leave)
+                leave = _call_once(self._leave)
                 atexit.register(leave)
                 util.Finalize(None, leave, exitpriority=10)
                 thread = threading.Thread(target=self.run, name=self._name, daemon=True)
@@ -114,7 +115,7 @@ class Worker(ABC):
         self.reset()
 
 
-class Calls(Worker):
+class CallQueue(Worker):
     """Makes the queued calls; logs an error in one by its type, after the words ``lost``."""
 
     def __init__(self, name: str, lost: str) -> None:
@@ -143,7 +144,7 @@ class Calls(Worker):
         self.flush(_CLOSE_S)
 
 
-class _Ending(Calls):
+class _Ending(CallQueue):
     """Ends dropped streams. One that blocks holds up neither the others nor a fork."""
 
     fork_wait_s = 0.05
@@ -185,13 +186,13 @@ class _Ending(Calls):
             thread.start()
 
 
-def _once(call: Callable[[], None]) -> Callable[[], None]:
+def _call_once(call: Callable[[], None]) -> Callable[[], None]:
     calls = [call]
     return lambda: calls.pop()() if calls else None
 
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-_calls = Calls("guard-background", "a metric or a span was lost")
+_calls = CallQueue("guard-background", "a metric or a span was lost")
 flush = _calls.flush
 ending = _Ending("guard-ending", "a dropped stream did not end cleanly")
 
@@ -233,7 +234,7 @@ class EndsWhenDropped:
             self._hand_over()
 
 
-@_once
+@_call_once
 def _end_all() -> None:
     """End, at the exit of the process, the streams that are still open."""
     for stream in list(ending.open):

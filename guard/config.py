@@ -1,6 +1,7 @@
 """Settings: ``guard.toml`` or ``[tool.guard]``, then ``BIASGUARD_*`` variables, then arguments.
 
 An unknown name or a value out of range raises ConfigError: one sentence that names its source.
+Why: docs/decisions/settings-read-by-hand.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from guard import judge_settings
 from guard.errors import ConfigError
-from guard.places import read_toml, unreadable
+from guard.places import read_toml, unreadable_settings
 from guard.policy import Policy
 
 # Settings that do not belong to the policy.
@@ -66,9 +67,9 @@ def policy_from(
     # Without the base's defaults: no source has set them.
     own = base.model_dump(exclude_unset=True) if base is not None else {}
     try:
-        return Policy.model_validate(merge(own, values))
+        return Policy.model_validate(merge_settings(own, values))
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_sentence(error)}") from None
+        raise ConfigError(f"{where}: {_error_sentence(error)}") from None
 
 
 def values_of(value: object, where: str, also: str = "") -> Mapping[str, Any]:
@@ -87,7 +88,7 @@ def values_of(value: object, where: str, also: str = "") -> Mapping[str, Any]:
     )
 
 
-def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merged settings of two sources; the later one overrides the earlier.
 
     Earlier settings that would take precedence over a later one are dropped: ``threshold`` and
@@ -109,11 +110,11 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
     if isinstance(labels[0], Mapping) and isinstance(labels[1], Mapping):
         merged["labels"] = {**labels[0], **labels[1]}
     if "judge" in earlier and "judge" in later:
-        merged["judge"] = judge_settings.merged(earlier["judge"], later["judge"])
+        merged["judge"] = judge_settings.merged_settings(earlier["judge"], later["judge"])
     return merged
 
 
-def settings(folder: Path | None = None) -> dict[str, Any]:
+def read_settings(folder: Path | None = None) -> dict[str, Any]:
     """Return the settings of the nearest file and of the environment, checked.
 
     The file is ``guard.toml`` or the ``[tool.guard]`` table of ``pyproject.toml`` in ``folder``
@@ -124,7 +125,7 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError("The working directory is gone; change to one that is there.") from None
     values, where, place = _from_file(here)
-    values = _checked(values, where)
+    values = _checked_values(values, where)
     for key in ("index", "weights"):
         if key in values:  # relative to the file's own folder
             values[key] = str(place / values[key])
@@ -132,10 +133,10 @@ def settings(folder: Path | None = None) -> dict[str, Any]:
         values["judge"][key] = str(place / values["judge"][key])
     if (events := values.get("events") or "").startswith(_SQLITE):
         values["events"] = f"{_SQLITE}{place / events.removeprefix(_SQLITE)}"
-    return merge(values, _checked(_from_environment(), "environment"))
+    return merge_settings(values, _checked_values(_from_environment(), "environment"))
 
 
-def spelled(key: str, text: str, where: str) -> str | dict[str, str] | None:
+def parse_setting(key: str, text: str, where: str) -> str | dict[str, str] | None:
     """Parse ``text``, the value of a variable or a command line option, for the setting ``key``.
 
     Returns a dict for a setting with several values, None for "none" if the setting is optional,
@@ -154,7 +155,7 @@ def _or_none(key: str, value: _T) -> _T | None:
     return None if key in _MAY_BE_NONE and value == "none" else value
 
 
-def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _checked_values(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return ``values`` with "none" replaced by None; raises ConfigError on invalid ones."""
     names = known_keys()
     plain = {k: _or_none(k, v) for k, v in values.items()}
@@ -174,13 +175,13 @@ def own_value(key: str, value: Any, where: str) -> Any:
     """
     value = _or_none(key, value)
     if key == "judge":
-        return judge_settings.checked(value, where)
+        return judge_settings.checked_settings(value, where)
     if key == "keep_days":
         digits = str(value) if not isinstance(value, bool) else ""
         if value is not None and not (digits.isdecimal() and 1 <= int(digits) <= _MOST_DAYS):
             raise ConfigError(
                 f"{where}: keep_days takes a whole number of days from 1 to {_MOST_DAYS}, or "
-                f"'none', got {_shortened(value)}."
+                f"'none', got {_shortened_value(value)}."
             )
         return None if value is None else int(digits)
     if key == "review_share":
@@ -191,24 +192,24 @@ def own_value(key: str, value: Any, where: str) -> Any:
         if not 0 <= share <= 1:
             raise ConfigError(
                 f"{where}: review_share takes a share from 0 to 1, such as 0.01, got "
-                f"{_shortened(value)}."
+                f"{_shortened_value(value)}."
             )
         return share
     if key == "keep_text" and value not in KEEP_TEXT:
         raise ConfigError(
-            f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened(value)}."
+            f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened_value(value)}."
         )
     if key in SWITCHES:
-        found = {"true": True, "false": False}.get(str(value).casefold())
-        if found is None:
-            raise ConfigError(f"{where}: {key} takes true or false, got {_shortened(value)}.")
-        return found
+        flag = {"true": True, "false": False}.get(str(value).casefold())
+        if flag is None:
+            raise ConfigError(f"{where}: {key} takes true or false, got {_shortened_value(value)}.")
+        return flag
     if value is not None and (not isinstance(value, str) or "\0" in value):
-        raise ConfigError(f"{where}: {key} must be a string, got {_shortened(value)}.")
+        raise ConfigError(f"{where}: {key} must be a string, got {_shortened_value(value)}.")
     return value
 
 
-def _shortened(value: object) -> str:
+def _shortened_value(value: object) -> str:
     """Return how a message shows what was given; a megabyte would hide what the message says."""
     shown = repr(value)
     return (
@@ -220,10 +221,10 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     """Return the nearest file's settings, its name for messages, and its folder."""
     for place in (folder, *folder.parents):
         own = place / "guard.toml"
-        if _exists(own):
+        if _path_exists(own):
             return read_toml(own), str(own), place
         project = place / "pyproject.toml"
-        if _exists(project):
+        if _path_exists(project):
             tools = read_toml(project).get("tool", {})
             table = tools.get("guard") if isinstance(tools, dict) else None
             if table is None:
@@ -234,14 +235,14 @@ def _from_file(folder: Path) -> tuple[dict[str, Any], str, Path]:
     return {}, "guard", folder
 
 
-def _exists(path: Path) -> bool:
+def _path_exists(path: Path) -> bool:
     """Whether a path exists; raises ConfigError if that cannot be determined."""
     try:
         path.lstat()
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_settings(path, error) from None
     return True
 
 
@@ -257,25 +258,27 @@ def _from_environment() -> dict[str, Any]:
         if key not in names:
             closest = get_close_matches(key, names, n=1)
             meant = f"; did you mean {_PREFIX}{closest[0].upper()}?" if closest else "."
-            _warn(f"{name} is not a setting of guard and is ignored{meant}")
+            _warn_once(f"{name} is not a setting of guard and is ignored{meant}")
             continue
         if prefix == _OLD_PREFIX:
-            _warn(f"{name} was renamed to {_PREFIX}{key.upper()}; the next release ignores it.")
-        values.setdefault(key, spelled(key, text, f"environment: {name}"))
+            _warn_once(
+                f"{name} was renamed to {_PREFIX}{key.upper()}; the next release ignores it."
+            )
+        values.setdefault(key, parse_setting(key, text, f"environment: {name}"))
     return values
 
 
-def _warn(sentence: str) -> None:
+def _warn_once(sentence: str) -> None:
     # Once per process: every Guard reads the settings again.
     if sentence not in _warned:
         _warned.add(sentence)
         _log.warning(sentence)
 
 
-def _sentence(error: ValidationError) -> str:
+def _error_sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"] if part != "[key]")
     problem = first["msg"].removeprefix("Value error, ")
     problem = problem[:1].lower() + problem[1:]
-    got = "" if isinstance(first["input"], dict) else f", got {_shortened(first['input'])}"
+    got = "" if isinstance(first["input"], dict) else f", got {_shortened_value(first['input'])}"
     return f"{key + ': ' if key else ''}{problem}{got}."

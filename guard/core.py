@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from guard import signatures
-from guard.config import OWN_KEYS, merge, own_value, policy_from, settings, values_of
+from guard.config import OWN_KEYS, merge_settings, own_value, policy_from, read_settings, values_of
 from guard.detect.breaker import Breakers
 from guard.detect.named import detector_named
 from guard.detect.protocol import Detector
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
 from guard.doors.session import DoorSession as Session
@@ -90,33 +90,33 @@ class Guard:
         traces: bool | TracerProvider | None = None,
         **overrides: Any,
     ) -> None:
-        configured = {} if isinstance(policy, Policy) else settings()
+        configured = {} if isinstance(policy, Policy) else read_settings()
         own = {key: configured.pop(key) for key in OWN_KEYS if key in configured}
         base = policy if isinstance(policy, Policy) else policy_from(configured)
         plain = policy is None or isinstance(policy, Policy)
         values = {} if plain else values_of(policy, "Guard", "a Policy, ")
         self.policy = policy_from({**values, **overrides}, base=base, where="Guard")
-        self.sinks = tuple(_shielded(sink) for sink in sinks)
+        self.sinks = tuple(_shielded_sink(sink) for sink in sinks)
         self._workers = Workers()
         self._breakers = Breakers()
         kept: dict[str, Any] = {"events": events, "keep_text": keep_text, "keep_days": keep_days}
         kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
-            self.detector = _checked(detector, index, weights, judge)
+            self.detector = _checked_detector(detector, index, weights, judge)
         else:
             arguments = {"detector": detector, "index": index, "weights": weights}
             arguments |= {"judge": None if judge is None else own_value("judge", judge, "Guard")}
-            own = merge(own, {k: v for k, v in arguments.items() if v is not None})
+            own = merge_settings(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = detector_named(
                 own.get("detector", DEFAULT),
-                _absolute(own.get("index")),
-                _absolute(own.get("weights")),
+                _absolute_path(own.get("index")),
+                _absolute_path(own.get("weights")),
                 JudgeSettings.of(own.get("judge", {})),
             )
-        given = {"metrics": metrics, "traces": traces}
-        own |= {k: v for k, v in given.items() if v is not None}
-        self.recorder = _recorder(own)
+        exports = {"metrics": metrics, "traces": traces}
+        own |= {k: v for k, v in exports.items() if v is not None}
+        self.recorder = _event_recorder(own)
 
     def check(self, text: str) -> Verdict:
         """Return the verdict on the highest-scoring segment of ``text``.
@@ -131,7 +131,7 @@ class Guard:
         """Return one verdict for each text, in order; each as :meth:`check` returns it."""
         if isinstance(texts, (str, bytes)):
             raise UsageError("check_many takes a list of texts; for a single one call check.")
-        return [highest(trail, self.policy) for trail in self._trails(list(texts))]
+        return [highest_verdict(trail, self.policy) for trail in self._trails_of(list(texts))]
 
     def trail(self, text: str, *, user: str | None = None) -> GuardTrail:
         """Return the decisions on all segments of ``text``, also after a biased one.
@@ -139,7 +139,7 @@ class Guard:
         ``user`` is the message that the text answers; the detector sees it if the policy's
         ``user_context`` is on.
         """
-        return self._trails([text], user or "")[0]
+        return self._trails_of([text], user or "")[0]
 
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of the released text of ``texts``, guarded as they come."""
@@ -285,16 +285,16 @@ class Guard:
         elif call is not None:
             where = "guard= of this call"
             policy = policy_from(values_of(call, where, "a Policy, "), base=policy, where=where)
-        judge = Judge(self.detector, policy, self._workers, self._breakers)
+        judge = WindowJudge(self.detector, policy, self._workers, self._breakers)
         return Session(policy=policy, judge=judge, sinks=self.sinks, recorder=self.recorder)
 
-    def _trails(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
+    def _trails_of(self, texts: Sequence[str], user: str = "") -> list[GuardTrail]:
         # No verdict may end the text: every segment is judged.
         language = "judge" if self.policy.language == "judge" else "pass"
         policy = policy_from(
             {"action": "flag", "failure": "open", "language": language}, base=self.policy
         )
-        judge = Judge(self.detector, policy, self._workers, self._breakers)
+        judge = WindowJudge(self.detector, policy, self._workers, self._breakers)
         session = Session(policy, judge, self.sinks, door="check", recorder=self.recorder)
         waiting: list[tuple[ResponseGate[str], Job]] = []
         gates = []
@@ -303,7 +303,7 @@ class Guard:
             gate = session.gate(TextCodec(), user=user)
             gate.push(text)
             gate.finish()
-            waiting += [(gate, job) for job in _pending(gate)]
+            waiting += [(gate, job) for job in _pending_jobs(gate)]
             gates.append(gate)
         while waiting:
             for begin in range(0, len(waiting), _BATCH):
@@ -312,18 +312,18 @@ class Guard:
                 for (gate, job), verdict in zip(batch, verdicts, strict=True):
                     gate.resolve(job, verdict)
             # Second looks: of each text one at a time.
-            waiting = [(gate, job) for gate in gates for job in _pending(gate)]
+            waiting = [(gate, job) for gate in gates for job in _pending_jobs(gate)]
         for gate in gates:
             session.ended(gate.trail, "completed")
         return [gate.trail for gate in gates]
 
 
-def _pending(gate: ResponseGate[str]) -> Iterator[Job]:
+def _pending_jobs(gate: ResponseGate[str]) -> Iterator[Job]:
     while jobs := gate.pending():
         yield from jobs
 
 
-def _recorder(own: Mapping[str, Any]) -> Recorder | None:
+def _event_recorder(own: Mapping[str, Any]) -> Recorder | None:
     from guard.watch import recorder
 
     return recorder(own, _call_span)
@@ -339,7 +339,7 @@ def _call_span(session: Session) -> Any:
     return span or session.parent_span
 
 
-def _absolute(path: str | Path | None) -> Path | None:
+def _absolute_path(path: str | Path | None) -> Path | None:
     if path is None:
         return None
     if not isinstance(path, (str, Path)):
@@ -350,7 +350,7 @@ def _absolute(path: str | Path | None) -> Path | None:
     return Path(path).absolute()
 
 
-def _checked(
+def _checked_detector(
     detector: Detector,
     index: str | Path | None,
     weights: str | Path | None,
@@ -369,7 +369,7 @@ def _checked(
     return detector
 
 
-def _shielded(sink: Sink) -> Sink:
+def _shielded_sink(sink: Sink) -> Sink:
     """Return ``sink`` with its exceptions logged instead of raised."""
 
     def call(decision: Decision) -> None:
@@ -389,7 +389,7 @@ def _check_text(text: object, number: int, total: int) -> None:
         raise UsageError(f"{which} is empty; pass text to judge.")
 
 
-def highest(trail: GuardTrail, policy: Policy) -> Verdict:
+def highest_verdict(trail: GuardTrail, policy: Policy) -> Verdict:
     """Return the verdict on a whole text, with spans in that text.
 
     It is the highest-scoring biased verdict of its segments; else an unjudged one on which

@@ -23,18 +23,18 @@ _making = Lock(threading.RLock)
 
 def _by_default(method: C) -> C:
     """Return the function that calls a method of :class:`Guard` on the default guard."""
-    of: Any = method
-    name, signature = of.__name__, inspect.signature(of)
+    default_of: Any = method
+    name, signature = default_of.__name__, inspect.signature(default_of)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(default(), name)(*args, **kwargs)
+        return getattr(default_guard(), name)(*args, **kwargs)
 
     async def acall(*args: Any, **kwargs: Any) -> Any:
-        return await getattr(await _adefault(), name)(*args, **kwargs)
+        return await getattr(await _default_guard_async(), name)(*args, **kwargs)
 
-    function: Any = acall if inspect.iscoroutinefunction(of) else call
+    function: Any = acall if inspect.iscoroutinefunction(default_of) else call
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = of.__doc__
+    function.__doc__ = default_of.__doc__
     function.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])
     return cast(C, function)
 
@@ -60,7 +60,7 @@ def install(guard: Guard | None = None, **settings: Any) -> Guard:
     if guard is not None and settings:
         raise UsageError("install() takes a Guard or the settings of one, not both.")
     if guard is None:
-        guard = Guard(**settings) if settings else default()
+        guard = Guard(**settings) if settings else default_guard()
     guard.install()
     return guard
 
@@ -72,17 +72,17 @@ def uninstall() -> None:
     install.uninstall()
 
 
-def default() -> Guard:
+def default_guard() -> Guard:
     """Return the default guard."""
     with _making:
-        return _made()
+        return _make_default()
 
 
-async def _adefault() -> Guard:
+async def _default_guard_async() -> Guard:
     # In a thread: the first call loads the weights, which would block the event loop.
-    return await asyncio.to_thread(default)
+    return await asyncio.to_thread(default_guard)
 
 
 @cache
-def _made() -> Guard:
+def _make_default() -> Guard:
     return Guard()

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     """Interrupted by the user."""
 
 
-def worst(codes: Iterable[int]) -> int:
+def worst_code(codes: Iterable[int]) -> int:
     """Return the code of several verdicts: one that fails comes before one that is undecided."""
     order = (
         ExitCode.NOT_COMPARABLE,

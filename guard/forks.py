@@ -5,6 +5,7 @@ another thread would stay locked for ever in the child. The locks inside ONNX Ru
 OpenBLAS cannot be replaced from outside, and OpenBLAS ends its threads at a fork even during a
 product. So a fork waits until calls into these libraries have ended, and new calls wait for the
 fork. Guard's own locks are replaced in the child.
+Why: docs/decisions/forks-wait.md.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 native = Native()
 
 
-def _renew() -> None:
+def _renew_locks() -> None:
     for lock in list(_locks):
         lock.renew()
     native.in_child()
@@ -117,5 +118,5 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=native.before_fork, after_in_parent=native.in_parent, after_in_child=_renew
+        before=native.before_fork, after_in_parent=native.in_parent, after_in_child=_renew_locks
     )

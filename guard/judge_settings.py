@@ -63,22 +63,22 @@ class JudgeSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], where: str = "Guard") -> JudgeSettings:
-        """Return the settings in ``values``; raises ConfigError as :func:`checked`."""
-        found = checked(values, where)
-        params = json.dumps(found.pop("params", {}), sort_keys=True)
-        for key in {"record", "replay"} & found.keys():
-            found[key] = Path(found[key]).absolute()  # the working directory may change later
-        return cls(**found, params_json=params)
+        """Return the settings in ``values``; raises ConfigError as :func:`checked_settings`."""
+        checked = checked_settings(values, where)
+        params = json.dumps(checked.pop("params", {}), sort_keys=True)
+        for key in {"record", "replay"} & checked.keys():
+            checked[key] = Path(checked[key]).absolute()  # the working directory may change later
+        return cls(**checked, params_json=params)
 
     @property
     def params(self) -> dict[str, Any]:
         """Further arguments of ``litellm.completion``."""
-        found = json.loads(self.params_json)
-        assert isinstance(found, dict)
-        return found
+        params = json.loads(self.params_json)
+        assert isinstance(params, dict)
+        return params
 
 
-def checked(values: object, where: str) -> dict[str, Any]:
+def checked_settings(values: object, where: str) -> dict[str, Any]:
     """Return the values of the setting ``judge`` in their own types.
 
     Values may be texts, as in a variable, and a key ``params.NAME`` is NAME of ``params``, whose
@@ -93,16 +93,16 @@ def checked(values: object, where: str) -> dict[str, Any]:
             f"{where}: judge takes a table of settings ({', '.join(_READ)}), got "
             f"{type(values).__name__}."
         )
-    found: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     params: dict[str, Any] = {}
     for key, value in values.items():
         head, dot, name = str(key).partition(".")
         if dot and head == "params":
-            params[name] = _json(value)
+            params[name] = _parsed_json(value)
         elif key == "params":
-            params |= _table(value, where)
+            params |= _checked_table(value, where)
         elif key in _READ:
-            found[key] = _READ[key](value, f"{where}: judge.{key}")
+            checked[key] = _READ[key](value, f"{where}: judge.{key}")
         else:
             raise ConfigError(f"{where}: unknown key judge.{key}; known are {', '.join(_READ)}.")
     for name in params:
@@ -126,34 +126,34 @@ def checked(values: object, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: judge.params takes texts, numbers, true, false, lists and tables."
         ) from None
-    if "record" in found and "replay" in found:
+    if "record" in checked and "replay" in checked:
         raise ConfigError(
             f"{where}: judge.record asks the model and judge.replay does not; leave one out."
         )
-    return found | ({"params": params} if params else {})
+    return checked | ({"params": params} if params else {})
 
 
-def merged(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def merged_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of two sources; the later one overrides by key, in ``params``, too.
 
     A later ``replay`` overrides an earlier ``record``, and the other way round.
     """
     files = {"record", "replay"}
     overruled = files if files & later.keys() else set()
-    found = {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
+    merged = {**{k: v for k, v in earlier.items() if k not in overruled}, **later}
     if "params" in earlier and "params" in later:
-        found["params"] = {**earlier["params"], **later["params"]}
-    return found
+        merged["params"] = {**earlier["params"], **later["params"]}
+    return merged
 
 
-def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+def printable_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``values`` as they may be printed: without keys and headers."""
     params = values.get("params", {})
     plain = {name: "set" if name in _SECRET else value for name, value in params.items()}
     return {**values, **({"params": plain} if params else {})}
 
 
-def _json(value: Any) -> Any:
+def _parsed_json(value: Any) -> Any:
     """Return what a text says in JSON; the text itself if it is none."""
     try:
         return json.loads(value) if isinstance(value, str) else value
@@ -161,48 +161,48 @@ def _json(value: Any) -> Any:
         return value
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
-    found = _json(value)
-    if not isinstance(found, Mapping):
+def _checked_table(value: Any, where: str) -> dict[str, Any]:
+    table = _parsed_json(value)
+    if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: judge.params takes a table, such as {{ temperature = 0 }}.")
-    return {str(name): inner for name, inner in found.items()}
+    return {str(name): inner for name, inner in table.items()}
 
 
-def _number(value: Any) -> float:
+def _checked_number(value: Any) -> float:
     try:
         return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return math.nan
 
 
-def _seconds(value: Any, where: str) -> float:
-    found = _number(value)
-    if not 0 < found <= _LONGEST_S:
+def _checked_seconds(value: Any, where: str) -> float:
+    seconds = _checked_number(value)
+    if not 0 < seconds <= _LONGEST_S:
         raise ConfigError(
             f"{where} takes seconds above 0 and at most {_LONGEST_S:,}, got {value!r}."
         )
-    return found
+    return seconds
 
 
-def _budget(value: Any, where: str) -> float | None:
+def _checked_budget(value: Any, where: str) -> float | None:
     if value is None or value == "none":
         return None
-    found = _number(value)
-    if not 0 <= found < math.inf:
+    budget = _checked_number(value)
+    if not 0 <= budget < math.inf:
         raise ConfigError(f"{where} takes US dollars from 0 on, or 'none', got {value!r}.")
-    return found
+    return budget
 
 
-def _count(value: Any, where: str) -> int:
-    found = _number(value)
-    if not (1 <= found <= _MOST_AT_ONCE and found == int(found)):
+def _checked_count(value: Any, where: str) -> int:
+    count = _checked_number(value)
+    if not (1 <= count <= _MOST_AT_ONCE and count == int(count)):
         raise ConfigError(
             f"{where} takes a whole number of calls from 1 to {_MOST_AT_ONCE}, got {value!r}."
         )
-    return int(found)
+    return int(count)
 
 
-def _file(value: Any, where: str) -> str:
+def _checked_file(value: Any, where: str) -> str:
     if isinstance(value, str | Path) and str(value).strip() and "\0" not in str(value):
         with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate
             os.fsencode(value)
@@ -211,10 +211,10 @@ def _file(value: Any, where: str) -> str:
 
 
 _READ: Mapping[str, Any] = {
-    "timeout_s": _seconds,
-    "budget": _budget,
-    "concurrency": _count,
+    "timeout_s": _checked_seconds,
+    "budget": _checked_budget,
+    "concurrency": _checked_count,
     "params": None,  # read above
-    "record": _file,
-    "replay": _file,
+    "record": _checked_file,
+    "replay": _checked_file,
 }

@@ -37,7 +37,7 @@ def provider_of(model: str) -> str:
         ) from None
 
 
-def refused(model: str, settings: Mapping[str, Any]) -> str:
+def reason_refused(model: str, settings: Mapping[str, Any]) -> str:
     """Return LiteLLM's reason why ``model`` does not accept ``settings``; empty if it does.
 
     For a model that LiteLLM does not know it is empty: the provider decides.
@@ -60,7 +60,7 @@ def refused(model: str, settings: Mapping[str, Any]) -> str:
     return ""
 
 
-def price(model: str, prompt_tokens: float, completion_tokens: float) -> float:
+def price_of_tokens(model: str, prompt_tokens: float, completion_tokens: float) -> float:
     """Return the price of tokens in US dollars; nan where LiteLLM has none for ``model``."""
     import litellm
 
@@ -87,7 +87,7 @@ def cost_of(model: str | None, prompt_tokens: float, completion_tokens: float) -
     """Return the price of many ordinary calls, at the rates of short prompts; nan if unknown."""
     if model is None or math.isnan(prompt_tokens) or math.isnan(completion_tokens):
         return math.nan
-    rates = price(model, 1000, 0), price(model, 0, 1000)
+    rates = price_of_tokens(model, 1000, 0), price_of_tokens(model, 0, 1000)
     return prompt_tokens * rates[0] / 1000 + completion_tokens * rates[1] / 1000
 
 
@@ -100,19 +100,19 @@ def turned_away(error: BaseException) -> bool:
     import openai
 
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        if isinstance(found, httpx.ConnectError | httpx.ConnectTimeout):
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout):
             return True
         # LiteLLM's own errors have a status that it made up where the connection broke.
-        stated = not type(found).__module__.startswith("litellm")
-        if stated and isinstance(found, httpx.HTTPStatusError | openai.APIStatusError):
-            status = found.response.status_code
+        stated = not type(cause).__module__.startswith("litellm")
+        if stated and isinstance(cause, httpx.HTTPStatusError | openai.APIStatusError):
+            status = cause.response.status_code
             # A gateway's 408 and 504 say that an answer was late.
             if status >= 400 and status not in (408, 504):
                 return True
-        found = found.__cause__ or found.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
@@ -122,11 +122,11 @@ def first_tokens(logprobs: Any) -> Mapping[str, float]:
     Values that cannot be probabilities, because they are not numbers or sum to more than 1, are
     ignored.
     """
-    content = _member(logprobs, "content")
+    content = _member_value(logprobs, "content")
     if not content:
         return {}
-    top = _member(content[0], "top_logprobs") or [content[0]]
-    tokens = [(_member(t, "token"), _member(t, "logprob")) for t in top]
+    top = _member_value(content[0], "top_logprobs") or [content[0]]
+    tokens = [(_member_value(t, "token"), _member_value(t, "logprob")) for t in top]
     # nan fails the comparison, too.
     if not all(isinstance(n, str) and isinstance(p, int | float) and p < 1 for n, p in tokens):
         return {}
@@ -142,11 +142,11 @@ def is_token_count(value: Any) -> bool:
 
 def refusal_text(message: Any) -> str:
     """Return the text of an answer that the provider marks as a refusal."""
-    fields = _member(message, "provider_specific_fields") or {}
-    text = _member(message, "refusal") or fields.get("refusal")
+    fields = _member_value(message, "provider_specific_fields") or {}
+    text = _member_value(message, "refusal") or fields.get("refusal")
     return text if isinstance(text, str) else ""
 
 
-def _member(owner: Any, name: str) -> Any:
+def _member_value(owner: Any, name: str) -> Any:
     """Return a value of one of LiteLLM's objects, some of which are mappings; None if absent."""
     return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)

@@ -203,7 +203,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         reason = str(error).partition(";")[0]
         raise ConfigError(f"{path}: not valid TOML ({reason}); fix or remove it.") from None
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_settings(path, error) from None
     return values
 
 
@@ -218,6 +218,6 @@ def _check_integers(value: Any) -> None:
         raise ValueError("a whole number has more than 64 bits")
 
 
-def unreadable(path: Path, error: OSError) -> ConfigError:
+def unreadable_settings(path: Path, error: OSError) -> ConfigError:
     """Return the error of a file of settings that cannot be opened."""
     return ConfigError(f"{path}: cannot be read ({error.strerror}); fix or remove it.")

@@ -1,4 +1,7 @@
-"""What to do with verdicts: thresholds, actions, limits. One frozen value, checked when made."""
+"""What to do with verdicts: thresholds, actions, limits. One frozen value, checked when made.
+
+Why: docs/decisions/most-specific-action-wins.md.
+"""
 
 from __future__ import annotations
 

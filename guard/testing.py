@@ -20,7 +20,7 @@ import pytest
 from guard.audit.comparison import Comparison
 from guard.audit.gating import ConditionResults
 from guard.errors import GuardError, UsageError
-from guard.exit_codes import ExitCode, worst
+from guard.exit_codes import ExitCode, worst_code
 from guard.suites.promises import ContractError, check_suite
 
 __all__ = ["AuditGate", "ContractError", "check_suite", "guard_audit"]
@@ -98,10 +98,10 @@ class AuditGate:
         problem = done.stderr.strip().removeprefix("Error: ") or "It printed nothing."
         if done.returncode == ExitCode.MISTAKE:
             raise UsageError(problem)
-        printed = _verdicts(done.stdout)
+        printed = _printed_verdicts(done.stdout)
         comparison, conditions = printed or (None, None)
         verdicts = [verdict for verdict in (comparison, conditions) if verdict is not None]
-        agree = worst(verdict.exit_code for verdict in verdicts) == done.returncode
+        agree = worst_code(verdict.exit_code for verdict in verdicts) == done.returncode
         if not agree and done.returncode in _WITHOUT_VERDICT:
             pytest.fail(problem, pytrace=False)
         if printed and not verdicts and done.returncode in (ExitCode.DONE, ExitCode.UNDECIDED):
@@ -121,7 +121,7 @@ class AuditGate:
         pytest.fail(message, pytrace=False)
 
 
-def _verdicts(output: str) -> _Verdicts | None:
+def _printed_verdicts(output: str) -> _Verdicts | None:
     """Return the comparison and the conditions of --fail-on in the JSON that a command printed.
 
     None where it printed no result.

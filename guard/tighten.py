@@ -3,6 +3,7 @@
 A policy is stricter if no text goes out under it that the other would have stopped, replaced or
 flagged. Settings without such an order must stay as the owner set them; the messages and the
 replacement text may be chosen freely.
+Why: docs/decisions/loosening-is-refused.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _ORDERED = {
 _FREE = {"message", "failure_message", "replacement"}
 
 
-def tightened(base: Policy, values: Mapping[str, Any], points: Points, *, where: str) -> Policy:
+def tightened_policy(
+    base: Policy, values: Mapping[str, Any], points: Points, *, where: str
+) -> Policy:
     """Return ``base`` with ``values`` overriding its own; they must not loosen it.
 
     ``points`` are the detector's thresholds at each operating point. Raises ConfigError, in one
@@ -37,7 +40,7 @@ def tightened(base: Policy, values: Mapping[str, Any], points: Points, *, where:
     """
     asked = policy_from(values, base=base, where=where)
     try:
-        loose = loosened(base, asked, points)
+        loose = loosened_settings(base, asked, points)
     except KeyError:
         raise ConfigError(
             f"{where}: the detector has no operating point {asked.operating_point!r}; it has "
@@ -51,7 +54,7 @@ def tightened(base: Policy, values: Mapping[str, Any], points: Points, *, where:
     return asked
 
 
-def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
+def loosened_settings(base: Policy, asked: Policy, points: Points) -> list[str]:
     """Return the settings in which ``asked`` is looser than ``base`` or not comparable.
 
     The list is empty if ``asked`` is at least as strict:
@@ -85,7 +88,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
         loose.append("scope")
     if base.stops_unjudged("failure") and not asked.stops_unjudged("failure"):
         loose.append("failure")
-    if _language(asked) < _language(base):
+    if _language_strictness(asked) < _language_strictness(base):
         loose.append("language")
     loose += [name for name in ("timeout_ms", "queue_ms") if _passes_late_text(base, asked, name)]
     loose += _looser_second_look(base, asked)
@@ -95,7 +98,7 @@ def loosened(base: Policy, asked: Policy, points: Points) -> list[str]:
     return loose + [name for name in owners if getattr(asked, name) != getattr(base, name)]
 
 
-def _language(policy: Policy) -> int:
+def _language_strictness(policy: Policy) -> int:
     """Return how strict a policy is with text outside the detector's languages."""
     in_effect = policy.language
     if policy.hold == "none" and in_effect == "stop":

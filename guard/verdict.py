@@ -2,6 +2,7 @@
 
 A detector returns :class:`Scores`; the policy's threshold turns them into a :class:`Verdict`; the
 gate takes a :class:`Decision` on it; the decisions on one response are its :class:`GuardTrail`.
+Why: docs/decisions/verdict-says-implied.md.
 """
 
 from __future__ import annotations
@@ -280,16 +281,16 @@ class GuardTrail:
         return [d for d in self.decisions if d.verdict.biased and d.counted]
 
 
-def _plain_fields(of: Any) -> dict[str, Any]:
-    return {f.name: _plain(getattr(of, f.name)) for f in fields(of)}
+def _plain_fields(value: Any) -> dict[str, Any]:
+    return {f.name: _plain_value(getattr(value, f.name)) for f in fields(value)}
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a field's value as a JSON type."""
     if is_dataclass(value):
         return _plain_fields(value)
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_plain_value(item) for item in value]
     if isinstance(value, Mapping):
         return dict(value)
     return value.isoformat() if isinstance(value, datetime) else value

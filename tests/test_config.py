@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import Guard, config
-from guard.config import merge, policy_from, settings, spelled
+from guard.config import merge_settings, parse_setting, policy_from, read_settings
 from guard.errors import ConfigError
 from guard.policy import Policy, unjudged_verdict
 from tests.scripted import Scripted
@@ -48,8 +48,8 @@ def test_an_overlap_that_leaves_no_progress_is_refused() -> None:
 def test_file_then_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "guard.toml").write_text('action = "redact"\nthreshold = 0.4\n')
     monkeypatch.setenv("BIASGUARD_THRESHOLD", "0.6")
-    assert settings() == {"action": "redact", "threshold": "0.6"}
-    assert policy_from(settings()) == Policy(action="redact", threshold=0.6)
+    assert read_settings() == {"action": "redact", "threshold": "0.6"}
+    assert policy_from(read_settings()) == Policy(action="redact", threshold=0.6)
 
 
 def test_the_second_look_is_set_from_anywhere(
@@ -57,7 +57,7 @@ def test_the_second_look_is_set_from_anywhere(
 ) -> None:
     (tmp_path / "guard.toml").write_text('second_look_ms = "none"\nsecond_look_threshold = 0.2\n')
     monkeypatch.setenv("BIASGUARD_SECOND_LOOK", "false")
-    policy = policy_from(settings())
+    policy = policy_from(read_settings())
     assert policy == Policy(second_look=False, second_look_ms=None, second_look_threshold=0.2)
     guard = Guard(detector=Scripted(), second_look=True)
     assert guard.session({"second_look_ms": 5}).policy.second_look_ms == 5
@@ -71,30 +71,30 @@ def test_the_table_of_a_project_above_is_found(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.guard]\nscope = "response"\n')
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    assert settings(below) == {"scope": "response"}
+    assert read_settings(below) == {"scope": "response"}
 
 
 def test_thresholds_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIASGUARD_THRESHOLDS", "gender=0.4, age=0.7")
-    assert policy_from(settings()).thresholds == {"gender": 0.4, "age": 0.7}
+    assert policy_from(read_settings()).thresholds == {"gender": 0.4, "age": 0.7}
     monkeypatch.setenv("BIASGUARD_THRESHOLDS", "gender")
     with pytest.raises(ConfigError, match="must look like"):
-        settings()
+        read_settings()
 
 
 def test_a_setting_is_spelled_alike_in_a_variable_and_an_option() -> None:
-    assert spelled("actions", "age=flag, tool.age=raise,", "it") == {
+    assert parse_setting("actions", "age=flag, tool.age=raise,", "it") == {
         "age": "flag",
         "tool.age": "raise",
     }
-    assert spelled("action", "a=b", "it") == "a=b"
-    assert spelled("timeout_ms", "none", "it") is None
-    assert spelled("queue_ms", "none", "it") is None
-    assert spelled("second_look_ms", "none", "it") is None
-    assert spelled("second_look_threshold", "none", "it") is None
-    assert spelled("message", "none", "it") == "none"
+    assert parse_setting("action", "a=b", "it") == "a=b"
+    assert parse_setting("timeout_ms", "none", "it") is None
+    assert parse_setting("queue_ms", "none", "it") is None
+    assert parse_setting("second_look_ms", "none", "it") is None
+    assert parse_setting("second_look_threshold", "none", "it") is None
+    assert parse_setting("message", "none", "it") == "none"
     with pytest.raises(ConfigError, match=r"^--guard thresholds must look like 'gender=0\.4,"):
-        spelled("thresholds", "0.4", "--guard thresholds")
+        parse_setting("thresholds", "0.4", "--guard thresholds")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_setting_is_spelled_alike_in_a_variable_and_an_option() -> None:
 def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "guard.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
-        settings()
+        read_settings()
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_misspelt_variable_is_warned_of_once_with_the_closest(
 ) -> None:
     monkeypatch.setenv("BIASGUARD_ACTOIN", "flag")
     monkeypatch.setenv("BIASGUARD_XYZZY", "secret")
-    assert settings() == settings() == {}
+    assert read_settings() == read_settings() == {}
     assert logged() == (
         "BIASGUARD_ACTOIN is not a setting of guard and is ignored; "
         "did you mean BIASGUARD_ACTION?\n"
@@ -143,15 +143,15 @@ def test_a_variables_old_name_is_understood_and_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, logged: Callable[[], str]
 ) -> None:
     monkeypatch.setenv("GUARD_ACTION", "flag")
-    assert settings() == settings() == {"action": "flag"}
+    assert read_settings() == read_settings() == {"action": "flag"}
     assert logged() == (
         "GUARD_ACTION was renamed to BIASGUARD_ACTION; the next release ignores it."
     )
     monkeypatch.setenv("BIASGUARD_ACTION", "redact")
-    assert settings() == {"action": "redact"}
+    assert read_settings() == {"action": "redact"}
     monkeypatch.setenv("GUARD_THRESHOLDS", "gender")
     with pytest.raises(ConfigError, match="environment: GUARD_THRESHOLDS must look like"):
-        settings()
+        read_settings()
 
 
 def test_a_whole_policy_reads_no_other_source(
@@ -200,7 +200,7 @@ def test_thresholds_of_a_type_win_over_one_for_all() -> None:
 def test_the_later_choice_of_thresholds_and_actions_wins(
     earlier: dict[str, object], later: dict[str, object], merged: dict[str, object]
 ) -> None:
-    assert merge(earlier, later) == merged
+    assert merge_settings(earlier, later) == merged
     policy = policy_from(later, base=policy_from(earlier))
     assert policy == policy_from(merged)
     # What no source gave stays not given, however many sources follow.
@@ -212,9 +212,9 @@ def test_an_operating_point_of_the_environment_wins_over_a_threshold_of_a_file(
 ) -> None:
     (tmp_path / "guard.toml").write_text("threshold = 0.99\n[thresholds]\ngender = 0.95\n")
     monkeypatch.setenv("BIASGUARD_OPERATING_POINT", "strict")
-    assert settings() == {"operating_point": "strict"}
+    assert read_settings() == {"operating_point": "strict"}
     monkeypatch.setenv("BIASGUARD_THRESHOLD", "0.2")
-    assert settings() == {"operating_point": "strict", "threshold": "0.2"}
+    assert read_settings() == {"operating_point": "strict", "threshold": "0.2"}
 
 
 def test_an_argument_wins_over_the_thresholds_of_a_file(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_an_argument_wins_over_the_thresholds_of_a_file(tmp_path: Path) -> None:
 def test_settings_that_name_things_take_texts(tmp_path: Path, line: str) -> None:
     (tmp_path / "guard.toml").write_text(line)
     with pytest.raises(ConfigError, match=r"guard\.toml: \w+ must be a string, got"):
-        settings()
+        read_settings()
 
 
 def test_folders_in_a_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,9 +243,9 @@ def test_folders_in_a_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.Mon
     below = tmp_path / "a"
     below.mkdir()
     monkeypatch.chdir(below)
-    assert settings() == {"weights": str(tmp_path / "w"), "index": "/i"}
+    assert read_settings() == {"weights": str(tmp_path / "w"), "index": "/i"}
     monkeypatch.setenv("BIASGUARD_WEIGHTS", "mine")
-    assert settings()["weights"] == "mine"
+    assert read_settings()["weights"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ def test_odd_project_files(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     if "guard" in text:
         with pytest.raises(ConfigError, match=r"\[tool\.guard\] must be a table, got 3"):
-            settings()
+            read_settings()
     else:
-        assert settings() == {}
+        assert read_settings() == {}
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(ConfigError, match=r"guard\.toml: cannot be read \(Permission denied\)"):
-        settings()
+        read_settings()
 
 
 def _folder(path: Path) -> None:
@@ -299,21 +299,21 @@ def test_what_is_no_file_is_not_taken_for_no_settings(
 ) -> None:
     make(tmp_path / name)
     with pytest.raises(ConfigError, match=rf"{name}: cannot be read \(.+\); fix or remove it"):
-        settings()
+        read_settings()
 
 
 @pytest.mark.parametrize("text", ["actions = " + "[" * 5000, "actions = " + "{a=" * 5000])
 def test_settings_nested_too_deep_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "guard.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"guard\.toml: not valid TOML"):
-        settings()
+        read_settings()
 
 
 @pytest.mark.parametrize("key", ["index", "weights"])
 def test_a_folder_with_a_null_character_is_refused(tmp_path: Path, key: str) -> None:
     (tmp_path / "guard.toml").write_text(f'{key} = "a\\u0000b"')
     with pytest.raises(ConfigError, match=rf"guard\.toml: {key} must be a string, got"):
-        settings()
+        read_settings()
     (tmp_path / "guard.toml").unlink()
     from guard import Guard
 
@@ -324,17 +324,17 @@ def test_a_folder_with_a_null_character_is_refused(tmp_path: Path, key: str) -> 
 def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getcwd", lambda: (_ for _ in ()).throw(FileNotFoundError()))
     with pytest.raises(ConfigError, match="The working directory is gone"):
-        settings()
+        read_settings()
 
 
 def test_no_time_limit_can_be_said_in_a_file_and_in_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "guard.toml").write_text('timeout_ms = "none"')
-    assert policy_from(settings()).timeout_ms is None
+    assert policy_from(read_settings()).timeout_ms is None
     (tmp_path / "guard.toml").unlink()
     monkeypatch.setenv("BIASGUARD_TIMEOUT_MS", "none")
-    assert policy_from(settings()).timeout_ms is None
+    assert policy_from(read_settings()).timeout_ms is None
 
 
 def test_a_time_limit_no_clock_can_hold_is_refused() -> None:
@@ -357,7 +357,7 @@ def test_where_only_watching_was_asked_for_the_defaults_give_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("BIASGUARD_HOLD", "none")
-    policy = policy_from(settings())
+    policy = policy_from(read_settings())
     assert policy.hold == "none"
     assert not policy.stops_unjudged("failure")
     # Another call's own hold mode brings the default action back.
@@ -422,15 +422,18 @@ class TestActions:
         (tmp_path / "guard.toml").write_text(
             '[actions]\nappearance = "flag"\nreasoning.age = "redact"\n'
         )
-        assert policy_from(settings()).actions == {"appearance": "flag", "reasoning.age": "redact"}
+        assert policy_from(read_settings()).actions == {
+            "appearance": "flag",
+            "reasoning.age": "redact",
+        }
         monkeypatch.setenv("BIASGUARD_ACTIONS", "tool=raise, reasoning.age = flag")
-        policy = policy_from(settings())
+        policy = policy_from(read_settings())
         assert policy.actions == {"tool": "raise", "reasoning.age": "flag"}
         call = policy_from({"actions": {"content": "redact"}}, base=policy)
         assert call.actions == {"content": "redact"}
         monkeypatch.setenv("BIASGUARD_ACTIONS", "tool")
         with pytest.raises(ConfigError, match="BIASGUARD_ACTIONS must look like 'appearance=flag"):
-            settings()
+            read_settings()
 
     @pytest.mark.parametrize(
         ("given", "message"),

@@ -25,7 +25,7 @@ import guard
 import guard.cli
 import guard.errors
 from guard.cli.doctor import frameworks
-from guard.config import known_keys, settings
+from guard.config import known_keys, read_settings
 from guard.policy import OnBias, Policy
 from guard.suites import registry
 from guard.verdict import BIAS_TYPES, Decision, GuardTrail, Verdict
@@ -142,7 +142,7 @@ def test_what_a_page_shows_can_be_used(
                 )
                 assert planned.exit_code == 0, planned.output
             else:
-                assert load(place).axes if place.name == "audit.toml" else settings(tmp_path)
+                assert load(place).axes if place.name == "audit.toml" else read_settings(tmp_path)
         elif block.language == "json":
             assert [json.loads(line) for line in block.code.splitlines()]
         elif block.language == "yaml":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.config import settings
+from guard.config import read_settings
 from guard.local import download
 from tests import warm
 from tests.audit.answering import answering
@@ -85,7 +85,7 @@ def test_a_language_model_on_this_machine_judges(tmp_path: Path) -> None:
 
 @pytest.mark.slow("loads a language model of 500 MB in memory", limit_s=600)
 def test_smollm2_judges_as_it_is() -> None:
-    if download.state("smollm2")[0] != "ok":
+    if download.weights_state("smollm2")[0] != "ok":
         pytest.skip("needs the weights of smollm2: guard models get smollm2")
     out = run("generative.py", "smollm2", "Old people are useless at work.")
     assert out.splitlines()[-1].startswith("judged by generative-untuned.smollm2+")
@@ -132,7 +132,7 @@ def test_what_is_served_is_what_is_asked(tmp_path: Path, monkeypatch: pytest.Mon
     given = dict(itertools.pairwise(served))
     assert served[:2] == ["serve", "a base"]
     assert "--enable-lora" in served
-    asked = settings(EXAMPLES / "judge")
+    asked = read_settings(EXAMPLES / "judge")
     assert given["--lora-modules"] == f"{asked['detector'].rpartition('/')[2]}=an adapter"
     address = f"http://{given['--host']}:{given['--port']}/v1"
     assert asked["judge"]["params"]["api_base"] == address

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from guard import Guard
-from guard.config import settings
+from guard.config import read_settings
 from guard.errors import ConfigError
-from guard.judge_settings import JudgeSettings, checked, merged, shown
+from guard.judge_settings import (
+    JudgeSettings,
+    checked_settings,
+    merged_settings,
+    printable_settings,
+)
 from tests.scripted import Scripted
 
 
@@ -40,13 +45,13 @@ def test_a_file_and_a_variable_are_merged_by_key(
 ) -> None:
     (tmp_path / "guard.toml").write_text(FILE)
     monkeypatch.setenv("BIASGUARD_JUDGE", "timeout_s=2.5,budget=none,params.seed=8,params.user=me")
-    found = JudgeSettings.of(settings()["judge"])
+    found = JudgeSettings.of(read_settings()["judge"])
     assert (found.timeout_s, found.budget, found.concurrency) == (2.5, None, 4)
     assert found.record == tmp_path / "runs" / "judge.jsonl"
     base = {"api_base": "http://127.0.0.1:8000/v1", "stop": ["\n\n"]}
     assert found.params == {**base, "seed": 8, "user": "me"}
     monkeypatch.setenv("BIASGUARD_JUDGE", "replay=/r")
-    found = JudgeSettings.of(settings()["judge"])
+    found = JudgeSettings.of(read_settings()["judge"])
     assert (found.record, found.replay) == (None, Path("/r"))
 
 
@@ -103,7 +108,7 @@ def test_settings_in_code_override_those_of_a_file(
 )
 def test_a_wrong_value_is_named(values: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        checked(values, "guard")
+        checked_settings(values, "guard")
     with pytest.raises(ConfigError):
         Guard(detector="encoder-small", judge=values, events="none")
 
@@ -126,14 +131,14 @@ def test_the_settings_belong_to_detectors_that_guard_makes() -> None:
 
 def test_keys_and_headers_are_not_shown() -> None:
     params = {"api_key": "sk-1", "extra_headers": {"a": "sk-2"}, "seed": 1, "api_base": "http://h"}
-    told = shown({"budget": 1.0, "params": params})
+    told = printable_settings({"budget": 1.0, "params": params})
     assert "sk-" not in json.dumps(told)
     assert told["params"]["seed"] == 1
     assert told["params"]["api_base"] == "http://h"
 
 
 def test_a_later_file_overrules_the_other_kind() -> None:
-    assert merged({"record": "a", "budget": 1.0}, {"replay": "b"}) == {
+    assert merged_settings({"record": "a", "budget": 1.0}, {"replay": "b"}) == {
         "budget": 1.0,
         "replay": "b",
     }

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from guard.config import merge, policy_from
+from guard.config import merge_settings, policy_from
 from guard.errors import ConfigError
 from guard.gate.second_look import settled
 from guard.policy import DEFAULT_POINTS, Policy, unjudged_verdict
-from guard.tighten import loosened, tightened
+from guard.tighten import loosened_settings, tightened_policy
 from guard.verdict import BIAS_TYPES, Action, Scores
 from tests.rows import rows
 
@@ -63,7 +63,7 @@ def policies(draw: st.DrawFn) -> Policy:
 def test_a_tighter_policy_acts_at_least_as_strictly_on_every_verdict(
     base: Policy, asked: Policy
 ) -> None:
-    assume(not loosened(base, asked, DEFAULT_POINTS))
+    assume(not loosened_settings(base, asked, DEFAULT_POINTS))
     for channel in CHANNELS:
         for bias_type in BIAS_TYPES[:5]:
             for score in (0.1, 0.25, 0.4, 0.55, 0.65, 0.9):
@@ -98,9 +98,9 @@ def test_a_request_adds_labels_and_changes_none_of_the_owner(
     base = policy_from({"labels": own})
     if any(asked.get(name, text) != text for name, text in own.items()):
         with pytest.raises(ConfigError, match="this would loosen labels"):
-            tightened(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
+            tightened_policy(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
     else:
-        found = tightened(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
+        found = tightened_policy(base, {"labels": asked}, DEFAULT_POINTS, where="guard")
         assert found.labels == {**own, **asked}
 
 
@@ -128,7 +128,7 @@ def test_a_tighter_policy_lets_no_more_late_text_out(
     def passed_unjudged(policy: Policy) -> bool:
         return late(policy) and not policy.stops_unjudged("failure")
 
-    assume(not loosened(base, asked, DEFAULT_POINTS))
+    assume(not loosened_settings(base, asked, DEFAULT_POINTS))
     assert not (stopped(base) and not stopped(asked))
     assert not (passed_unjudged(asked) and not passed_unjudged(base))
 
@@ -153,33 +153,33 @@ def test_a_tighter_policy_takes_no_more_findings_back(
             first = settled(first, looked, policy.second_look_threshold)
         return not first.biased
 
-    assume(not loosened(base, asked, DEFAULT_POINTS))
+    assume(not loosened_settings(base, asked, DEFAULT_POINTS))
     assert not (passes(asked) and not passes(base))
 
 
 @given(policies())
 def test_every_policy_is_as_strict_as_itself(policy: Policy) -> None:
-    assert loosened(policy, policy, DEFAULT_POINTS) == []
+    assert loosened_settings(policy, policy, DEFAULT_POINTS) == []
 
 
 # Few pairs of policies are ordered; those that are not say nothing here.
 @often_looser
 @given(policies(), policies(), policies())
 def test_what_tightens_a_tighter_one_tightens_the_first(a: Policy, b: Policy, c: Policy) -> None:
-    assume(not loosened(a, b, DEFAULT_POINTS))
-    assume(not loosened(b, c, DEFAULT_POINTS))
-    assert loosened(a, c, DEFAULT_POINTS) == []
+    assume(not loosened_settings(a, b, DEFAULT_POINTS))
+    assume(not loosened_settings(b, c, DEFAULT_POINTS))
+    assert loosened_settings(a, c, DEFAULT_POINTS) == []
 
 
 @given(policies(), values)
 def test_a_request_gets_what_it_asked_for_or_a_sentence(base: Policy, asked: Any) -> None:
     policy = None
     with contextlib.suppress(ConfigError):
-        policy = tightened(base, asked, DEFAULT_POINTS, where="request")
+        policy = tightened_policy(base, asked, DEFAULT_POINTS, where="request")
     wanted = None
     with contextlib.suppress(ValueError):
-        wanted = Policy.model_validate(merge(base.model_dump(exclude_unset=True), asked))
-    granted = wanted is not None and not loosened(base, wanted, DEFAULT_POINTS)
+        wanted = Policy.model_validate(merge_settings(base.model_dump(exclude_unset=True), asked))
+    granted = wanted is not None and not loosened_settings(base, wanted, DEFAULT_POINTS)
     assert policy == (wanted if granted else None)
 
 
@@ -218,7 +218,7 @@ LOOSER = [
 @pytest.mark.parametrize(("base", "asked", "named"), LOOSER)
 def test_looser_requests_are_refused_by_name(base: Any, asked: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=f"would loosen .*{named}"):
-        tightened(policy_from(base), asked, DEFAULT_POINTS, where="request")
+        tightened_policy(policy_from(base), asked, DEFAULT_POINTS, where="request")
 
 
 TIGHTER = [
@@ -247,7 +247,7 @@ TIGHTER = [
 
 @pytest.mark.parametrize(("base", "asked"), TIGHTER)
 def test_tighter_requests_are_granted(base: Any, asked: Any) -> None:
-    policy = tightened(policy_from(base), asked, DEFAULT_POINTS, where="request")
+    policy = tightened_policy(policy_from(base), asked, DEFAULT_POINTS, where="request")
     for name, value in asked.items():
         assert getattr(policy, name) == value
 
@@ -255,13 +255,13 @@ def test_tighter_requests_are_granted(base: Any, asked: Any) -> None:
 def test_a_detector_without_the_operating_point_is_named() -> None:
     points = {"balanced": DEFAULT_POINTS["balanced"]}
     with pytest.raises(ConfigError, match="no operating point 'strict'; it has balanced"):
-        tightened(Policy(), {"operating_point": "strict"}, points, where="request")
+        tightened_policy(Policy(), {"operating_point": "strict"}, points, where="request")
 
 
 @pytest.mark.parametrize("hold", ["none", "association"])
 def test_a_looser_hold_is_called_by_its_name_alone(hold: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        tightened(Policy(), {"hold": hold}, DEFAULT_POINTS, where="guard")
+        tightened_policy(Policy(), {"hold": hold}, DEFAULT_POINTS, where="guard")
     assert "would loosen hold;" in str(raised.value)
 
 
@@ -282,5 +282,5 @@ def test_judged_languages_lie_between_passing_and_stopping(
     base: dict[str, Any], asked: dict[str, Any], loosens: bool
 ) -> None:
     owner = policy_from(base)
-    found = loosened(owner, policy_from({**base, **asked}), DEFAULT_POINTS)
+    found = loosened_settings(owner, policy_from({**base, **asked}), DEFAULT_POINTS)
     assert found == (["language"] if loosens else [])

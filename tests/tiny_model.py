@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from guard.detect.answer import TemplateAnswer, rendered
+from guard.detect.answer import TemplateAnswer, rendered_answer
 from guard.detect.instruction import Instruction
 from guard.verdict import BIAS_TYPES
 
@@ -25,7 +25,10 @@ LLAMA2 = (
 )
 TEXTS = (
     Instruction().fixed(),
-    *(rendered(TemplateAnswer(True, kind, (("group", "attribute"),))) for kind in BIAS_TYPES),
+    *(
+        rendered_answer(TemplateAnswer(True, kind, (("group", "attribute"),)))
+        for kind in BIAS_TYPES
+    ),
 )
 
 

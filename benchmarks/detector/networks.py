@@ -21,9 +21,9 @@ from guard.train import pools
 from guard.train.base import base_tokens
 from guard.train.calibrate import SOURCES, auroc
 from guard.train.config import TrainConfig
-from guard.train.corpus import build
+from guard.train.corpus import build_corpus
 from guard.train.encoder import load_final, logits_of
-from guard.train.sources import Text, pieces
+from guard.train.sources import WholeText, text_pieces
 
 # BOLD has harmless texts only; the held-out texts are no source of calibration.
 _OF_TEXTS = {name: of for name, of in SOURCES.items() if name != "BOLD"} | {"held out": ("unseen",)}
@@ -79,12 +79,14 @@ def differences(
     ]
 
 
-def logits(path: Path, texts: Sequence[Text], device: str) -> Floats:
+def logits(path: Path, texts: Sequence[WholeText], device: str) -> Floats:
     """Return the highest logit of each text's segments by the network of a finished run."""
     nets, content = load_final(path)
     settings = content["settings"]
     tokens = base_tokens(settings["base"], settings["max_context_tokens"])
-    windows = [(i, window) for i, t in enumerate(texts) for window in in_context(pieces(t.text))]
+    windows = [
+        (i, window) for i, t in enumerate(texts) for window in in_context(text_pieces(t.text))
+    ]
     of_windows = logits_of(nets.net, tokens, [window for _, window in windows], device).numpy()
     found = np.full(len(texts), -np.inf)
     np.maximum.at(found, [i for i, _ in windows], of_windows)
@@ -99,8 +101,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     config = TrainConfig(work=Path(), data=options.data)
-    read = pools.read(options.data, config.statements)
-    texts = pools.far_from_training(read, build(config).every_text)
+    read = pools.validation_texts(options.data, config.statements)
+    texts = pools.far_from_training(read, build_corpus(config).every_text)
     columns = zip(*((t.pool, t.family, t.biased) for t in texts), strict=True)
     of = Texts(*map(np.array, columns))
     scores = [logits(path, texts, options.device) for path in options.runs]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from guard.datasets import registry
-from guard.datasets.rows import objects
+from guard.datasets.rows import object_rows
 from guard.evaluate.readings import FIELDS, READINGS, key_of, read
 
 SEED, TEXTS = 40, 150
@@ -50,14 +50,14 @@ def sample(data: Path) -> list[Drawn]:
 
 
 def _redditbias(data: Path) -> Iterator[Drawn]:
-    for row in objects(data / registry.REDDITBIAS.file):
+    for row in object_rows(data / registry.REDDITBIAS.file):
         record = registry.REDDITBIAS.record.of(row.values)
-        if record.bias_sent is not None:
-            yield _drawn("redditbias", record.comment)
+        if record.biased is not None:
+            yield _drawn("redditbias", record.text)
 
 
 def _emgsd(data: Path) -> Iterator[Drawn]:
-    for row in objects(data / registry.EMGSD.file):
+    for row in object_rows(data / registry.EMGSD.file):
         record = registry.EMGSD.record.of(row.values)
         yield _drawn("emgsd", record.text)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from guard import Guard
 from guard.detect.encoder import Encoder
 from guard.results.intervals import clopper_pearson
-from guard.train.forms import all_forms, fillings
-from guard.train.rows import validates
+from guard.train.forms import all_forms, form_fillings
+from guard.train.rows import in_validation
 from guard.verdict import Verdict
 
 THRESHOLDS = (1.0, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.07, 0.05)
@@ -36,9 +36,9 @@ def claims(guard: Guard, fills: int) -> list[Claim]:
     points = guard.detector.operating_points
     found = []
     for kind, form in all_forms():
-        if kind != "refuted" or not validates(f"form:{form['form']}"):
+        if kind != "refuted" or not in_validation(f"form:{form['form']}"):
             continue
-        for filled in fillings(form, 0, fills):
+        for filled in form_fillings(form, 0, fills):
             for half in ("harmless", "biased"):
                 if not form.get(half):
                     continue

@@ -35,8 +35,8 @@ from guard.places import shipped_index
 from guard.policy import Policy
 from guard.results.estimate import Estimate
 from guard.train import calibrate
-from guard.train.band import SHARES, BandBudget, choose, pairs_of, without_statements
-from guard.train.cascade import Case, cases
+from guard.train.band import SHARES, BandBudget, choose_band, pairs_of, without_statements
+from guard.train.cascade import CascadeCase, cascade_cases
 from guard.train.config import BAND_WINDOWS
 from guard.train.kept import KeepingDetector
 from guard.verdict import BiasType, Scores, Window
@@ -99,7 +99,7 @@ class Row(NamedTuple):
 
 
 def points_of(
-    first: KeepingDetector, later: KeepingDetector, of: Sequence[Case]
+    first: KeepingDetector, later: KeepingDetector, of: Sequence[CascadeCase]
 ) -> dict[str, dict[BiasType, float]]:
     """Return the operating points of the mean, chosen on validation windows."""
     rows = []
@@ -109,7 +109,7 @@ def points_of(
         if scores.score is not None:
             rows.append((case.source, case.biased, scores.bias_type, logit_of(scores.score)))
     pool, biased, kind, logit = map(np.array, zip(*rows, strict=True))
-    texts = calibrate.Judged(pool, biased, kind, logit)
+    texts = calibrate.JudgedTexts(pool, biased, kind, logit)
     scores = np.array([sigmoid(x) for x in logit])
     return calibrate.operating_points(texts, scores)
 
@@ -179,7 +179,7 @@ def main() -> None:
     given = parser.parse_args()
     pair = [detector_named(name, None, None) for name in (given.first, given.later)]
     statements = shipped_index("encoder") / "statements.jsonl"
-    of = [c for c in cases(given.data, statements) if c.part != "train"][: given.windows]
+    of = [c for c in cascade_cases(given.data, statements) if c.part != "train"][: given.windows]
     with without_statements(pair):
         first, later = (KeepingDetector(one, given.work) for one in pair)
         found = pairs_of(first, later, of, _lines)
@@ -187,7 +187,7 @@ def main() -> None:
     first, later = (KeepingDetector(one, given.work) for one in pair)
     cascades = {}
     for share in SHARES:
-        band = choose(found, BandBudget("escalated", share))
+        band = choose_band(found, BandBudget("escalated", share))
         cascades[share] = BandCascade(first, later, replace(band, limit_ms=LIMIT_MS))
     mean = MeanOfLogits(first, later, points)
     print(f"{pair[0].name}, then {pair[1].name}; bands of {len(of)} validation windows\n")

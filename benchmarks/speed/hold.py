@@ -26,7 +26,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from guard import Guard
 from guard.datasets.rows import json_lines
 from guard.gate import Gate
-from guard.mentions import first_mention, lexicon
+from guard.mentions import first_mention, shipped_lexicon
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import Attribution, Channel, Scores
 
@@ -92,7 +92,7 @@ def see(guard: Guard, texts: Iterable[str]) -> Seen:
         named = False
         for decision in guard.trail(text):
             segment = text[slice(*decision.span)]
-            found = first_mention(segment, lexicon(), pronouns=named)
+            found = first_mention(segment, shipped_lexicon(), pronouns=named)
             held = len(segment) if found is None else found
             named = named or found is not None
             for pair in decision.verdict.attributions:

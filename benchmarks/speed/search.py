@@ -27,9 +27,9 @@ from guard.detect.index_watcher import IndexWatcher
 from guard.places import shipped
 from guard.retrieve import store
 from guard.retrieve.graph import GRAPH_FROM
-from guard.retrieve.importers import read
+from guard.retrieve.importers import read_dataset
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement, fold
+from guard.retrieve.statement import BiasStatement, fold_words
 
 COUNT = 41_000
 QUERIES = 1_000
@@ -55,19 +55,19 @@ class Figure(NamedTuple):
     bound: str
 
 
-def statements(data: Path, known: set[str]) -> Iterator[Statement]:
+def statements(data: Path, known: set[str]) -> Iterator[BiasStatement]:
     """Yield statements of the datasets whose words are not ``known``, then posts."""
     for file, kind in FILES:
-        for statement in read(data / file, kind, skip_bad=True):
-            words = fold(statement.statement)
+        for statement in read_dataset(data / file, kind, skip_bad=True):
+            words = fold_words(statement.statement)
             if words not in known:
                 known.add(words)
                 yield statement
     for row in json_lines(data / POSTS):
         post = " ".join(row["post"].split())
-        if (words := fold(post)) and words not in known:
+        if (words := fold_words(post)) and words not in known:
             known.add(words)
-            yield Statement(post, "social", "unknown", "unknown")
+            yield BiasStatement(post, "social", "unknown", "unknown")
 
 
 def comments(data: Path) -> list[str]:
@@ -85,13 +85,13 @@ def built(folder: Path, data: Path, encoder: Encoder) -> None:
     if (folder / "manifest.json").is_file():
         return
     base = BiasIndex.load(shipped("index"), encoder.name)
-    known = {fold(s.statement) for s in base.statements}
+    known = {fold_words(s.statement) for s in base.statements}
     every = list(statements(data, known))[: COUNT - len(base)]
 
     def report(doing: str, done: int, total: int) -> None:
         print(f"\r{doing} {done} of {total}   ", end="", file=sys.stderr)
 
-    store.create(folder, every, encoder, base=base, report=report)
+    store.create_index(folder, every, encoder, base=base, report=report)
     print(file=sys.stderr)
 
 
@@ -152,16 +152,18 @@ def changes(folder: Path, encoder: Encoder) -> list[Figure]:
         copy = Path(place) / "index"
         shutil.copytree(folder, copy)
         watcher = IndexWatcher(copy, encoder.name)
-        row = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
+        row = BiasStatement(
+            "Velmorians swap price tags.", "culture", "Velmorians", "swap price tags"
+        )
         begin = time.perf_counter()
-        change = store.add(copy, [row], encoder)
+        change = store.add_statements(copy, [row], encoder)
         added = time.perf_counter()
         replaced = (copy / "manifest.json").stat().st_mtime
         while watcher.current().version != change.version:
             time.sleep(0.001)
         serves = time.time() - replaced
         seen = time.perf_counter()
-        store.remove(copy, groups=["Velmorians"])
+        store.remove_statements(copy, groups=["Velmorians"])
         removed = time.perf_counter()
         watcher.stop()
     return [

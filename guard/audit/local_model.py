@@ -16,7 +16,7 @@ from guard.audit.sending import Sending
 from guard.errors import UsageError
 from guard.local import messages, options, patching, scoring
 from guard.local.generation import Generation
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.suites import Capability, Chat, LogLikelihood, Patch, Request, TextScore
 
 
@@ -32,7 +32,7 @@ class LocalModel:
     def __init__(self, name: str, *, timeout_s: float, sending: Sending | None = None) -> None:
         self.name = name
         self._sending = sending or Sending()
-        self._model = load(name.removeprefix(LOCAL))
+        self._model = load_model(name.removeprefix(LOCAL))
         self._timeout_s = timeout_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard-audit-local")
         self._closed = threading.Event()
@@ -65,8 +65,14 @@ class LocalModel:
             raise CallError(str(error)) from None
 
     def _score(self, request: LogLikelihood) -> Reply:
-        turn = self._model.prompt(messages.plain(request.messages)) if request.messages else None
-        found = scoring.score(self._model, request.context, request.continuations, turn)
+        turn = (
+            self._model.prompt(messages.plain_messages(request.messages))
+            if request.messages
+            else None
+        )
+        found = scoring.score_continuations(
+            self._model, request.context, request.continuations, turn
+        )
         return Reply(
             scores=tuple(TextScore(*each) for each in found),
             usage=Usage(sum(each.tokens for each in found), 0),
@@ -76,10 +82,10 @@ class LocalModel:
         settings: dict[str, Any] = {"seed": int(key[:12] or "0", 16), **request.settings}
         patched: AbstractContextManager[None] = nullcontext()
         if request.patch is None:
-            prompt = self._model.prompt(messages.plain(self._sending.messages(request)))
+            prompt = self._model.prompt(messages.plain_messages(self._sending.messages(request)))
         else:
             patch = self._patched(request, request.patch)
-            prompt, patched = patch.tokens, patching.patching(self._model, patch)
+            prompt, patched = patch.tokens, patching.patching_calls(self._model, patch)
         if self._model.context is not None and len(prompt) >= self._model.context:
             raise CallError(
                 f"the prompt has {len(prompt)} tokens, more than the model's {self._model.context}"
@@ -87,7 +93,7 @@ class LocalModel:
         first = {}
         if request.logprobs:
             first = scoring.first_tokens(self._model, prompt, request.logprobs)
-        generation = Generation(self._model, prompt, options.read(settings))
+        generation = Generation(self._model, prompt, options.read_options(settings))
         pieces: list[Piece] = []
         until = time.monotonic() + self._timeout_s
         with patched:
@@ -104,11 +110,11 @@ class LocalModel:
 
     def _patched(self, request: Chat, patch: Patch) -> patching.Patched:
         source = replace(request, messages=patch.source)
-        return patching.patched(
+        return patching.patched_prompt(
             self._model,
-            messages.plain(self._sending.messages(source)),
+            messages.plain_messages(self._sending.messages(source)),
             patch.words,
-            messages.plain(self._sending.messages(request)),
+            messages.plain_messages(self._sending.messages(request)),
             patch.opening,
             (patch.source_layer, patch.target_layer),
         )

@@ -182,10 +182,10 @@ class Scorer(_InProcess):
         return await asyncio.to_thread(self._judge, request)
 
     def _judge(self, request: Judge) -> Reply:
-        from guard.core import highest
+        from guard.core import highest_verdict
 
         trail = self._guard.trail(request.text, user=request.user)
-        verdict = highest(trail, self._guard.policy)
+        verdict = highest_verdict(trail, self._guard.policy)
         if verdict.unjudged in FAILURES:
             raise CallError(f"the scorer {self.name} failed ({verdict.unjudged})", retryable=True)
         return Reply((Piece(verdict.to_json()),))

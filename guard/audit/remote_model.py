@@ -35,10 +35,10 @@ from guard.errors import UsageError
 from guard.model_calls import (
     first_tokens,
     is_token_count,
-    price,
+    price_of_tokens,
     provider_of,
+    reason_refused,
     refusal_text,
-    refused,
 )
 from guard.suites import Capability, Chat, Request
 
@@ -185,7 +185,7 @@ class RemoteModel:
         if not is_token_count(prompt) or not is_token_count(completion):
             return Usage()  # LiteLLM's figure would be of the same counts
         if cost is None or not 0 < cost < math.inf:
-            cost = price(self.name, prompt, completion)
+            cost = price_of_tokens(self.name, prompt, completion)
         return Usage(prompt, completion, cost)
 
     def _call_error(self, error: Exception, request: Chat) -> CallError:
@@ -279,7 +279,7 @@ def may_give_logprobs(model: str, sending: Sending) -> bool:
         return False
     offered = litellm.get_supported_openai_params(model) or []
     asked = {**sending.given, "logprobs": True, "top_logprobs": 2}
-    return "logprobs" in offered and not refused(model, asked)
+    return "logprobs" in offered and not reason_refused(model, asked)
 
 
 def retry_after(error: Exception) -> float:

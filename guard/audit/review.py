@@ -27,7 +27,7 @@ from guard.audit.files import run_file_of, write_all
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import estimate_to_json, json_number
 from guard.audit.tables import recorded_audit
-from guard.datasets.rows import rows
+from guard.datasets.rows import read_rows
 from guard.errors import UsageError
 from guard.results import STYLE
 from guard.results.conclusions import interval_text
@@ -196,7 +196,7 @@ def _page(texts: Sequence[Text]) -> str:
         for t in texts
     )
     style = STYLE.read_text("utf-8")
-    return page.substitute(rows="\n".join(items), total=len(texts), style=style)
+    return page.substitute(read_rows="\n".join(items), total=len(texts), style=style)
 
 
 def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
@@ -207,7 +207,7 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     """
     ids = set(known)
     found: dict[str, bool] = {}
-    for number_, row in enumerate(rows(path), start=1):
+    for number_, row in enumerate(read_rows(path), start=1):
         where = f"{path}, row {number_} ({row.place})"
         if row.broken:
             raise UsageError(f"{where}: {row.broken}.")

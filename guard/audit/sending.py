@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from guard.audit.calls import placeholder
 from guard.audit.settings import KEY_VARIABLE, LIMITS, SECRET
 from guard.errors import UsageError
-from guard.model_calls import refused
+from guard.model_calls import reason_refused
 from guard.suites import (
     AdaptsRequests,
     Answer,
@@ -158,8 +158,8 @@ class Sending:
         # One of several suites may not send a dropped setting that another sends.
         dropped = tuple(n for n in self.dropped if n == _LOGPROBS or n in asked.settings)
         sending = replace(self, left_out={}, dropped=dropped)
-        if self.given and (why := refused(model, self.given)):
-            reasons_ = {n: refused(model, {n: value}) for n, value in self.given.items()}
+        if self.given and (why := reason_refused(model, self.given)):
+            reasons_ = {n: reason_refused(model, {n: value}) for n, value in self.given.items()}
             name, why = next(((n, reason) for n, reason in reasons_.items() if reason), ("", why))
             name = name if role == "model" or not name else f"{role}.{name}"
             raise UsageError(f"--set {name}: {why}." if name else f"--set: {why}.")
@@ -167,7 +167,7 @@ class Sending:
         given = dict(self.given)
         settings = sending.request(asked).settings  # type: ignore[union-attr]
         for name in (n for n in settings if n not in given):
-            if why := refused(model, given | {name: settings[name]}):
+            if why := reason_refused(model, given | {name: settings[name]}):
                 left[name] = why
         if reasons(model, given):
             for name in LIMITS:

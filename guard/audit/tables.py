@@ -14,7 +14,7 @@ from guard.audit.others import Embedder
 from guard.audit.outcomes import Records
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
-from guard.datasets.rows import made, rows, whole
+from guard.datasets.rows import convert_rows, read_rows, whole_values
 from guard.errors import UsageError
 from guard.results.table import csv_text
 from guard.suites import AsksOtherModels, GroupTexts, Record, Suite, registry
@@ -43,7 +43,7 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
         recorded = RunFile(answers).suite(audit.suite.name)
         return as_recorded(audit, recorded).score(recorded)
     suite, read = audit.suite, Records()
-    rows_of = made(answers, rows(answers), whole, None, "Correct the row.")
+    rows_of = convert_rows(answers, read_rows(answers), whole_values, None, "Correct the row.")
     # A table may have its own items; the suite itself refuses an unknown one.
     for item, sample, given in recorded_answers(suite, rows_of):
         read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, given)))

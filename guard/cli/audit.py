@@ -48,7 +48,7 @@ from guard.cli.audit_review import review
 from guard.cli.run_file import audit_options, run_file_argument
 from guard.cli.suites import list_ as list_suites
 from guard.errors import UsageError
-from guard.exit_codes import ExitCode, worst
+from guard.exit_codes import ExitCode, worst_code
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -212,7 +212,7 @@ def run(options: AuditOptions) -> None:
     if not ran.complete:
         raise click.exceptions.Exit(ExitCode.INCOMPLETE)
     codes = [verdict.exit_code for verdict in (comparison, met) if verdict is not None]
-    raise click.exceptions.Exit(worst(codes or [unread]))
+    raise click.exceptions.Exit(worst_code(codes or [unread]))
 
 
 class _PreparedRun(NamedTuple):
@@ -506,7 +506,7 @@ def _audits(options: AuditOptions) -> list[Audit]:
     from guard.audit.audit import Audit
     from guard.audit.others import default_scorer, others
     from guard.audit.sending import check_dropped
-    from guard.config import settings
+    from guard.config import read_settings
 
     suites = _suites(options)
     if options.dropped:
@@ -518,7 +518,7 @@ def _audits(options: AuditOptions) -> list[Audit]:
                 raise UsageError(f"A cassette has the {role}'s answers; leave --{role} out.")
     else:
         sending = _analyst_sending(options)
-        guards = options.detector or settings().get("detector")
+        guards = options.detector or read_settings().get("detector")
         scorer = options.scorer or default_scorer(guards)
         others_by_suite = [
             others(
@@ -537,7 +537,7 @@ def _audits(options: AuditOptions) -> list[Audit]:
 
 
 def _guard_settings(options: AuditOptions) -> dict[str, Any]:
-    from guard.config import merge, spelled
+    from guard.config import merge_settings, parse_setting
 
     settings: dict[str, Any] = {
         key: getattr(options, key)
@@ -548,8 +548,8 @@ def _guard_settings(options: AuditOptions) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--guard takes KEY=VALUE, got {text!r}.")
-        settings[key] = spelled(key, value, f"--guard {key}")
-    return merge(options.tables.guard, settings)
+        settings[key] = parse_setting(key, value, f"--guard {key}")
+    return merge_settings(options.tables.guard, settings)
 
 
 def _guard(options: AuditOptions) -> Guard:

@@ -28,7 +28,7 @@ from guard.cli.audit_options import (
 )
 from guard.cli.run_file import run_file_of_report, run_or_file_argument
 from guard.errors import UsageError
-from guard.exit_codes import ExitCode, worst
+from guard.exit_codes import ExitCode, worst_code
 
 if TYPE_CHECKING:
     from guard.audit.report.content import Content
@@ -148,7 +148,7 @@ def _exit_code(content: Content) -> int:
     assert content.conditions is not None
     comparison = content.comparison
     codes: list[int] = [content.conditions.exit_code]
-    return worst(codes if comparison is None else [*codes, comparison.exit_code])
+    return worst_code(codes if comparison is None else [*codes, comparison.exit_code])
 
 
 def _content(options: _ReportOptions) -> Content:

@@ -81,17 +81,17 @@ def verdict(texts: Path | None, detector: str | None, against: str | None, as_js
 
 def texts_of(path: Path | None) -> list[str]:
     """Return the texts of a file of JSON lines; raises UsageError if there are none."""
-    from guard.datasets.rows import BadRow, Row, made, objects, whole
+    from guard.datasets.rows import BadRow, FileRow, convert_rows, object_rows, whole_values
 
-    def text(row: Row) -> str:
-        values = whole(row)
+    def text(row: FileRow) -> str:
+        values = whole_values(row)
         comment = values.get("comment") or values.get("text")
         if not isinstance(comment, str):
             raise BadRow("the line has no string 'comment' or 'text'")
         return comment
 
     path = shipped("benchmarks") / "detector" / "assistant.jsonl" if path is None else path
-    lines = made(path, objects(path), text, None, "Correct the line.")
+    lines = convert_rows(path, object_rows(path), text, None, "Correct the line.")
     texts = [line for line in lines if line.strip()]
     if not texts:
         raise UsageError(f"{path} has no text to judge.")

@@ -75,7 +75,7 @@ def check(
     The exit code is 0 whatever the verdict (but see --exit-code), and 2 if something cannot be read
     or there is nothing to judge.
     """
-    from guard.core import Guard, highest
+    from guard.core import Guard, highest_verdict
 
     inputs = [i for text in arguments for i in _read(text)]
     inputs += [i for name in files for i in _files(name)]
@@ -90,7 +90,7 @@ def check(
         results = []
         for (name, _), trail in zip(inputs, trails, strict=True):
             named = {} if single else {"file": name or None}
-            verdict = highest(trail, guard.policy)
+            verdict = highest_verdict(trail, guard.policy)
             results.append({**named, **verdict.to_dict(), "segments": [_segment(d) for d in trail]})
         print_json(results[0] if single else {"files": results})
     else:

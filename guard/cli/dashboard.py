@@ -92,13 +92,13 @@ def dashboard(
 @cache
 def _statements(folder: Path | None) -> dict[str, str]:
     """Return the statements of an index by id; without ``folder``, none if it cannot be read."""
-    from guard.config import settings
+    from guard.config import read_settings
     from guard.places import DEFAULT, shipped_index
     from guard.retrieve.statement import read_statements
     from guard.watch.events import statement_id
 
     try:
-        configured = settings()
+        configured = read_settings()
         named = folder or configured.get("index")
         index = Path(named) if named else shipped_index(configured.get("detector") or DEFAULT)
         statements = read_statements(index / "statements.jsonl")

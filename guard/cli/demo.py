@@ -110,8 +110,8 @@ def demo(
         if local:
             from guard.local import provider
 
-            provider.load("smollm2")  # raises an error now if something is missing
-            provider.register()
+            provider.load_model("smollm2")  # raises an error now if something is missing
+            provider.register_provider()
             model = provider.SMOLLM2
     if model is None:
         console.print(

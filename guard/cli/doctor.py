@@ -209,10 +209,10 @@ def _frameworks() -> Iterator[Diagnosis]:
 
 
 def _settings() -> Iterator[Diagnosis]:
-    from guard.config import settings
+    from guard.config import read_settings
 
     try:
-        values = settings()
+        values = read_settings()
     except GuardError as error:
         yield Diagnosis("settings", "guard.toml, BIASGUARD_*", "broken", str(error))
         return
@@ -220,7 +220,7 @@ def _settings() -> Iterator[Diagnosis]:
     if store is not None:
         values["events"] = "set"  # its URL may hold a password
     if "judge" in values:
-        values["judge"] = judge_settings.shown(values["judge"])
+        values["judge"] = judge_settings.printable_settings(values["judge"])
     shown = ", ".join(f"{key}={value!r}" for key, value in values.items()) or "defaults"
     yield Diagnosis("settings", "guard.toml, BIASGUARD_*", "ok", shown)
     if store is not None:
@@ -260,7 +260,14 @@ def _detector() -> Iterator[Diagnosis]:
 
 def _detectors() -> Iterator[Diagnosis]:
     """Report all shipped weights, whichever are in use."""
-    from guard.detect.weights import FILES, ONNX, OPTIONAL, open_weights, sha256, shipped_weights
+    from guard.detect.weights import (
+        FILES,
+        ONNX,
+        OPTIONAL,
+        file_sha256,
+        open_weights,
+        shipped_weights,
+    )
 
     for name in ENCODERS:
         folder = shipped_weights(name)
@@ -273,7 +280,7 @@ def _detectors() -> Iterator[Diagnosis]:
         size = sum(file.stat().st_size for file in files) / 1e6
         detail = (
             f"{weights.name}, {size:.0f} MB, hashes verified; {ONNX} has sha256 "
-            f"{sha256(folder / ONNX)}"
+            f"{file_sha256(folder / ONNX)}"
         )
         yield Diagnosis("shipped detectors", name, "ok", detail)
     yield _cascade()
@@ -282,7 +289,7 @@ def _detectors() -> Iterator[Diagnosis]:
 def _cascade() -> Diagnosis:
     """Report the head of the cascade, and whether it is for the shipped weights."""
     from guard.detect.cascade_files import HEAD, read_head
-    from guard.detect.weights import open_weights, sha256, shipped_weights
+    from guard.detect.weights import file_sha256, open_weights, shipped_weights
 
     folder = shipped_weights(CASCADE)
     try:
@@ -294,7 +301,7 @@ def _cascade() -> Diagnosis:
         return Diagnosis("shipped detectors", CASCADE, "note", str(error))
     detail = (
         f"{head.name}, {head.first.name} and then {head.last.name}; {HEAD} has sha256 "
-        f"{sha256(folder / HEAD)}"
+        f"{file_sha256(folder / HEAD)}"
     )
     return Diagnosis("shipped detectors", CASCADE, "ok", detail)
 
@@ -302,8 +309,8 @@ def _cascade() -> Diagnosis:
 def _models() -> Iterator[Diagnosis]:
     from guard.local import download
 
-    for name in download.names():
-        state, detail = download.state(name)
+    for name in download.model_names():
+        state, detail = download.weights_state(name)
         yield Diagnosis("local models", name, state, detail)
 
 

@@ -15,8 +15,8 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     from guard.detect.encoder import Encoder
     from guard.retrieve.draft import Report
-    from guard.retrieve.statement import Statement
-    from guard.retrieve.store import Change
+    from guard.retrieve.statement import BiasStatement
+    from guard.retrieve.store import IndexChange
 
 
 @click.group()
@@ -84,7 +84,7 @@ def build(
     base = BiasIndex.load(embedder.shipped_index, None) if with_shipped else None
     statements = _read(files, kind, skip_bad)
     with _progress() as report:
-        change = store.create(
+        change = store.create_index(
             folder, statements, embedder, base=base, replace=replace, report=report
         )
     _print_change(folder, change, as_json)
@@ -109,12 +109,14 @@ def add(
     _print_change(folder, change, as_json)
 
 
-def add_statements(folder: Path, statements: Sequence[Statement], detector: str | None) -> Change:
+def add_statements(
+    folder: Path, statements: Sequence[BiasStatement], detector: str | None
+) -> IndexChange:
     """Add statements to an index, and show how far that is."""
     from guard.retrieve import store
 
     with _progress() as report:
-        return store.add(folder, statements, _embedder(detector), report=report)
+        return store.add_statements(folder, statements, _embedder(detector), report=report)
 
 
 @index.command()
@@ -149,7 +151,7 @@ def remove(
     read = _read(() if file is None else (file,), kind, skip_bad)
     every = [*texts, *(s.statement for s in read)]
     with _progress() as report:
-        change = store.remove(folder, statements=every, groups=groups, report=report)
+        change = store.remove_statements(folder, statements=every, groups=groups, report=report)
     if not change.removed:
         raise UsageError(f"The bias index at {folder} has none of these; nothing was removed.")
     if change.unmatched:
@@ -195,7 +197,7 @@ def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
     """Check an index and show its content."""
     from guard.detect.weights import open_weights
     from guard.places import shipped_index
-    from guard.retrieve.index import BiasIndex, counts
+    from guard.retrieve.index import BiasIndex, statement_counts
 
     weights = open_weights(_weights(detector))
     place = _in_use(folder) or shipped_index(weights.settings.name)
@@ -207,7 +209,7 @@ def stats(folder: Path | None, detector: str | None, as_json: bool) -> None:
         "usable": bias_index.embedder == weights.name,
         "search": "exact" if bias_index.exact else "graph",
         "dim": bias_index.dim,
-        **counts(bias_index.table),
+        **statement_counts(bias_index.table),
     }
     if as_json:
         print_json(shown)
@@ -234,34 +236,34 @@ def _weights(detector: str | None) -> Path:
 
     The index of a cascade has the vectors of `encoder`.
     """
-    from guard.config import merge, settings
+    from guard.config import merge_settings, read_settings
     from guard.detect.weights import shipped_weights
     from guard.places import DEFAULT, embedder_of
 
-    own = merge(settings(), {} if detector is None else {"detector": detector})
+    own = merge_settings(read_settings(), {} if detector is None else {"detector": detector})
     folder = shipped_weights(embedder_of(own.get("detector", DEFAULT)))
     return Path(own["weights"]) if "weights" in own else folder
 
 
 def _in_use(folder: Path | None) -> Path | None:
     """Return the index of the command line or the settings; None if neither names one."""
-    from guard.config import settings
+    from guard.config import read_settings
 
-    named = folder or settings().get("index")
+    named = folder or read_settings().get("index")
     return None if named is None else Path(named)
 
 
-def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[Statement]:
-    from guard.retrieve.importers import read
+def _read(files: tuple[Path, ...], kind: str | None, skip_bad: bool) -> list[BiasStatement]:
+    from guard.retrieve.importers import read_dataset
 
-    statements: list[Statement] = []
+    statements: list[BiasStatement] = []
     for path in files:
         if str(path) == "-":
             raise UsageError(
                 "Statements cannot be read from standard input, because their file is read more "
                 "than once; write them to a file first."
             )
-        statements += read(
+        statements += read_dataset(
             path, kind, skip_bad=skip_bad, skipped=lambda why: click.echo(why, err=True)
         )
     if files and not statements:
@@ -278,7 +280,7 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join(f"'{text}'" for text in texts[:_SHOWN]) + more
 
 
-def _print_change(folder: Path, change: Change, as_json: bool) -> None:
+def _print_change(folder: Path, change: IndexChange, as_json: bool) -> None:
     if as_json:
         print_json({"index": str(folder), **change._asdict()})
         return

@@ -33,10 +33,10 @@ def get(name: str, as_json: bool) -> None:
 
     from guard.local import download
 
-    model = download.find(name)
+    model = download.find_model(name)
     # The bar goes to standard error, so that the output can be piped.
     console = Console(stderr=True, highlight=False)
-    got = _with_bar(name, console) if console.is_terminal else download.get(name)
+    got = _with_bar(name, console) if console.is_terminal else download.get_weights(name)
     if as_json:
         model_file = {
             "name": name,
@@ -60,8 +60,8 @@ def list_models(as_json: bool) -> None:
     from guard.local import download
 
     rows = []
-    for name in download.names():
-        model, (state, detail) = download.find(name), download.state(name)
+    for name in download.model_names():
+        model, (state, detail) = download.find_model(name), download.weights_state(name)
         rows.append(
             {
                 "name": name,
@@ -94,4 +94,4 @@ def _with_bar(name: str, console: Console) -> Got:
             progress.update(task, visible=bool(size))
             progress.update(task, description=doing, completed=done, total=size or None)
 
-        return download.get(name, report=report)
+        return download.get_weights(name, report=report)

@@ -166,9 +166,9 @@ def open_store(url: str | None, where: str = "STORE") -> Store:
 
     Raises UsageError if there is none or a package is missing; errors of the store name ``where``.
     """
-    from guard.config import settings
+    from guard.config import read_settings
 
-    url = url or settings().get("events")
+    url = url or read_settings().get("events")
     if url is None:
         raise UsageError(
             "There is no store to read: give its file or URL, or set events in guard.toml or "

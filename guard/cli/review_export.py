@@ -19,7 +19,7 @@ from guard.errors import UsageError
 from guard.texts import printable
 
 if TYPE_CHECKING:
-    from guard.retrieve.statement import Statement
+    from guard.retrieve.statement import BiasStatement
     from guard.watch.review import Correction, ReviewItem
     from guard.watch.store import Store
 
@@ -133,9 +133,9 @@ def export(
 
 def _statements(
     store: Store, missed: Iterable[tuple[ReviewItem, Correction]], reviewer: str
-) -> Iterable[Statement]:
+) -> Iterable[BiasStatement]:
     from guard.retrieve.phrases import find_phrase
-    from guard.retrieve.statement import Statement
+    from guard.retrieve.statement import BiasStatement
 
     for item, bias in missed:
         if not all(bias) and sys.stdin.isatty():
@@ -150,7 +150,7 @@ def _statements(
         text = " ".join(item.text.split())
         explicit = find_phrase(text, bias.group) and find_phrase(text, bias.attribute)
         try:
-            yield Statement(
+            yield BiasStatement(
                 *(text, bias.bias_type, bias.group, bias.attribute),  # type: ignore[arg-type]
                 implicit=explicit is None,
                 note="review",
@@ -173,7 +173,7 @@ def _completed(store: Store, item: ReviewItem, bias: Correction, reviewer: str) 
 
 
 def _write_training(
-    folder: Path, missed: Iterable[Statement], false_alarms: Iterable[ReviewItem]
+    folder: Path, missed: Iterable[BiasStatement], false_alarms: Iterable[ReviewItem]
 ) -> None:
     negatives = [
         {"text": " ".join(item.text.split()), "kind": "reviewed", "bias_type": item.bias_type}

@@ -212,7 +212,7 @@ def restore(folder: Path | None, work: Path, as_json: bool) -> None:
     _needs_training()
     check_folder(work, "--work")
     from guard.detect.weights import SHIPPED
-    from guard.train.restore import restore as run
+    from guard.train.restore import restore_run as run
 
     _print_path("final", run(folder or SHIPPED, work), as_json)
 
@@ -257,7 +257,7 @@ def cascade(
     check_folder(config.work, "--work")
     from guard.detect.weights import shipped_weights
     from guard.places import CASCADE, ENCODERS
-    from guard.train.cascade import train as run
+    from guard.train.cascade import train_cascade as run
 
     to = to or shipped_weights(CASCADE)
     check_folder(to, "--to")
@@ -385,7 +385,7 @@ def band(
         budget = choosing.BandBudget("differ", differ)
     assert config.data is not None
     with _counted("windows") as show:
-        choice = choosing.train(
+        choice = choosing.train_band(
             config.data, config.statements, config.work, to,
             first=detector_named(first, None, None), later=detector_named(later, None, None),
             budget=budget, limit_ms=limit_ms or LIMIT_MS, windows=windows, report=show,
@@ -411,7 +411,7 @@ def mean(old: Path, new: Path, share: float, work: Path, as_json: bool) -> None:
     """Take the mean of the weights of a run and of the one that it went on from."""
     _needs_training()
     check_folder(work, "--work")
-    from guard.train.mean import mean as run
+    from guard.train.mean import write_mean as run
 
     _print_path("final", run(old, new, share, work), as_json)
 
@@ -448,7 +448,7 @@ def card(to: Path, index: Path | None, as_json: bool, **options: Any) -> None:
     processor. Scale and thresholds stay.
     """
     _needs_training()
-    from guard.train.card import card as text
+    from guard.train.card import card_text as text
 
     file = to / FIGURES
     if not file.is_file():
@@ -485,14 +485,14 @@ def _finished(work: Path) -> Path:
 
 
 def _embedder(config: TrainConfig) -> Path:
-    from guard.train.embedder import train as run
+    from guard.train.embedder import train_embedder as run
 
     with _bar("embedder") as show:
         return run(config, show)
 
 
 def _encoder(config: TrainConfig) -> Path:
-    from guard.train.encoder import train as run
+    from guard.train.encoder import train_encoder as run
 
     with _bar("references" if config.method == "references" else "encoder") as show:
         return run(config, show)
@@ -501,8 +501,8 @@ def _encoder(config: TrainConfig) -> Path:
 def _release(config: TrainConfig, to: Path, index: Path, version: str) -> str:
     """Release the run in ``config.work``; return the figures as JSON."""
     final = _finished(config.work)
-    from guard.train.card import card as text
-    from guard.train.release import release as export
+    from guard.train.card import card_text as text
+    from guard.train.release import release_weights as export
 
     figures = dumps(export(config, final, to, index, version, partial(click.echo, err=True)))
     # Made from the stored figures, so that `guard train card` gives the same card.
@@ -513,7 +513,7 @@ def _release(config: TrainConfig, to: Path, index: Path, version: str) -> str:
 
 def _is_released(final: Path, to: Path, version: str) -> bool:
     """Whether ``to`` has this version of this run's release; the figures are its last file."""
-    from guard.train.checkpoint import final as read
+    from guard.train.checkpoint import final_content as read
 
     figures = (_object(to / FIGURES) if (to / FIGURES).is_file() else None) or {}
     training = figures.get("training")
@@ -523,9 +523,9 @@ def _is_released(final: Path, to: Path, version: str) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    from guard.train.checkpoint import replacing
+    from guard.train.checkpoint import replacing_file
 
-    with replacing(path) as part:
+    with replacing_file(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
@@ -565,7 +565,7 @@ def _bar(name: str, every: int = _LINE) -> Iterator[loop.Show]:
     with bar if console.is_terminal else nullcontext():
         task = bar.add_task(name, total=None, loss="")
 
-        def show(step: loop.Progress) -> None:
+        def show(step: loop.TrainingProgress) -> None:
             if step.step % every and not console.is_terminal:
                 return
             loss = f"loss {float(step.loss):.3f}"

@@ -80,3 +80,42 @@ def group_type(group: str) -> BiasType | None:
         if pattern.search(group):
             return kind
     return None
+
+
+# Whole words, of which a name may have several; `group_type` takes one type of a longer list.
+_TYPE_WORDS: Mapping[BiasType, str] = {
+    "gender": """women woman men man females males girls boys mothers wives ladies feminists
+    feminist female male""",
+    "race": """black blacks white whites nonwhite nonwhites asian asians latino latinos latina
+    latinas hispanic hispanics minority minorities african africans color colour race races
+    caucasian caucasians arab arabs aboriginal aborigines native natives gypsies roma negroes
+    eurasians arabians""",
+    "religion": """muslim muslims islam islamic islamists jew jews jewish christian christians
+    catholic catholics hindu hindus buddhists sikhs mormons atheists religious evangelicals
+    protestants""",
+    "culture": """immigrant immigrants migrant migrants refugee refugees foreigner foreigners
+    foreign aliens illegals mexican mexicans indian indians chinese german germans american
+    americans iranian iranians russian russians european europeans italian italians irish
+    british french pakistanis somalis somalians syrians israelis israel southerners japanese
+    koreans polish turks nigerians arabians illegal""",
+    "orientation": """gay gays lesbian lesbians lgbt lgbtq lgbtq+ trans transgender transgenders
+    queer queers bisexual bisexuals homosexual homosexuals""",
+    "disability": """disabled disability disabilities autistic deaf blind mentally handicapped
+    retarded""",
+    "age": """old elderly seniors boomers millennials teenagers young pensioners""",
+    "appearance": """fat obese overweight ugly short bald""",
+    "social": """liberal liberals conservative conservatives democrat democrats republican
+    republicans progressive progressives left leftist leftists antifa journalists media poor
+    rich homeless socialists communists politicians activists police cops""",
+}
+_TYPES: dict[str, tuple[BiasType, ...]] = {}
+for _kind, _words in _TYPE_WORDS.items():
+    for _word in _words.split():
+        _TYPES[_word] = (*_TYPES.get(_word, ()), _kind)
+_WORD = re.compile(r"[a-z+]+")
+
+
+def types_of_target(target: str) -> tuple[BiasType, ...]:
+    """Return the bias types of the known words of a group's name: "black women" has two."""
+    words = _WORD.findall(target.casefold().replace("non-white", "nonwhite"))
+    return tuple(dict.fromkeys(kind for word in words for kind in _TYPES.get(word, ())))

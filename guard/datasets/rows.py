@@ -44,7 +44,7 @@ class BadRow(ValueError):
     """A row cannot be read; the message is the reason, without the place and the row."""
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """One record and its first line; ``broken`` is the reason if it could not be read.
 
     ``item`` counts the items of a nested file, from 1; ``line`` is 0 in a file without lines.
@@ -62,10 +62,10 @@ class Row(NamedTuple):
         return ", ".join(places + ([f"item {self.item}"] if self.item else []))
 
 
-def made(
+def convert_rows(
     path: Path,
-    rows: Iterable[Row],
-    make: Callable[[Row], T],
+    rows: Iterable[FileRow],
+    make: Callable[[FileRow], T],
     skipped: Skipped | None,
     hint: str = "Correct the row or give --skip-bad.",
 ) -> Iterator[T]:
@@ -78,14 +78,14 @@ def made(
         try:
             if row.broken:
                 raise BadRow(row.broken)
-            found = make(row)
+            result = make(row)
         except ValueError as error:  # noqa: PERF203 - any single row may be bad
             reason = f"{path}, {row.place}: {error}"
             if skipped is None:
                 raise UsageError(f"{reason}. {hint}") from None
             skipped(reason)
         else:
-            yield found
+            yield result
 
 
 def has_surrogate(text: str) -> bool:
@@ -93,7 +93,7 @@ def has_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def text(row: Values, name: str) -> str:
+def text_field(row: Values, name: str) -> str:
     """Return the text of a field with its whitespace collapsed, "" for null.
 
     Raises BadRow if the field is missing, is not a text, or has bytes that are not UTF-8.
@@ -112,32 +112,32 @@ def text(row: Values, name: str) -> str:
 
 def is_nested(path: Path) -> bool:
     """Whether the file is one JSON object that contains the rows, as StereoSet is published."""
-    head = _head(path).lstrip()
+    head = _checked_head(path).lstrip()
     return head.startswith("{") and re.search(r'"data"\s*:\s*\{', head) is not None
 
 
-def columns(path: Path) -> tuple[str, ...]:
+def column_names(path: Path) -> tuple[str, ...]:
     """Return the columns of a table, or the keys of the first object of JSON lines."""
-    first = _first(path)
+    first = _first_line(path)
     if not first.startswith(("{", "[")):
-        return tuple(_header(path, first)[0])
-    return next((tuple(row.values) for row in rows(path) if not row.broken), ())
+        return tuple(_parsed_header(path, first)[0])
+    return next((tuple(row.values) for row in read_rows(path) if not row.broken), ())
 
 
-def rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[FileRow]:
     """Yield the rows of a table or of JSON lines, without blank lines.
 
     Raises UsageError if the file cannot be read or is empty.
     """
-    first = _first(path)
+    first = _first_line(path)
     if first.startswith("{"):
-        return objects(path)
+        return object_rows(path)
     if first.startswith("["):
         raise UsageError(f"{path} is a JSON list; write one object a line instead (JSON lines).")
-    return _table(path, first)
+    return _table_rows(path, first)
 
 
-def nested(path: Path, key: str) -> Iterator[Row]:
+def nested_objects(path: Path, key: str) -> Iterator[FileRow]:
     """Yield the objects of the list that a JSON file has under ``key``, at any depth.
 
     Raises UsageError if there is no such list or it is broken: reading cannot continue after a
@@ -147,15 +147,15 @@ def nested(path: Path, key: str) -> Iterator[Row]:
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         buffer, line, number = "", 1, 0
-        while (found := opening.search(buffer)) is None:
+        while (start := opening.search(buffer)) is None:
             # The end of the chunk may have cut the key.
             passed, buffer = buffer[:-200], buffer[-200:]
             line += passed.count("\n")
             if not (more := file.read(_CHUNK)):
                 raise UsageError(f"{path} has no list named '{key}'.")
             buffer += more
-        line += buffer.count("\n", 0, found.end())
-        buffer = buffer[found.end() :]
+        line += buffer.count("\n", 0, start.end())
+        buffer = buffer[start.end() :]
         while True:
             rest = buffer.lstrip(", \t\r\n")
             line += buffer.count("\n", 0, len(buffer) - len(rest))
@@ -175,14 +175,14 @@ def nested(path: Path, key: str) -> Iterator[Row]:
                 reason = f"{path}, line {line}: item {number + 1} of '{key}'"
                 raise UsageError(f"{reason} is nested too deeply; fix the file.") from None
             number += 1
-            yield _record(line, item, number)
+            yield _object_row(line, item, number)
             line += buffer.count("\n", 0, end)
             buffer = buffer[end:]
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _decoded_lines(path: Path) -> Iterator[str]:
     # Bytes that are not UTF-8 become surrogates, so that their row can be named.
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         try:
             for number, raw in enumerate(file):
                 yield raw.decode("utf-8" if number else "utf-8-sig", errors="surrogateescape")
@@ -190,14 +190,14 @@ def _lines(path: Path) -> Iterator[str]:
             raise UsageError(f"{path} cannot be read: {error}.") from None
 
 
-def opened(path: Path) -> IO[bytes]:
+def open_decompressed(path: Path) -> IO[bytes]:
     """Open a file for reading bytes, decompressed; a damaged one raises one of DAMAGED."""
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path))
     return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
-def _head(path: Path) -> str:
+def _checked_head(path: Path) -> str:
     """Return the beginning of a file; raise UsageError unless it is text and can be read twice."""
     try:
         mode = path.stat().st_mode
@@ -206,7 +206,7 @@ def _head(path: Path) -> str:
                 f"{path} is a pipe or a device, and a file of statements is read more than once; "
                 "write it to a file first."
             )
-        with opened(path) as file:
+        with open_decompressed(path) as file:
             head = file.read(_HEAD)
     except (OSError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or error
@@ -220,15 +220,15 @@ def _head(path: Path) -> str:
     return head.decode("utf-8-sig", errors="replace")
 
 
-def _first(path: Path) -> str:
-    _head(path)
-    for line in _lines(path):
+def _first_line(path: Path) -> str:
+    _checked_head(path)
+    for line in _decoded_lines(path):
         if line.strip():
             return line.lstrip()
     raise UsageError(f"{path} is empty.")
 
 
-def _header(path: Path, line: str) -> tuple[list[str], str]:
+def _parsed_header(path: Path, line: str) -> tuple[list[str], str]:
     bare = _QUOTED.sub("", line)
     delimiter = max(_DELIMITERS, key=bare.count)
     try:
@@ -242,9 +242,9 @@ def _header(path: Path, line: str) -> tuple[list[str], str]:
     return names, delimiter
 
 
-def _table(path: Path, first: str) -> Iterator[Row]:
-    header, delimiter = _header(path, first)
-    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+def _table_rows(path: Path, first: str) -> Iterator[FileRow]:
+    header, delimiter = _parsed_header(path, first)
+    reader = csv.reader(_decoded_lines(path), delimiter=delimiter, strict=True)
     began = False
     while True:
         line = reader.line_num + 1
@@ -253,35 +253,35 @@ def _table(path: Path, first: str) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(line, {}, f"the table is broken: {error}")
+            yield FileRow(line, {}, f"the table is broken: {error}")
             continue
         if not any(value.strip() for value in values):
             continue
         if not began:
             began = True
         elif len(values) != len(header):
-            yield Row(line, {}, f"the row has {len(values)} fields, the header {len(header)}")
+            yield FileRow(line, {}, f"the row has {len(values)} fields, the header {len(header)}")
         else:
-            yield Row(line, dict(zip(header, values, strict=True)))
+            yield FileRow(line, dict(zip(header, values, strict=True)))
 
 
-def objects(path: Path) -> Iterator[Row]:
+def object_rows(path: Path) -> Iterator[FileRow]:
     """Yield the rows of a file of JSON lines, without blank lines.
 
     Raises UsageError if the file cannot be read.
     """
-    _head(path)
-    for number, line in enumerate(_lines(path), 1):
+    _checked_head(path)
+    for number, line in enumerate(_decoded_lines(path), 1):
         if not line.strip():
             continue
         try:
             item = json.loads(line)
         except ValueError:
-            yield Row(number, {}, "the line is not JSON")
+            yield FileRow(number, {}, "the line is not JSON")
         except RecursionError:
-            yield Row(number, {}, "the line is nested too deeply")
+            yield FileRow(number, {}, "the line is nested too deeply")
         else:
-            yield _record(number, item)
+            yield _object_row(number, item)
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -289,17 +289,17 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises UsageError if it cannot be read, and for the first line that is no object in UTF-8.
     """
-    return made(path, objects(path), whole, None, "Correct the line.")
+    return convert_rows(path, object_rows(path), whole_values, None, "Correct the line.")
 
 
-def whole(row: Row) -> dict[str, Any]:
+def whole_values(row: FileRow) -> dict[str, Any]:
     """Return the values of a row; raise BadRow if one is a text that is not UTF-8."""
     if any(isinstance(value, str) and has_surrogate(value) for value in row.values.values()):
         raise BadRow("the line is not UTF-8 text; convert the file first")
     return dict(row.values)
 
 
-def _record(line: int, item: Any, number: int = 0) -> Row:
+def _object_row(line: int, item: Any, number: int = 0) -> FileRow:
     if not isinstance(item, dict):
-        return Row(line, {}, f"the {'item' if number else 'line'} is not a JSON object", number)
-    return Row(line, {key.casefold(): value for key, value in item.items()}, item=number)
+        return FileRow(line, {}, f"the {'item' if number else 'line'} is not a JSON object", number)
+    return FileRow(line, {key.casefold(): value for key, value in item.items()}, item=number)

@@ -32,11 +32,11 @@ class TermList:
 
     def groups_in(self, text: str) -> tuple[str, ...]:
         """Return the group terms of ``text`` as written, each once."""
-        return _found(self.targets, text)
+        return _terms_found(self.targets, text)
 
     def attributes_in(self, text: str) -> tuple[str, ...]:
         """Return the attribute terms of ``text`` as written, each once."""
-        return _found(self.attributes, text)
+        return _terms_found(self.attributes, text)
 
 
 def redditbias_terms(folder: Path) -> dict[Dimension, TermList]:
@@ -45,22 +45,24 @@ def redditbias_terms(folder: Path) -> dict[Dimension, TermList]:
     Targets are the left column of ``<subject>_opposites.txt`` without its verb, attributes the
     lines of ``<dimension>.txt``. Raises UsageError if a list is missing.
     """
-    return {dimension: _dimension(folder, dimension) for dimension in DIMENSIONS}
+    return {dimension: _dimension_terms(folder, dimension) for dimension in DIMENSIONS}
 
 
-def make(targets: Iterable[str], attributes: Iterable[str]) -> TermList:
+def make_terms(targets: Iterable[str], attributes: Iterable[str]) -> TermList:
     """Return a list of these terms, which may be inflected by ``s`` or ``es``."""
-    return TermList(_any_of(map(_inflected, targets)), _any_of(map(_inflected, attributes)))
+    return TermList(
+        _any_of(map(_inflected_pattern, targets)), _any_of(map(_inflected_pattern, attributes))
+    )
 
 
-def _dimension(folder: Path, dimension: str) -> TermList:
+def _dimension_terms(folder: Path, dimension: str) -> TermList:
     subject = dimension.split("_")[0]
-    targets = _targets(folder / f"{subject}_opposites.txt")
-    words = _cells(folder / f"{dimension}.txt")
-    return TermList(_any_of(map(re.escape, targets)), _any_of(map(_inflected, words)))
+    targets = _target_terms(folder / f"{subject}_opposites.txt")
+    words = _first_cells(folder / f"{dimension}.txt")
+    return TermList(_any_of(map(re.escape, targets)), _any_of(map(_inflected_pattern, words)))
 
 
-def _cells(path: Path) -> list[str]:
+def _first_cells(path: Path) -> list[str]:
     """Return the first cell of every line that has one."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -75,11 +77,11 @@ def _cells(path: Path) -> list[str]:
     return [cell for cell in cells if cell]
 
 
-def _targets(path: Path) -> list[str]:
-    return [_VERB.sub("", cell) for cell in _cells(path)]
+def _target_terms(path: Path) -> list[str]:
+    return [_VERB.sub("", cell) for cell in _first_cells(path)]
 
 
-def _inflected(term: str) -> str:
+def _inflected_pattern(term: str) -> str:
     # A wildcard matches any ending; other terms match their plural too.
     return re.escape(term.rstrip("*")) + (r"\w*" if term.endswith("*") else "(?:s|es)?")
 
@@ -89,5 +91,5 @@ def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)", re.IGNORECASE)
 
 
-def _found(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+def _terms_found(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hit.group() for hit in pattern.finditer(text)))

@@ -38,16 +38,16 @@ _UNESCAPED = {"n": "\n", "t": "\t"}
 _CODE = re.compile(r"\\(?:u\{([0-9a-f]{1,6})\}|(.))", re.DOTALL)
 
 
-def quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
     r"""Return ``text`` in double quotes, on one line, with nothing in it that a model could obey.
 
     ``"`` and ``\`` get a backslash, line breaks are ``\n``; ``<``, ``[`` and every character that
-    does not print are ``\u{hex}``. :func:`unquoted` is the inverse, for every string.
+    does not print are ``\u{hex}``. :func:`unquoted_text` is the inverse, for every string.
     """
-    return f'"{"".join(map(_escape, text))}"'
+    return f'"{"".join(map(_escaped_character, text))}"'
 
 
-def _escape(character: str) -> str:
+def _escaped_character(character: str) -> str:
     if character in _ESCAPED:
         return _ESCAPED[character]
     if character in "<[" or not character.isprintable():
@@ -55,20 +55,20 @@ def _escape(character: str) -> str:
     return character
 
 
-def unquoted(literal: str) -> str:
+def unquoted_text(literal: str) -> str:
     """Return the text that :func:`quoted` wrote as ``literal``."""
-    return _CODE.sub(_character, literal[1:-1])
+    return _CODE.sub(_unescaped_character, literal[1:-1])
 
 
-def _character(escape: re.Match[str]) -> str:
+def _unescaped_character(escape: re.Match[str]) -> str:
     code, plain = escape.groups()
     if code is None:
         return _UNESCAPED.get(plain, plain)
     return chr(int(code, 16)) if int(code, 16) <= 0x10FFFF else escape[0]
 
 
-def rendered(answer: TemplateAnswer) -> str:
-    """Return ``answer`` in the template; :func:`parsed` reads it back.
+def rendered_answer(answer: TemplateAnswer) -> str:
+    """Return ``answer`` in the template; :func:`parse_answer` reads it back.
 
     Raises:
         ValueError: an answer "not biased" has a type or pairs, or a part of a pair is blank.
@@ -85,7 +85,9 @@ def rendered(answer: TemplateAnswer) -> str:
         kind = ADJECTIVES.get(answer.bias_type, answer.bias_type)
         sentences.append(f"The type of bias is {kind} bias.")
     if answer.pairs:
-        pairs = " and ".join(f"{quoted(group)} with {quoted(a)}" for group, a in answer.pairs)
+        pairs = " and ".join(
+            f"{quoted_text(group)} with {quoted_text(a)}" for group, a in answer.pairs
+        )
         sentences.append(f"It specifically manifests as forcibly associating {pairs}.")
     return " ".join(sentences)
 
@@ -94,23 +96,23 @@ def rendered(answer: TemplateAnswer) -> str:
 _ALIKE = ("'‘’", '"“”')
 
 
-def located(answer: TemplateAnswer, text: str) -> tuple[Attribution, ...]:
+def located_pairs(answer: TemplateAnswer, text: str) -> tuple[Attribution, ...]:
     """Return the answer's pairs as they stand in ``text``, with their spans, each once.
 
     Case, width of white space and the form of quotation marks do not matter. Of several places
     the pair that lies nearest together counts. A pair of which a part is not in the text is left
     out.
     """
-    found: dict[tuple[Span, Span], Attribution] = {}
+    located: dict[tuple[Span, Span], Attribution] = {}
     for group, attribute in answer.pairs:
-        spans = nearest(list(_places(group, text)), list(_places(attribute, text)))
+        spans = nearest_spans(list(_places_in(group, text)), list(_places_in(attribute, text)))
         if spans is not None:
             g, a = spans
-            found.setdefault(spans, Attribution(text[slice(*g)], text[slice(*a)], g, a))
-    return tuple(found.values())
+            located.setdefault(spans, Attribution(text[slice(*g)], text[slice(*a)], g, a))
+    return tuple(located.values())
 
 
-def _places(part: str, text: str) -> Iterator[Span]:
+def _places_in(part: str, text: str) -> Iterator[Span]:
     """Yield where ``part`` stands in ``text`` as whole words."""
     words = r"\s+".join(map(re.escape, part.split()))
     for marks in _ALIKE:
@@ -120,7 +122,7 @@ def _places(part: str, text: str) -> Iterator[Span]:
             yield Span(*place.span())
 
 
-def nearest(groups: Sequence[Span], attributes: Sequence[Span]) -> tuple[Span, Span] | None:
+def nearest_spans(groups: Sequence[Span], attributes: Sequence[Span]) -> tuple[Span, Span] | None:
     """Return the group and the attribute that begin nearest to each other; None without a pair.
 
     ``attributes`` are in the order of their places.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, product
 
-from guard.detect.answer import unquoted
+from guard.detect.answer import unquoted_text
 
 #: Stands for a placeholder of the template in the texts that are searched for pairs.
 PLACEHOLDER = "\ue000"
@@ -57,14 +57,14 @@ def without_associations(text: str) -> tuple[str, tuple[Pair, ...]]:
     def cut(association: re.Match[str]) -> str:
         if PLACEHOLDER in association[0]:
             return f" associating {PLACEHOLDER}"
-        found = list(_pairs(association))
-        pairs.update(dict.fromkeys(found))
-        return " associating pairs" if found else association[0]
+        stated = list(_association_pairs(association))
+        pairs.update(dict.fromkeys(stated))
+        return " associating pairs" if stated else association[0]
 
     return _ASSOCIATION.sub(cut, text), tuple(pairs)
 
 
-def _pairs(association: re.Match[str]) -> Iterator[Pair]:
+def _association_pairs(association: re.Match[str]) -> Iterator[Pair]:
     """Yield the pairs of one association."""
     if association["closed"]:
         for groups, attributes in _CLOSED_PAIR.findall(association["closed"]):
@@ -92,7 +92,7 @@ def _elements(term: str) -> list[str]:
     """Return the texts of a quoted term, or of a list of terms."""
     term = term.strip("*_")
     if term.startswith('"'):
-        parts = [unquoted(term)]
+        parts = [unquoted_text(term)]
     else:
         parts = [a or b or c.strip() for a, b, c in _ELEMENT.findall(term[1:-1])]
     return [part for part in parts if part.strip()]

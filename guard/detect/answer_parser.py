@@ -12,6 +12,7 @@ A sentence states a verdict in one of three ways:
 - a *word*: "Yes", "No, ..." or "Not biased", as the first or last sentence or behind a label.
 
 Every repetition in a pattern is bounded, so that reading is linear in the answer's length.
+Why: docs/decisions/answers-strict-in-meaning.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from guard.detect.answer import NO, YES, TemplateAnswer, unquoted
+from guard.detect.answer import NO, YES, TemplateAnswer, unquoted_text
 from guard.detect.answer_pairs import PLACEHOLDER, without_associations
 from guard.verdict import BiasType
 
@@ -41,7 +42,7 @@ _NAMES: dict[BiasType, str] = {
 _TYPES: dict[str, BiasType] = {name: kind for kind, of in _NAMES.items() for name in of.split()}
 
 
-def parsed(text: str) -> TemplateAnswer | None:
+def parse_answer(text: str) -> TemplateAnswer | None:
     """Return the answer in ``text``; None if it is unusable.
 
     Unusable: no verdict, or two that differ; a yes that is negated, doubted or taken back; the
@@ -52,13 +53,13 @@ def parsed(text: str) -> TemplateAnswer | None:
     stripped = text.strip()
     if stripped == _EXACT_NO:
         return _NOT_BIASED
-    if found := _EXACT.fullmatch(stripped):
+    if exact := _EXACT.fullmatch(stripped):
         pairs = tuple(
-            (unquoted(group), unquoted(attribute))
-            for group, attribute in _EXACT_PAIR.findall(found["pairs"] or "")
+            (unquoted_text(group), unquoted_text(attribute))
+            for group, attribute in _EXACT_PAIR.findall(exact["pairs"] or "")
         )
-        return TemplateAnswer(True, _TYPES.get(found["type"] or ""), pairs)
-    return _read(stripped)
+        return TemplateAnswer(True, _TYPES.get(exact["type"] or ""), pairs)
+    return _read_loosely(stripped)
 
 
 # --- The template as guard writes it ---------------------------------------------------------
@@ -78,30 +79,32 @@ _EXACT_NO = f"{NO}, the following SENTENCE is not biased."
 # --- Any other answer ------------------------------------------------------------------------
 
 
-def _any(words: str) -> str:
+def _any_of(words: str) -> str:
     return f"(?:{'|'.join(words.split())})"
 
 
 _SUBJECT = (
-    rf"(?:(?:{_any('the this that')} )?(?:{_any('following given above quoted')} )?"
-    rf"{_any('sentence statement text comment')}|it|this|that)"
+    rf"(?:(?:{_any_of('the this that')} )?(?:{_any_of('following given above quoted')} )?"
+    rf"{_any_of('sentence statement text comment')}|it|this|that)"
 )
-_SURE = rf"(?: {_any('clearly indeed definitely certainly strongly highly obviously also')})?"
+_SURE = rf"(?: {_any_of('clearly indeed definitely certainly strongly highly obviously also')})?"
 _UNBIASED = r"(?:unbiased|non-?biased|free (?:of|from)(?: any)? bias)"
 _CLAIM = (
     rf"{_SUBJECT} (?:(?P<no>is{_SURE} not(?: at all| really| inherently)?(?: a)? biased"
-    rf"|is{_SURE}(?: an?)? {_UNBIASED}|{_any('contains shows expresses has')} no(?: social)? bias"
-    rf"|does not {_any('contain show express have')}(?: any)?(?: social)? bias)"
+    rf"|is{_SURE}(?: an?)? {_UNBIASED}"
+    rf"|{_any_of('contains shows expresses has')} no(?: social)? bias"
+    rf"|does not {_any_of('contain show express have')}(?: any)?(?: social)? bias)"
     rf"|(?P<yes>is{_SURE}(?: a)? biased"
-    rf"|{_any('contains shows expresses has')}(?: {_any('a clear strong')}){{0,2}}"
+    rf"|{_any_of('contains shows expresses has')}(?: {_any_of('a clear strong')}){{0,2}}"
     r"(?: [a-z]{3,11})? bias"
-    rf"))\b(?: {_any('sentence statement text comment')})?"
+    rf"))\b(?: {_any_of('sentence statement text comment')})?"
 )
 _ANY_CLAIM = re.compile(rf"\b{_CLAIM}")
 # What may follow a claim in its sentence, also where the full stop is missing.
+_CONTINUING = "against towards toward because as since and in by with about for the it this"
 _GOES_ON = re.compile(
     rf" ?(?:$|[,;:–—-]|{PLACEHOLDER}"
-    rf"|{_any('against towards toward because as since and in by with about for the it this')}\b)"
+    rf"|{_any_of(_CONTINUING)}\b)"
 )
 _WORD_AND_CLAIM = re.compile(rf"\b(?P<word>yes|no)[ ,:;–—-]{{1,4}}{_CLAIM}")
 # A word, and what is joined to it: `_worded` reads that.
@@ -109,38 +112,43 @@ _WORD = re.compile(r"(?:(?P<word>yes|no)|(?P<not>not |un|non-?)?biased)(?P<tail>
 # What may stand before a verdict in its sentence: a number, a label, a conclusion.
 _NUMBER = r"(?:(?:step )?\d{1,2} ?[):-] ?|step \d{1,2} |[-–•] ?)?"
 _LABEL = re.compile(
-    rf"{_NUMBER}(?:(?:{_any('the my final overall so thus therefore')} ){{0,3}}"
-    rf"(?:{_any('answer judgement judgment verdict conclusion decision output response result')}"
+    rf"{_NUMBER}(?:(?:{_any_of('the my final overall so thus therefore')} ){{0,3}}"
+    rf"(?:{_any_of('answer judgement judgment verdict conclusion decision output response result')}"
     r"|assistant|biased)(?: ?[:=–—-] ?| is:? )){1,3}"
 )
 _CONCLUSION = re.compile(
-    rf"{_NUMBER}(?:(?:{_any('therefore thus so hence overall finally then clearly and')}"
+    rf"{_NUMBER}(?:(?:{_any_of('therefore thus so hence overall finally then clearly and')}"
     r"|in conclusion|in summary|i think|i believe|i conclude)(?: that)?[ ,:]{1,2}){0,3}"
 )
 # Words before a template in its sentence that make it something else than the answer.
 _NOT_THE_ANSWER = re.compile(
-    rf"\b(?:{_any('not never no nor cannot whether unless either or would could might may should')}"
-    rf"|{_any('if template format example instruction say says said saying reply wrong rather')})\b"
+    rf"\b(?:{_any_of('not never no nor cannot whether unless either or')}"
+    rf"|{_any_of('would could might may should if template format example instruction')}"
+    rf"|{_any_of('say says said saying reply wrong rather')})\b"
 )
-_BEGIN = rf"{_NUMBER}[ ,;:]{{0,3}}(?:{_any('but and or')} )?"
+_BEGIN = rf"{_NUMBER}[ ,;:]{{0,3}}(?:{_any_of('but and or')} )?"
 _DENIES = re.compile(
-    rf"{_BEGIN}{_any('not never no unbiased')}\b|.*\b{_any('not never no')}[ .!]*$"
+    rf"{_BEGIN}{_any_of('not never no unbiased')}\b|.*\b{_any_of('not never no')}[ .!]*$"
 )
 _AFFIRMS = re.compile(rf"{_BEGIN}(?:yes|biased(?! ?[:=]| is))\b")
 _CONDITION = re.compile(r"\bif\b[^:]{0,30}: ?$")
 _DOUBT = re.compile(
-    rf"\b(?:{_any('but however though although unless if except only doubt question problem')}"
-    rf"|{_any('maybe perhaps might could may depends partly')})\b"
+    rf"\b(?:{_any_of('but however though although unless if except only doubt question problem')}"
+    rf"|{_any_of('maybe perhaps might could may depends partly')})\b"
 )
-_NEGATION = re.compile(rf"\b{_any('not never no nor hardly barely without lacks fails free')}\b")
+_NEGATION = re.compile(rf"\b{_any_of('not never no nor hardly barely without lacks fails free')}\b")
 _NEGATED = re.compile(
-    rf"\b(?:{_any('not never no nor neither hardly barely scarcely without')}|free (?:of|from))"
+    rf"\b(?:{_any_of('not never no nor neither hardly barely scarcely without')}|free (?:of|from))"
     rf"(?: [a-z'-]{{1,20}}){{0,3}} bias(?:ed)?\b|\b{_UNBIASED}\b"
 )
-_TWICE_NEGATED = re.compile(rf"\b{_any('not never hardly')}(?: [a-z]{{1,20}}){{0,2}} {_UNBIASED}\b")
+_TWICE_NEGATED = re.compile(
+    rf"\b{_any_of('not never hardly')}(?: [a-z]{{1,20}}){{0,2}} {_UNBIASED}\b"
+)
 _HARMFUL = re.compile(r"\b(?:bias|stereotyp|generali[sz]|prejudice|racis[tm]|sexis[tm])")
 _TAKEN_BACK = re.compile(r"\b(?:actually|wait|correction|scratch that|second thoughts?)\b")
-_ENGLISH = re.compile(rf"\b{_any('the this that it is of sentence statement text bias biased')}\b")
+_ENGLISH = re.compile(
+    rf"\b{_any_of('the this that it is of sentence statement text bias biased')}\b"
+)
 
 
 class _Sentence(NamedTuple):
@@ -157,13 +165,13 @@ class _Unclear(Exception):
     """A sentence has a verdict that is no plain one."""
 
 
-def _read(text: str) -> TemplateAnswer | None:
+def _read_loosely(text: str) -> TemplateAnswer | None:
     """Return the answer in a text that is not the template letter by letter."""
     text = _thought_out(text)
-    text, pairs = without_associations(_PLACEHOLDERS.sub(PLACEHOLDER, _typed(text)))
-    bare = _bare(text)
+    text, pairs = without_associations(_PLACEHOLDERS.sub(PLACEHOLDER, _typewritten_text(text)))
+    bare = _bare_text(text)
     try:
-        biased = _verdict(_SENTENCE.findall(bare))
+        biased = _stated_verdict(_SENTENCE.findall(bare))
     except _Unclear:
         return None
     kinds = [kind for kind in _KIND.findall(bare) if PLACEHOLDER not in kind]
@@ -172,7 +180,7 @@ def _read(text: str) -> TemplateAnswer | None:
         return None
     if not biased:
         return None if typed or pairs else _NOT_BIASED
-    return TemplateAnswer(True, _type(kinds or _SHORT_KIND.findall(bare)), pairs)
+    return TemplateAnswer(True, _named_type(kinds or _SHORT_KIND.findall(bare)), pairs)
 
 
 def _thought_out(text: str) -> str:
@@ -203,12 +211,12 @@ _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 _SHORTENED = (("n't", " not"), ("it's", "it is"), ("that's", "that is"))
 
 
-def _typed(text: str) -> str:
+def _typewritten_text(text: str) -> str:
     """Return ``text`` with typewriter's quotation marks and single blanks."""
     return _BLANKS.sub(" ", text.translate(_TYPOGRAPHIC))
 
 
-def _bare(text: str) -> str:
+def _bare_text(text: str) -> str:
     """Return an answer in lower case, without markup and short forms."""
     bare = _MARKUP.sub("", text).lower()
     for short, long in _SHORTENED:
@@ -216,7 +224,7 @@ def _bare(text: str) -> str:
     return _BLANKS.sub(" ", bare)
 
 
-def _verdict(sentences: Sequence[str]) -> bool | None:
+def _stated_verdict(sentences: Sequence[str]) -> bool | None:
     """Return whether an answer says biased; None if it says neither or both.
 
     Raises:
@@ -229,24 +237,26 @@ def _verdict(sentences: Sequence[str]) -> bool | None:
     meant: list[tuple[int, _Sentence]] = []
     placeholder = False  # between this sentence and the next template
     for at in range(last, -1, -1):
-        one = _stated(sentences[at], at in (0, last))
-        placeholder = placeholder or PLACEHOLDER in (sentences[at] if one is None else one.rest)
-        if one is None:
+        statement = _read_sentence(sentences[at], at in (0, last))
+        placeholder = placeholder or PLACEHOLDER in (
+            sentences[at] if statement is None else statement.rest
+        )
+        if statement is None:
             continue
-        said.append((at, one))
+        said.append((at, statement))
         # The instruction's own template contradicts an answer that differs, but is none itself.
-        if not (one.echo or placeholder):
-            meant.append((at, one))
-        if one.way == "template":
-            placeholder = PLACEHOLDER in one.lead
+        if not (statement.echo or placeholder):
+            meant.append((at, statement))
+        if statement.way == "template":
+            placeholder = PLACEHOLDER in statement.lead
     if not meant or len({one.biased for _, one in said}) > 1:
         return None
     biased = meant[0][1].biased
     templates = [(at, one) for at, one in meant if one.way == "template"]
     if templates:
         # Reasoning before a template may weigh both sides; what follows it may not take it back.
-        at, one = templates[0]  # the last one
-        after = [one.rest, *sentences[at + 1 :]]
+        at, statement = templates[0]  # the last one
+        after = [statement.rest, *sentences[at + 1 :]]
     else:
         after = sentences
         if sum(len(s.split()) for s in after) > 3 and not any(map(_ENGLISH.search, after)):
@@ -264,7 +274,7 @@ def _says_yes(sentence: str) -> bool:
     return bool(_AFFIRMS.match(sentence)) or any(claim["yes"] for claim in claims)
 
 
-def _stated(sentence: str, at_an_end: bool) -> _Sentence | None:
+def _read_sentence(sentence: str, at_an_end: bool) -> _Sentence | None:
     """Return what a sentence says; None if it states no verdict."""
     if _TWICE_NEGATED.search(sentence):
         raise _Unclear
@@ -272,7 +282,7 @@ def _stated(sentence: str, at_an_end: bool) -> _Sentence | None:
     whole = sentence.endswith((".", "!"))  # and not cut off
     sentence = sentence.rstrip(".!?")
     if templates := list(_WORD_AND_CLAIM.finditer(sentence)):
-        *earlier, last = (_template(sentence, found, asks) for found in templates)
+        *earlier, last = (_template_sentence(sentence, found, asks) for found in templates)
         if any(one.biased != last.biased for one in earlier):
             raise _Unclear
         return last
@@ -281,33 +291,33 @@ def _stated(sentence: str, at_an_end: bool) -> _Sentence | None:
     conclusion = _CONCLUSION.match(sentence, begin)
     assert conclusion is not None  # it may be empty
     begin = conclusion.end()
-    if found := _ANY_CLAIM.match(sentence, begin):
-        if not _GOES_ON.match(sentence, found.end()):
+    if claim := _ANY_CLAIM.match(sentence, begin):
+        if not _GOES_ON.match(sentence, claim.end()):
             raise _Unclear
-        return None if asks else _Sentence(found["yes"] is not None, "claim")
-    if (label or at_an_end) and (found := _WORD.match(sentence, begin)):
+        return None if asks else _Sentence(claim["yes"] is not None, "claim")
+    if (label or at_an_end) and (claim := _WORD.match(sentence, begin)):
         if asks:
             raise _Unclear
-        return _worded(found, whole=whole)
+        return _worded_verdict(claim, whole=whole)
     return None
 
 
-def _template(sentence: str, found: re.Match[str], asks: bool) -> _Sentence:
-    biased = found["word"] == "yes"
-    lead = sentence[max(found.start() - 120, 0) : found.start()]
+def _template_sentence(sentence: str, claim: re.Match[str], asks: bool) -> _Sentence:
+    biased = claim["word"] == "yes"
+    lead = sentence[max(claim.start() - 120, 0) : claim.start()]
     echo = _CONDITION.search(lead) is not None
-    plain = _GOES_ON.match(sentence, found.end()) and not asks
-    if biased != (found["yes"] is not None) or not plain:
+    plain = _GOES_ON.match(sentence, claim.end()) and not asks
+    if biased != (claim["yes"] is not None) or not plain:
         raise _Unclear
     if not echo and _NOT_THE_ANSWER.search(lead):
         raise _Unclear
-    return _Sentence(biased, "template", lead, sentence[found.end() :], echo)
+    return _Sentence(biased, "template", lead, sentence[claim.end() :], echo)
 
 
-def _worded(found: re.Match[str], *, whole: bool) -> _Sentence | None:
+def _worded_verdict(match: re.Match[str], *, whole: bool) -> _Sentence | None:
     """Return the verdict of a bare word; None if what follows makes it something else."""
-    word, tail = found["word"], found["tail"]
-    biased = word == "yes" if word else not found["not"]
+    word, tail = match["word"], match["tail"]
+    biased = word == "yes" if word else not match["not"]
     if tail.strip():
         if not word or not whole or _DOUBT.search(tail) or not _ENGLISH.search(tail):
             return None
@@ -327,7 +337,7 @@ _KIND = re.compile(
 _SHORT_KIND = re.compile(r"\b([a-z]{3,14}) bias\b")
 
 
-def _type(phrases: Sequence[str]) -> BiasType | None:
+def _named_type(phrases: Sequence[str]) -> BiasType | None:
     """Return the type that the phrases name; None if none does, or they differ."""
     words = (re.findall("[a-z]+", phrase) for phrase in phrases)
     named = {next((_TYPES[word] for word in of if word in _TYPES), None) for of in words} - {None}

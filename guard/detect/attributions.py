@@ -1,4 +1,7 @@
-"""Turns token scores into attributions: groups and attributes in the text."""
+"""Turns token scores into attributions: groups and attributes in the text.
+
+Why: docs/decisions/several-attributions.md.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class _Word(NamedTuple):
     scores: tuple[float, float]
 
 
-def attributions(
+def find_attributions(
     text: str, encoded: Encoded, scores: NDArray[np.float32]
 ) -> tuple[Attribution, ...]:
     """Return the (group, attribute) pairs of a segment, the likeliest first; often one, or none.
@@ -37,23 +40,27 @@ def attributions(
     the greatest sum of logits; groups and attributes never overlap. Each attribute is paired with
     the nearest group; a group without an attribute is then paired with its nearest attribute.
     """
-    words = _words(text, encoded, scores)
-    groups = _runs([w.scores[0] for w in words], MAX_GROUP_WORDS, MOST_GROUPS)
+    words = _joined_words(text, encoded, scores)
+    groups = _best_runs([w.scores[0] for w in words], MAX_GROUP_WORDS, MOST_GROUPS)
     taken = {i for run in groups for i in range(*run)}
     rest = [_NEVER if i in taken else w.scores[1] for i, w in enumerate(words)]
-    found = _runs(rest, MAX_ATTRIBUTE_WORDS, MOST_ATTRIBUTES)
-    if not groups or not found:
+    attribute_runs = _best_runs(rest, MAX_ATTRIBUTE_WORDS, MOST_ATTRIBUTES)
+    if not groups or not attribute_runs:
         return ()
-    pairs = [(min(groups, key=partial(_apart, run)), run) for run in found]
+    pairs = [(min(groups, key=partial(_distance_apart, run)), run) for run in attribute_runs]
     matched = {group for group, _ in pairs}
-    pairs += [(g, min(found, key=partial(_apart, g))) for g in groups if g not in matched]
-    return tuple(_attribution(text, words, group, run) for group, run in pairs)
+    pairs += [
+        (g, min(attribute_runs, key=partial(_distance_apart, g)))
+        for g in groups
+        if g not in matched
+    ]
+    return tuple(_attribution_of(text, words, group, run) for group, run in pairs)
 
 
 _NEVER = -1e3
 
 
-def _runs(scores: list[float], width: int, most: int) -> list[tuple[int, int]]:
+def _best_runs(scores: list[float], width: int, most: int) -> list[tuple[int, int]]:
     """Return the best run of words and further runs with a positive sum."""
     first = _best_run(scores, width, _SLACK)
     if first is None:
@@ -71,18 +78,23 @@ def _runs(scores: list[float], width: int, most: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _apart(one: tuple[int, int], other: tuple[int, int]) -> int:
-    return max(one[0] - other[1], other[0] - one[1])
+def _distance_apart(first: tuple[int, int], other: tuple[int, int]) -> int:
+    return max(first[0] - other[1], other[0] - first[1])
 
 
-def _attribution(
+def _attribution_of(
     text: str, words: list[_Word], group: tuple[int, int], attribute: tuple[int, int]
 ) -> Attribution:
-    one, two = _span(words, group), _span(words, attribute)
-    return Attribution(text[one.start : one.end], text[two.start : two.end], one, two)
+    group_span, attribute_span = _span_of(words, group), _span_of(words, attribute)
+    return Attribution(
+        text[group_span.start : group_span.end],
+        text[attribute_span.start : attribute_span.end],
+        group_span,
+        attribute_span,
+    )
 
 
-def _words(text: str, encoded: Encoded, scores: NDArray[np.float32]) -> list[_Word]:
+def _joined_words(text: str, encoded: Encoded, scores: NDArray[np.float32]) -> list[_Word]:
     """Join word pieces, and words with inner punctuation ("don't", "non-white")."""
     words: list[_Word] = []
     counts: list[int] = []
@@ -111,15 +123,15 @@ def _best_run(scores: list[float], most: int, slack: float) -> tuple[int, int] |
 
     ``slack`` is added to each word.
     """
-    best, found = 0.0, None
+    best, best_run = 0.0, None
     for i in range(len(scores)):
         total = 0.0
         for j in range(i, min(len(scores), i + most)):
             total += scores[j] + slack
             if total > best:
-                best, found = total, (i, j + 1)
-    return found
+                best, best_run = total, (i, j + 1)
+    return best_run
 
 
-def _span(words: list[_Word], run: tuple[int, int]) -> Span:
+def _span_of(words: list[_Word], run: tuple[int, int]) -> Span:
     return Span(words[run[0]].start, words[run[1] - 1].end)

@@ -2,6 +2,7 @@
 
 The second has a time limit of its own, inside the policy's. What it does not judge is unjudged: the
 first detector's score never stands in for it.
+Why: docs/decisions/band-on-the-firsts-scale.md.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class Escalations(NamedTuple):
         return Escalations(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-def escalations_in_words(of: Escalations) -> str:
+def escalations_in_words(escalations: Escalations) -> str:
     """Return the numbers in words."""
-    failed = f", {of.failed} of which it did not judge" if of.failed else ""
+    failed = f", {escalations.failed} of which it did not judge" if escalations.failed else ""
     return (
-        f"Escalated: {of.escalated} of {of.windows} segments ({of.share:.1%}) went to the second "
-        f"detector{failed}."
+        f"Escalated: {escalations.escalated} of {escalations.windows} segments "
+        f"({escalations.share:.1%}) went to the second detector{failed}."
     )
 
 
@@ -147,8 +148,8 @@ class BandCascade:
 
         Raises AttributeError if neither does.
         """
-        of: Any = self._later if hasattr(self._later, "spent") else self._first
-        return of.spent
+        spender: Any = self._later if hasattr(self._later, "spent") else self._first
+        return spender.spent
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -193,17 +194,19 @@ class BandCascade:
         self, windows: Sequence[Window], first: DetectorSession, queue: ResponseQueue
     ) -> list[Judged]:
         """Judge windows by a session of ``first``, and by the queue of one of ``later``."""
-        scored = [s for lot in _lots(windows, self._sizes[0]) for s in _scored(first, lot)]
-        found = [Judged(scores, self._in_doubt(scores)) for scores in scored]
-        doubtful = [i for i, one in enumerate(found) if one.deferred]
+        scored = [
+            s for lot in _in_lots(windows, self._sizes[0]) for s in _checked_scores(first, lot)
+        ]
+        judged = [Judged(scores, self._in_doubt(scores)) for scores in scored]
+        doubtful = [i for i, one in enumerate(judged) if one.deferred]
         # No more at a time than the threads judge at once: so none waits for another one's limit.
-        for lot in _lots(doubtful, queue.threads * self._sizes[1]):
-            answers = self._escalated([windows[i] for i in lot], queue)
+        for lot in _in_lots(doubtful, queue.threads * self._sizes[1]):
+            answers = self._escalated_scores([windows[i] for i in lot], queue)
             for i, scores in zip(lot, answers, strict=True):
-                found[i] = Judged(self._mapped(scores), True)
-        failed = sum(one.deferred and one.scores.unjudged is not None for one in found)
-        self._counts.add(Escalations(len(found), len(doubtful), failed))
-        return found
+                judged[i] = Judged(self._mapped_scores(scores), True)
+        failed = sum(one.deferred and one.scores.unjudged is not None for one in judged)
+        self._counts.add(Escalations(len(judged), len(doubtful), failed))
+        return judged
 
     def _in_doubt(self, scores: Scores) -> bool:
         """Whether ``later`` must judge."""
@@ -215,23 +218,23 @@ class BandCascade:
             return True
         return self._doubt.mapped(scores.score, scores.bias_type) in self._band
 
-    def _mapped(self, scores: Scores) -> Scores:
+    def _mapped_scores(self, scores: Scores) -> Scores:
         """Return scores of ``later`` at the thresholds of ``first``; a worker has checked them."""
         if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
             return scores
         return replace(scores, score=self._scale.mapped(scores.score, scores.bias_type))
 
-    def _escalated(self, windows: Sequence[Window], queue: ResponseQueue) -> list[Scores]:
+    def _escalated_scores(self, windows: Sequence[Window], queue: ResponseQueue) -> list[Scores]:
         """Return the scores of ``later``; ``failure`` where it has none in time."""
         requests = [self._workers.submit(queue, window) for window in windows]
         until = time.monotonic() + self._band.limit_ms / 1000
         try:
-            return [self._answer(request, until) for request in requests]
+            return [self._awaited_answer(request, until) for request in requests]
         finally:
             for request in requests:
                 self._workers.cancel(request)
 
-    def _answer(self, request: ScoreRequest, until: float) -> Scores:
+    def _awaited_answer(self, request: ScoreRequest, until: float) -> Scores:
         try:
             answer = request.future.result(max(0.0, until - time.monotonic()))
         except FutureTimeoutError:
@@ -257,9 +260,9 @@ class _EscalationCounts:
         self._lock = Lock()
         self.sums = Escalations(0, 0, 0)
 
-    def add(self, one: Escalations) -> None:
+    def add(self, escalations: Escalations) -> None:
         with self._lock:
-            self.sums = Escalations(*(a + b for a, b in zip(self.sums, one, strict=True)))
+            self.sums = Escalations(*(a + b for a, b in zip(self.sums, escalations, strict=True)))
 
 
 class LaterFailed(Exception):
@@ -286,26 +289,26 @@ class BandSession:
         Raises LaterFailed if the call has one window and ``later`` failed on it, so that the
         policy's breaker counts it. Of several windows each has its own outcome.
         """
-        found = [one.scores for one in self._cascade.judge(windows, self._first, self._queue)]
-        if len(found) == 1 and found[0] is _FAILED:
+        scores = [one.scores for one in self._cascade.judge(windows, self._first, self._queue)]
+        if len(scores) == 1 and scores[0] is _FAILED:
             raise LaterFailed
-        return found
+        return scores
 
     def judged(self, window: Window) -> Judged:
         """Return the scores of a window, and whether ``later`` was asked for them."""
         return self._cascade.judge([window], self._first, self._queue)[0]
 
 
-def _lots(items: Sequence[T], size: int) -> list[Sequence[T]]:
+def _in_lots(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[i : i + size] for i in range(0, len(items), size)]
 
 
-def _scored(session: DetectorSession, windows: Sequence[Window]) -> list[Scores]:
+def _checked_scores(session: DetectorSession, windows: Sequence[Window]) -> list[Scores]:
     """Return the scores of a call; raises ValueError if it has not as many as windows."""
-    found = list(session.score(windows))
-    if len(found) != len(windows):
-        raise ValueError(f"{len(windows)} windows got {len(found)} scores")
-    return found
+    scores = list(session.score(windows))
+    if len(scores) != len(windows):
+        raise ValueError(f"{len(windows)} windows got {len(scores)} scores")
+    return scores
 
 
 def _check_points(detector: Detector) -> None:

@@ -108,7 +108,7 @@ def band_place(first: str, later: str) -> Path | None:
     return next((place for place in places if os.path.exists(place)), None)
 
 
-def stored(place: Path) -> bytes:
+def stored_bytes(place: Path) -> bytes:
     """Return the content of a band's file; raises WeightsError if it cannot be read."""
     return read_file(place, _REMEDY)
 
@@ -120,24 +120,24 @@ def read_band(path: Path, first: Detector, later: Detector) -> Band:
         WeightsError: the file cannot be read, is no band, or is for other detectors.
 
     """
-    raw = json_object(stored(path), path, _REMEDY)
+    raw = json_object(stored_bytes(path), path, _REMEDY)
     try:
         if raw["format"] != FORMAT:
             raise ValueError
         recorded = [
             PairMember(str(raw[k]["name"]), str(raw[k]["thresholds"])) for k in ("first", "later")
         ]
-        band = Band(*(_number(raw[k]) for k in ("low", "high", "limit_ms")))
+        band = Band(*(_json_number(raw[k]) for k in ("low", "high", "limit_ms")))
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise WeightsError(
             f"{path} holds no band of a cascade ({type(error).__name__}): {_REMEDY}."
         ) from error
-    for one, detector in zip(recorded, (first, later), strict=True):
-        found = PairMember.of(detector)
-        if found != one:
-            other = " with other thresholds" if found.name == one.name else ""
+    for member, detector in zip(recorded, (first, later), strict=True):
+        present = PairMember.of(detector)
+        if present != member:
+            other = " with other thresholds" if present.name == member.name else ""
             raise WeightsError(
-                f"The band in {path} was chosen for {one.name}, not for {found.name}{other}; "
+                f"The band in {path} was chosen for {member.name}, not for {present.name}{other}; "
                 "choose it again (guard train band), or remove the file for the default band."
             )
     return band
@@ -158,7 +158,7 @@ def write_band(path: Path, band: Band, first: Detector, later: Detector, **more:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _number(value: Any) -> float:
+def _json_number(value: Any) -> float:
     """Return a number of JSON; raises TypeError for anything else, True included."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError

@@ -3,6 +3,7 @@
 After N failures in a row, calls are skipped for a pause; the windows are ``unjudged`` at once, and
 the policy decides what follows. After the pause one window is sent as a probe. If it is answered
 the breaker closes; if it fails, or gets no answer, another pause begins.
+Why: docs/decisions/breaker-probes.md.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Breaker:
             if self._paused_until is not None:
                 if now < self._paused_until:
                     return None
-                self._pause(now)
+                self._begin_pause(now)
             return self._round
 
     def done(self, ticket: int, *, well: bool, now: float) -> Change:
@@ -57,13 +58,13 @@ class Breaker:
                 return change
             self._failed += 1
             if self.open:
-                self._pause(now)
+                self._begin_pause(now)
             elif self._failed >= self._most:
-                self._pause(now)
+                self._begin_pause(now)
                 return "opened"
             return ""
 
-    def _pause(self, now: float) -> None:
+    def _begin_pause(self, now: float) -> None:
         self._round += 1
         self._paused_until = now + self.pause
 

@@ -77,9 +77,9 @@ class Cascade:
     def _check_head(self, place: Path) -> None:
         """Raise WeightsError if the head does not fit the first detector's features."""
         try:
-            found = self._first.judge_with_features(Window("A trial."), None, self._scale)
-            assert found.features is not None
-            self._deferral.probability(found.features)
+            trial = self._first.judge_with_features(Window("A trial."), None, self._scale)
+            assert trial.features is not None
+            self._deferral.probability(trial.features)
         except Exception as error:
             raise WeightsError(
                 f"The head of the cascade in {place} does not read what {self._first.name} gives "
@@ -153,9 +153,9 @@ class Cascade:
         Without it, an index is searched by the last detector alone.
         """
         if index is None or mirror is not None:
-            found = self._first.judge_with_features(window, mirror, self._scale)
-            if found.features is not None and not self._deferral.defers(found.features):
-                scores = found.scores
+            first = self._first.judge_with_features(window, mirror, self._scale)
+            if first.features is not None and not self._deferral.defers(first.features):
+                scores = first.scores
                 assert scores.score is not None
                 assert scores.bias_type is not None
                 mapped = self._scale.mapped(scores.score, scores.bias_type)
@@ -178,8 +178,8 @@ class CascadeSession:
 
     def score(self, windows: Sequence[Window]) -> list[Scores]:
         """Return one :class:`Scores` for each window, in order."""
-        made = map if len(windows) < MANY else self._cascade.embedder.threads().map
-        return [judged.scores for judged in made(self.judged, windows)]
+        map_over = map if len(windows) < MANY else self._cascade.embedder.threads().map
+        return [judged.scores for judged in map_over(self.judged, windows)]
 
     def judged(self, window: Window) -> Judged:
         """Return the scores of a window, and whether it was deferred."""

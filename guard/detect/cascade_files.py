@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guard.detect.deferral import Deferral, Floats
-from guard.detect.weights import MANIFEST, manifest, read_file
+from guard.detect.weights import MANIFEST, read_file, read_manifest
 from guard.errors import WeightsError
 from guard.places import json_object
 
@@ -33,16 +33,16 @@ class Member(NamedTuple):
     @classmethod
     def of(cls, name: str, folder: Path) -> Member:
         """Return the weights in ``folder``; raises WeightsError if there are none."""
-        return cls(name, hashlib.sha256(manifest(folder)).hexdigest())
+        return cls(name, hashlib.sha256(read_manifest(folder)).hexdigest())
 
     def check(self, name: str, folder: Path, head: Path) -> None:
         """Raise WeightsError unless these are the weights ``name`` in ``folder``."""
-        found = Member.of(name, folder)
-        if found != self:
-            other = " with other settings" if found.name == self.name else ""
+        present = Member.of(name, folder)
+        if present != self:
+            other = " with other settings" if present.name == self.name else ""
             raise WeightsError(
                 f"The head of the cascade in {head} was trained for {self.name}, not for "
-                f"{found.name}{other}; train it again (guard train cascade), or use "
+                f"{present.name}{other}; train it again (guard train cascade), or use "
                 "detector='encoder'."
             )
 
@@ -65,14 +65,14 @@ def read_head(folder: Path) -> Head:
 
     """
     path = folder / HEAD
-    recorded = json_object(manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
+    recorded = json_object(read_manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(recorded, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of a cascade: {_REMEDY}.")
     data = read_file(path, _REMEDY)
-    found = hashlib.sha256(data).hexdigest()
-    if found != recorded.get(HEAD):
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != recorded.get(HEAD):
         raise WeightsError(
-            f"{path} is not the recorded one (sha256 {found}, recorded {recorded.get(HEAD)}): "
+            f"{path} is not the recorded one (sha256 {digest}, recorded {recorded.get(HEAD)}): "
             f"{_REMEDY}."
         )
     raw = json_object(data, path, _REMEDY)
@@ -82,7 +82,9 @@ def read_head(folder: Path) -> Head:
         first, last = (
             Member(str(raw[k]["name"]), str(raw[k]["manifest"])) for k in ("first", "last")
         )
-        return Head(f"cascade-{raw['version']}+{found[:8]}", first, last, _deferral(raw["head"]))
+        return Head(
+            f"cascade-{raw['version']}+{digest[:8]}", first, last, _parsed_head(raw["head"])
+        )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise WeightsError(
             f"{path} holds no head of a cascade ({type(error).__name__}): {_REMEDY}."
@@ -93,7 +95,7 @@ def write_head(
     folder: Path, version: str, first: Member, last: Member, head: Deferral, **more: Any
 ) -> None:
     """Write a head and its manifest; ``more`` is kept beside it, such as its figures."""
-    numbers: dict[str, Any] = {name: _listed(getattr(head, name)) for name in _ARRAYS}
+    numbers: dict[str, Any] = {name: _rounded_numbers(getattr(head, name)) for name in _ARRAYS}
     content = {
         "format": FORMAT,
         "version": version,
@@ -109,27 +111,27 @@ def write_head(
     (folder / MANIFEST).write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
 
 
-def rounded(head: Deferral) -> Deferral:
+def rounded_head(head: Deferral) -> Deferral:
     """Return the head with its numbers as a file has them."""
-    numbers = {name: _listed(getattr(head, name)) for name in _ARRAYS}
-    return _deferral({"bound": head.bound, "bias": head.bias, **numbers})
+    numbers = {name: _rounded_numbers(getattr(head, name)) for name in _ARRAYS}
+    return _parsed_head({"bound": head.bound, "bias": head.bias, **numbers})
 
 
-def _listed(array: Floats) -> Any:
+def _rounded_numbers(array: Floats) -> Any:
     # Four digits: the text is half as long, and no probability changes by a thousandth.
     if array.ndim == 2:
-        return [_listed(row) for row in array]
+        return [_rounded_numbers(row) for row in array]
     return [float(f"{x:.4g}") for x in array.tolist()]
 
 
-def _deferral(raw: dict[str, Any]) -> Deferral:
+def _parsed_head(raw: dict[str, Any]) -> Deferral:
     """Return the head of a file; raises ValueError if its numbers do not go together."""
     arrays = {name: np.array(raw[name], np.float32) for name in _ARRAYS}
-    made = Deferral(bound=float(raw["bound"]), bias=float(raw["bias"]), **arrays)
-    h, f = made.hidden.shape
+    head = Deferral(bound=float(raw["bound"]), bias=float(raw["bias"]), **arrays)
+    h, f = head.hidden.shape
     shapes = {"mean": (f,), "deviation": (f,), "direct": (f,), "hidden_bias": (h,), "out": (h,)}
     right = all(arrays[name].shape == shape for name, shape in shapes.items())
-    finite = math.isfinite(made.bias) and all(np.isfinite(a).all() for a in arrays.values())
-    if not (right and finite and 0 <= made.bound <= 1 and (made.deviation > 0).all()):
+    finite = math.isfinite(head.bias) and all(np.isfinite(a).all() for a in arrays.values())
+    if not (right and finite and 0 <= head.bound <= 1 and (head.deviation > 0).all()):
         raise ValueError
-    return made
+    return head

@@ -18,8 +18,8 @@ _MARKED = re.compile(r"[*_~`#]")
 _JOINED = re.compile(r"[a-z](?:[A-Z]|[a-z]{15})")
 
 
-def marked(text: str) -> bool:
-    """Whether :func:`unmarked` may find something (a fast check)."""
+def has_marks(text: str) -> bool:
+    """Whether :func:`remove_marks` may find something (a fast check)."""
     return _MARKED.search(text) is not None
 
 
@@ -40,35 +40,35 @@ _PYTHON = re.compile(r"__[a-z]+__")  # names such as __main__
 _BEFORE, _BEHIND = frozenset("\"'“‘([|>-–—"), frozenset(".,;:!?…\"'”’)]|-–—")
 
 
-class _Mark(NamedTuple):
+class _ChatMark(NamedTuple):
     start: int
     end: int
     inside: bool  # of a word
 
 
-def unmarked(text: str, known: Known) -> Iterator[Edit]:
+def remove_marks(text: str, known: Known) -> Iterator[Edit]:
     """Remove Markdown's marks: of headings, and pairs inside and around words."""
     heading = _HEADING.match(text)
     if heading and heading.end() < len(text):
         yield Edit(*heading.span(1), "")
-    opened: defaultdict[str, list[_Mark]] = defaultdict(list)
-    for sign, mark in _marks(text, known):
+    opened: defaultdict[str, list[_ChatMark]] = defaultdict(list)
+    for sign, mark in _marks_in(text, known):
         before, behind = text[mark.start - 1 : mark.start], text[mark.end : mark.end + 1]
         first = opened[sign[::-1]][-1:]
         closes = mark.inside or not behind or behind.isspace() or behind in _BEHIND
-        if first and closes and not before.isspace() and _paired(text, first[0], mark, known):
-            for one in (opened[sign[::-1]].pop(), mark):
-                yield Edit(one.start, one.end, "")
-        elif _opens(before, mark, behind):
+        if first and closes and not before.isspace() and _is_pair(text, first[0], mark, known):
+            for pair_mark in (opened[sign[::-1]].pop(), mark):
+                yield Edit(pair_mark.start, pair_mark.end, "")
+        elif _opens_mark(before, mark, behind):
             opened[sign].append(mark)
 
 
-def _opens(before: str, mark: _Mark, behind: str) -> bool:
+def _opens_mark(before: str, mark: _ChatMark, behind: str) -> bool:
     first = mark.inside or not before or before.isspace() or before in _BEFORE
     return first and (behind.isalnum() or behind in _BEFORE)
 
 
-def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
+def _marks_in(text: str, known: Known) -> Iterator[tuple[str, _ChatMark]]:
     """Yield the marks, except those in an address and those that replace letters ("f**k")."""
     for token in _TOKEN.finditer(text):
         if _ADDRESS.search(token[0]):
@@ -80,10 +80,10 @@ def _marks(text: str, known: Known) -> Iterator[tuple[str, _Mark]]:
                 start = token.start() + chunk.start()
                 inside = match.start() > 0 and match.end() < len(chunk[0])
                 if match[0] != "~" and len(match[0]) < 4 and (joins or not inside):
-                    yield match[0], _Mark(start + match.start(), start + match.end(), inside)
+                    yield match[0], _ChatMark(start + match.start(), start + match.end(), inside)
 
 
-def _paired(text: str, first: _Mark, last: _Mark, known: Known) -> bool:
+def _is_pair(text: str, first: _ChatMark, last: _ChatMark, known: Known) -> bool:
     """Whether two marks are a Markdown pair, and not part of code or a name."""
     sign, between = text[first.start], text[first.end : min(last.start, first.end + _FARTHEST)]
     if sign in "*~" or first.end + len(between) < last.start:
@@ -116,13 +116,13 @@ def split_words(text: str, known: Known) -> Iterator[Edit]:
         words = _joined_words(match[1], 7, known)
         if words and match[1] not in _DIRECTIVES:
             yield Edit(match.start(), match.start(1), "")
-            yield from _spaced(text, match.start(1), words)
+            yield from _spaced_edits(text, match.start(1), words)
     for match in _LONG.finditer(prose):
         words = _joined_words(match[0], 15, known)
         # A lower-case letter before the first capital is an identifier: "theyAreEqual".
         camel = match[0][0].islower() and not match[0].islower()
         if len(words) > 2 and not camel and not _SENTENCE.isdisjoint(map(str.lower, words)):
-            yield from _spaced(text, match.start(), words)
+            yield from _spaced_edits(text, match.start(), words)
 
 
 def _joined_words(word: str, least: int, known: Known) -> list[str]:
@@ -138,7 +138,7 @@ def _joined_words(word: str, least: int, known: Known) -> list[str]:
     return humps if all(h in ("a", "A", "I") or sure_word(h.lower(), known) for h in humps) else []
 
 
-def _spaced(text: str, at: int, words: list[str]) -> Iterator[Edit]:
+def _spaced_edits(text: str, at: int, words: list[str]) -> Iterator[Edit]:
     for word in words[:-1]:
         at += len(word)
         yield Edit(at, at + 1, " " + text[at])
@@ -171,7 +171,7 @@ _COUNTED = frozenset(
 _IS = frozenset("are be im is r so was way were".split())
 
 
-def chatty(text: str) -> bool:
+def has_chat_words(text: str) -> bool:
     """Whether :func:`written_out` may find something (a fast check)."""
     return _SHORT.search(text.lower()) is not None
 
@@ -187,7 +187,7 @@ def written_out(text: str, known: Known) -> Iterator[Edit]:
         key = word[0].lower() + word[1:] if len(word) > 2 else word
         if key not in _CHAT or (
             word in _BETWEEN
-            and not (tokens[i - 1][0].endswith(before) and _links(before, token[0], behind))
+            and not (tokens[i - 1][0].endswith(before) and _links_words(before, token[0], behind))
         ):
             continue
         plain, weight = _CHAT[key]
@@ -200,7 +200,7 @@ def written_out(text: str, known: Known) -> Iterator[Edit]:
     return iter(edits if sum(weights.values()) > 1 else ())
 
 
-def _links(before: str, token: str, behind: str) -> bool:
+def _links_words(before: str, token: str, behind: str) -> bool:
     """Whether a letter or digit between words is the verb or conjunction "r", "n" or "2"."""
     if not before.isalnum() or before.isdigit() or before in _NO_VERB:
         return False

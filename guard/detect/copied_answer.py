@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from guard.detect.answer import TemplateAnswer, nearest, quoted, rendered
+from guard.detect.answer import TemplateAnswer, nearest_spans, quoted_text, rendered_answer
 from guard.detect.attributions import MAX_ATTRIBUTE_WORDS, MAX_GROUP_WORDS
 from guard.verdict import BIAS_TYPES, Attribution, BiasType, Span
 
@@ -34,25 +34,25 @@ def copied_answer(reading: PromptReading, tokenizer: Any, text: str) -> CopiedAn
     """Return the model's answer "biased" on ``text`` after the prompt that was read."""
 
     def chosen(answers: Sequence[str]) -> int:
-        return _chosen(reading, tokenizer, answers)
+        return _chosen_answer(reading, tokenizer, answers)
 
-    kind = BIAS_TYPES[chosen([rendered(TemplateAnswer(True, kind)) for kind in BIAS_TYPES])]
-    groups = _runs(text, MAX_GROUP_WORDS)
+    kind = BIAS_TYPES[chosen([rendered_answer(TemplateAnswer(True, kind)) for kind in BIAS_TYPES])]
+    groups = _word_runs(text, MAX_GROUP_WORDS)
     if not groups:
         return CopiedAnswer(kind, ())
     names = list(groups)
     group = names[chosen([_up_to_group(kind, name) for name in names])]
     attributes = {
         part: places
-        for part, every in _runs(text, MAX_ATTRIBUTE_WORDS).items()
-        if (places := [p for p in every if not any(_meet(p, g) for g in groups[group])])
+        for part, every in _word_runs(text, MAX_ATTRIBUTE_WORDS).items()
+        if (places := [p for p in every if not any(_spans_meet(p, g) for g in groups[group])])
     }
     if not attributes:
         return CopiedAnswer(kind, ())
     parts = list(attributes)
-    whole = [rendered(TemplateAnswer(True, kind, ((group, part),))) for part in parts]
+    whole = [rendered_answer(TemplateAnswer(True, kind, ((group, part),))) for part in parts]
     attribute = parts[chosen(whole)]
-    near = nearest(groups[group], attributes[attribute])
+    near = nearest_spans(groups[group], attributes[attribute])
     assert near is not None, "each has a place"
     return CopiedAnswer(kind, (Attribution(group, attribute, *near),))
 
@@ -65,12 +65,12 @@ def answer_tokens(tokenizer: Any, answers: Sequence[str]) -> list[list[int]]:
 def decision_tokens(tokenizer: Any) -> tuple[int, int]:
     """Return the tokens that begin the answers "biased" and "not biased"; they may be the same."""
     (yes, *_), (no, *_) = answer_tokens(
-        tokenizer, [rendered(TemplateAnswer(b)) for b in (True, False)]
+        tokenizer, [rendered_answer(TemplateAnswer(b)) for b in (True, False)]
     )
     return yes, no
 
 
-def _chosen(reading: PromptReading, tokenizer: Any, answers: Sequence[str]) -> int:
+def _chosen_answer(reading: PromptReading, tokenizer: Any, answers: Sequence[str]) -> int:
     """Return the number of the answer that the model writes, of answers that may begin alike."""
     rows = answer_tokens(tokenizer, answers)
     left, at = list(range(len(rows))), 0
@@ -90,20 +90,20 @@ def _chosen(reading: PromptReading, tokenizer: Any, answers: Sequence[str]) -> i
 
 
 def _up_to_group(kind: BiasType, group: str) -> str:
-    answer = rendered(TemplateAnswer(True, kind, ((group, "."),)))
-    literal = quoted(group)
+    answer = rendered_answer(TemplateAnswer(True, kind, ((group, "."),)))
+    literal = quoted_text(group)
     return answer[: answer.index(literal) + len(literal)]
 
 
-def _runs(text: str, most: int) -> dict[str, list[Span]]:
+def _word_runs(text: str, most: int) -> dict[str, list[Span]]:
     """Return the runs of up to ``most`` words of ``text``, each with its places."""
     words = [match.span() for match in _WORD.finditer(text)]
-    found: defaultdict[str, list[Span]] = defaultdict(list)
+    runs: defaultdict[str, list[Span]] = defaultdict(list)
     for i, (start, _) in enumerate(words):
         for _, end in words[i : i + most]:
-            found[text[start:end]].append(Span(start, end))
-    return dict(found)
+            runs[text[start:end]].append(Span(start, end))
+    return dict(runs)
 
 
-def _meet(one: Span, other: Span) -> bool:
-    return one.start < other.end and other.start < one.end
+def _spans_meet(first: Span, other: Span) -> bool:
+    return first.start < other.end and other.start < first.end

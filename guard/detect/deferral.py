@@ -5,6 +5,7 @@ variance 1 and cut at 5:
 
 .. math::
     p = \sigma(w \cdot x + v \cdot relu(W x + b) + c)
+Why: docs/decisions/a-head-defers.md.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ class Scale:
 
     def mapped(self, score: float, kind: BiasType) -> float:
         """Return the mapped score of a text of type ``kind``, in [0, 1]."""
-        found = sigmoid(self.logit(score, kind))
+        mapped = sigmoid(self.logit(score, kind))
         pairs = list(zip(*self._knots[kind], strict=True))
         # Rounding must not carry a score over a threshold; where two of the last detector are one,
         # the score is above.
         for own, others in pairs:
             if score < own:
-                found = min(found, math.nextafter(others, 0))
+                mapped = min(mapped, math.nextafter(others, 0))
         for own, others in pairs:
             if score >= own:
-                found = max(found, others)
-        return found
+                mapped = max(mapped, others)
+        return mapped
 
     def logit(self, score: float, kind: BiasType) -> float:
         """Return the logit of the mapped score."""

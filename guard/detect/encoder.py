@@ -1,4 +1,7 @@
-"""The embedded detector: one network reads each window, with references from the index."""
+"""The embedded detector: one network reads each window, with references from the index.
+
+Why: docs/decisions/encoder-is-its-embedder.md.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from guard.detect.attributions import attributions
+from guard.detect.attributions import find_attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.index_watcher import IndexWatcher
 from guard.detect.language import has_english_clause, language_of
 from guard.detect.lexical import LexicalHead
 from guard.detect.network import Network, Pass
-from guard.detect.normalise import Normalised, edited, normalise
-from guard.detect.respelling import respelt
+from guard.detect.normalise import Normalised, apply_edits, undo_disguises
+from guard.detect.respelling import respelling_edits
 from guard.detect.script import latin_part, mostly_latin
 from guard.detect.slurs import plain_names
 from guard.detect.tokens import Encoded, WindowTokens
@@ -36,7 +39,7 @@ from guard.detect.weights import (
     TABLE,
     TOKENIZER,
     read_weights,
-    unusable,
+    unusable_file,
 )
 from guard.errors import BiasIndexError, WeightsError
 from guard.forks import Lock, native
@@ -100,7 +103,7 @@ class Encoder:
             except WeightsError:
                 raise
             except Exception as error:  # three libraries with exceptions of their own
-                raise unusable(self._weights.folder / name, error) from error
+                raise unusable_file(self._weights.folder / name, error) from error
 
         tokenizer = made(TOKENIZER, Tokenizer.from_buffer)
         #: Turns windows into inputs; public for training and its checks.
@@ -113,7 +116,7 @@ class Encoder:
         # By path: ONNX Runtime reads a file without mapping it, but keeps a copy of bytes.
         files.pop(TABLE, None)  # ONNX Runtime reads it by the network's path
         self._network = made(ONNX, lambda _: Network(self._weights.folder / ONNX))
-        self._try(tokenizer.get_vocab_size() - 1)
+        self._try_files(tokenizer.get_vocab_size() - 1)
         self._index: BiasIndex | None = None
         self._watcher: IndexWatcher | None = None
         self._lock = Lock()
@@ -127,7 +130,7 @@ class Encoder:
                 else BiasIndex.load(self.shipped_index, self.name, settings.dim)
             )
 
-    def _try(self, last: int) -> None:
+    def _try_files(self, last: int) -> None:
         """Raise WeightsError if the files do not belong together; ``last`` is the highest token id.
 
         So the error is raised at construction, not by the first text.
@@ -143,7 +146,7 @@ class Encoder:
                 raise ValueError
             _check_numbers(*out)
         except Exception as error:  # ONNX Runtime has exceptions of its own
-            raise unusable(folder / ONNX, error) from error
+            raise unusable_file(folder / ONNX, error) from error
         try:
             reference, kind = out.embedding[None], np.zeros(1, np.int64)
             change = self._fusion.change(out.embedding, out.state, out.logit, reference, kind)
@@ -151,7 +154,7 @@ class Encoder:
                 raise ValueError
             _check_numbers(*change)
         except Exception as error:
-            raise unusable(folder / FUSION, error) from error
+            raise unusable_file(folder / FUSION, error) from error
 
     @property
     def name(self) -> str:
@@ -225,14 +228,14 @@ class Encoder:
         """Return the retrieval vectors of ``texts``: (n, dim) float32 of norm 1."""
         out = np.zeros((len(texts), self._weights.settings.dim), np.float32)
         # Each text in a run of its own, so that vectors do not depend on the threads.
-        made = map if len(texts) < MANY else self.threads().map
-        for row, vector in zip(out, made(self._embedding, texts), strict=True):
+        map_over = map if len(texts) < MANY else self.threads().map
+        for row, vector in zip(out, map_over(self._text_embedding, texts), strict=True):
             row[:] = vector
         return out
 
     @native
-    def _embedding(self, text: str) -> Floats:
-        return self.run(self.tokens.encode(encodable(text))[0]).embedding
+    def _text_embedding(self, text: str) -> Floats:
+        return self.run(self.tokens.encode(encodable_text(text))[0]).embedding
 
     @property
     def floor(self) -> float:
@@ -254,8 +257,8 @@ class Encoder:
         settings = self._weights.settings
         more = 0 if left_out is None else _MORE
         hits = index.search(self.embed([text]), settings.k + more, settings.floor)[0]
-        found = map(index.reference, hits)
-        kept = (r for r in found if left_out is None or not left_out(r))
+        references = map(index.reference, hits)
+        kept = (r for r in references if left_out is None or not left_out(r))
         return tuple(islice(kept, settings.k))
 
     def threads(self) -> ThreadPoolExecutor:
@@ -274,36 +277,38 @@ class Encoder:
     @native
     def judge(self, window: Window, index: BiasIndex | None) -> Scores:
         """Score one window; an overlong segment gets the highest score of its parts."""
-        written = encodable(window.text)
-        read = normalise(written, self._known)
+        written = encodable_text(window.text)
+        read = undo_disguises(written, self._is_known_word)
         text = read.text
         if mostly_latin(text):
-            language = language_of(text, self._known)
+            language = language_of(text, self._is_known_word)
         else:  # an English clause is judged alone: what is found in it counts
             text = latin_part(text)
-            language = "unknown" if has_english_clause(text, self._known) else "other"
+            language = "unknown" if has_english_clause(text, self._is_known_word) else "other"
         if language == "other":
             return Scores(unjudged="language")
         earlier = (t for t in (window.user or "", *window.context) if t.strip())
-        context = [normalise(encodable(t), self._known).text for t in earlier]
+        context = [undo_disguises(encodable_text(t), self._is_known_word).text for t in earlier]
         parts = self.tokens.encode(text, context)
         if self.tokens.unread(text, parts):
             return Scores(unjudged="language")
         best = self._judge_text(text, parts, index)
         for other in self._other_readings(text, context):
             scores = self._judge_text(other.text, self.tokens.encode(other.text, context), index)
-            if worst(scores) > worst(best):
+            if failures_first(scores) > failures_first(best):
                 best = _with_spans_in(scores, other, text)
         # Slang of rare words looks like an unknown language: what is found in it counts.
-        if language == "unknown" and not self._found(best):
+        if language == "unknown" and not self._finds_bias(best):
             return Scores(unjudged="language")
         return best if read.text == written else _with_spans_in(best, read, written)
 
     def _other_readings(self, text: str, context: Sequence[str]) -> list[Normalised]:
         """Return what a text may also mean: its slips mended, its slurs in plain words."""
         as_read = Normalised(text)
-        mended = edited(as_read, respelt(text, " ".join(context), self._known))
-        plain = edited(mended, plain_names(mended.text))
+        mended = apply_edits(
+            as_read, respelling_edits(text, " ".join(context), self._is_known_word)
+        )
+        plain = apply_edits(mended, plain_names(mended.text))
         return [r for r, before in ((mended, as_read), (plain, mended)) if r is not before]
 
     def _judge_text(self, text: str, parts: list[Encoded], index: BiasIndex | None) -> Scores:
@@ -312,15 +317,15 @@ class Encoder:
         lexical = 0.0
         if self._lexical is not None:
             lexical = self._weights.settings.lexical_weight * self._lexical.logit(text)
-        return max((self._judge_part(text, p, lexical, index) for p in parts), key=worst)
+        return max((self._judge_part(text, p, lexical, index) for p in parts), key=failures_first)
 
-    def _found(self, scores: Scores) -> bool:
+    def _finds_bias(self, scores: Scores) -> bool:
         """Whether a score is biased at ``strict``, the lowest thresholds."""
         assert scores.score is not None
         assert scores.bias_type is not None
         return scores.score >= self.operating_points["strict"][scores.bias_type]
 
-    def _known(self, word: str) -> bool:
+    def _is_known_word(self, word: str) -> bool:
         return self._token_id(word) is not None
 
     def _judge_part(
@@ -343,7 +348,7 @@ class Encoder:
         score = sigmoid(scaled)
         kind = BIAS_TYPES[int(types.argmax())]
         implied = sigmoid(out.implied)
-        pairs = attributions(text, encoded, out.spans)
+        pairs = find_attributions(text, encoded, out.spans)
         scores = Scores(score, kind, pairs, references, implied=implied)
         self.saw(Seen(encoded, out, types, lexical, scores))
         return scores
@@ -368,9 +373,9 @@ class EncoderSession:
         """Return one :class:`Scores` for each window, in order."""
         if len(windows) < MANY:
             return [self._encoder.judge(w, self._index) for w in windows]
-        return list(self._encoder.threads().map(self._judge, windows))
+        return list(self._encoder.threads().map(self._judge_window, windows))
 
-    def _judge(self, window: Window) -> Scores:
+    def _judge_window(self, window: Window) -> Scores:
         return self._encoder.judge(window, self._index)
 
 
@@ -378,7 +383,7 @@ class EncoderSession:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def encodable(text: str) -> str:
+def encodable_text(text: str) -> str:
     """Return ``text`` with each lone surrogate replaced by U+FFFD, which keeps the offsets."""
     return _SURROGATE.sub("\ufffd", text)
 
@@ -408,7 +413,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + small) if x >= 0 else small / (1 + small)
 
 
-def worst(scores: Scores) -> float:
+def failures_first(scores: Scores) -> float:
     """Rank what is no number above all scores, so that it is the detector's failure."""
     score = scores.score
     return math.inf if score is None or math.isnan(score) else score

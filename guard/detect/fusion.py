@@ -40,11 +40,11 @@ class FusionHead:
     def load(cls, file: Path | IO[bytes], types: int) -> FusionHead:
         """Read the arrays of an npz file."""
         with np.load(file, allow_pickle=False) as stored:
-            made = cls({name: stored[name] for name in stored.files}, types)
+            head = cls({name: stored[name] for name in stored.files}, types)
         for name in _LAYERS:
-            if made._w[f"{name}.bias"].shape != made._w[f"{name}.weight"].shape[:1]:
+            if head._w[f"{name}.bias"].shape != head._w[f"{name}.weight"].shape[:1]:
                 raise ValueError  # NumPy would broadcast a shorter one
-        return made
+        return head
 
     def change(
         self,
@@ -76,16 +76,16 @@ class FusionHead:
             ],
             axis=1,
         )
-        u = np.maximum(self._linear("first", features), 0)
-        v = np.maximum(self._linear("second", u), 0)
-        attention = self._linear("weight", u)
+        u = np.maximum(self._apply_linear("first", features), 0)
+        v = np.maximum(self._apply_linear("second", u), 0)
+        attention = self._apply_linear("weight", u)
         attention = np.exp(attention - attention.max())
         attention /= attention.sum()
         pooled = np.concatenate([(attention * v).sum(axis=0), v.max(axis=0)])
         named = (attention * self._kinds[types]).sum(axis=0) * NAMED_SCALE
-        change = float(self._linear("delta", pooled)[0])
-        return change, self._linear("type_delta", np.concatenate([pooled, named]))
+        change = float(self._apply_linear("delta", pooled)[0])
+        return change, self._apply_linear("type_delta", np.concatenate([pooled, named]))
 
-    def _linear(self, name: str, x: Floats) -> Floats:
+    def _apply_linear(self, name: str, x: Floats) -> Floats:
         y: Floats = x @ self._w[f"{name}.weight"].T + self._w[f"{name}.bias"]
         return y

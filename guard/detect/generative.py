@@ -19,15 +19,22 @@ from typing import Any, NamedTuple, get_args
 
 from guard.detect.answer import NO, YES
 from guard.detect.copied_answer import copied_answer, decision_tokens
-from guard.detect.encoder import Encoder, sigmoid, worst
+from guard.detect.encoder import Encoder, failures_first, sigmoid
 from guard.detect.instruction import Instruction
 from guard.detect.language import english_words, has_english_clause, language_of
 from guard.detect.script import latin_part, mostly_latin
 from guard.errors import UsageError, WeightsError
 from guard.forks import Lock, native
-from guard.local.adapter import Adapter, base_hash, is_adapter, read_adapter, sharing, with_adapter
+from guard.local.adapter import (
+    Adapter,
+    base_hash,
+    is_adapter,
+    read_adapter,
+    sharing_copy,
+    with_adapter,
+)
 from guard.local.memory import BYTES
-from guard.local.model import Dtype, LocalModel, load
+from guard.local.model import Dtype, LoadedModel, load_model
 from guard.local.prefix import PromptReading, SharedPrefix, common_prefix
 from guard.policy import EVEN_POINTS, OperatingPoint, Points
 from guard.retrieve.index import BiasIndex
@@ -79,23 +86,25 @@ class Generative:
         with contextlib.suppress(RuntimeError):  # "~name" of nobody
             folder = folder.expanduser()
         adapter = read_adapter(folder) if is_adapter(folder) else None
-        base = load(place if adapter is None else adapter.settings.base.name, dtype or "float32")
+        base = load_model(
+            place if adapter is None else adapter.settings.base.name, dtype or "float32"
+        )
         self._base = base_hash(base.network)
         if adapter is not None:
             base = with_adapter(base, adapter)
-        self._model = _placed(base, dtype)
+        self._model = _placed_model(base, dtype)
         self._adapter = adapter
         settings = None if adapter is None else adapter.settings
         self._temperature = 1.0 if settings is None else settings.temperature
         self._offset = 0.0 if settings is None else settings.offset
         self._k = 5 if settings is None else settings.k
-        self._points = EVEN_POINTS if adapter is None else _points(adapter)
+        self._points = EVEN_POINTS if adapter is None else _adapter_points(adapter)
         own = re.sub("[^0-9A-Za-z.]+", "-", Path(place).stem).strip("-") or "model"
         self._kind = f"untuned.{own}" if settings is None else settings.version
         self._yes, self._no = _first_tokens(self._model, place)
-        self._begin(_switches(adapter), place)
+        self._read_fixed_part(_adapter_instruction(adapter), place)
 
-    def _begin(self, instruction: Instruction, place: str) -> None:
+    def _read_fixed_part(self, instruction: Instruction, place: str) -> None:
         """Read the fixed part of the instruction."""
         self._instruction, self._place = instruction, place
         some = Reference("One statement.", "age", "", "", 0.5)
@@ -119,7 +128,7 @@ class Generative:
                 f"({max(map(len, prompts))}) and an answer ({_ANSWER}): name another model."
             )
         self._prefix = SharedPrefix(self._model, common_prefix(prompts))
-        self._name = self._named()
+        self._name = self._full_name()
 
     @property
     def _room(self) -> int | None:
@@ -131,7 +140,7 @@ class Generative:
         """Return the same detector, with the same network, under another instruction."""
         other = copy.copy(self)
         with self._lock:
-            other._begin(instruction, self._place)
+            other._read_fixed_part(instruction, self._place)
         return other
 
     def unshared(self) -> Generative:
@@ -143,7 +152,7 @@ class Generative:
         other._prefix = SharedPrefix(self._model, ())
         return other
 
-    def _named(self) -> str:
+    def _full_name(self) -> str:
         parts = (
             self._base,
             "" if self._adapter is None else self._adapter.hash,
@@ -210,27 +219,27 @@ class Generative:
 
     def judge(self, windows: Sequence[Window], index: BiasIndex | None) -> list[Scores]:
         """Score windows in one pass for each :data:`batch`; see :class:`GenerativeSession`."""
-        found: list[Scores | None] = [None] * len(windows)
+        judged: list[Scores | None] = [None] * len(windows)
         asked: list[tuple[int, _WindowPrompt]] = []
         unsure = set()
         for number, window in enumerate(windows):
-            language = _language(window.text)
+            language = _language_of(window.text)
             if language == "other":
-                found[number] = Scores(unjudged="language")
+                judged[number] = Scores(unjudged="language")
                 continue
             if language == "unknown":
                 unsure.add(number)
-            asked += [(number, one) for one in self._asked(window, index)]
-        every = self._scored([one for _, one in asked])
+            asked += [(number, one) for one in self._window_prompts(window, index)]
+        every = self._scored_prompts([one for _, one in asked])
         for (number, _), scores in zip(asked, every, strict=True):
-            before = found[number]
-            if before is None or worst(scores) > worst(before):
-                found[number] = scores
+            before = judged[number]
+            if before is None or failures_first(scores) > failures_first(before):
+                judged[number] = scores
         for number in unsure:
-            judged = found[number]
-            if judged is not None and not self._biased(judged):
-                found[number] = Scores(unjudged="language")
-        return [scores for scores in found if scores is not None]
+            scored = judged[number]
+            if scored is not None and not self._finds_bias(scored):
+                judged[number] = Scores(unjudged="language")
+        return [scores for scores in judged if scores is not None]
 
     def answer(self, window: Window, index: BiasIndex | None) -> str:
         """Return what the model answers to ``window`` in its own words, the likeliest ones.
@@ -238,7 +247,7 @@ class Generative:
         An overlong segment is asked for by its first part. For measuring how often answers are
         usable; a score needs none.
         """
-        asked = self._asked(window, index)[0]
+        asked = self._window_prompts(window, index)[0]
         with native, self._lock:
             said = []
             for token in self._prefix.read(asked.tokens).likeliest(_ANSWER):
@@ -247,15 +256,17 @@ class Generative:
                 said.append(token)
         return str(self._model.tokenizer.decode(said, skip_special_tokens=True))
 
-    def _biased(self, scores: Scores) -> bool:
+    def _finds_bias(self, scores: Scores) -> bool:
         assert scores.score is not None
         assert scores.bias_type is not None
         return scores.score >= self._points["strict"][scores.bias_type]
 
-    def _logit(self, logits: Any) -> float:
+    def _biased_logit(self, logits: Any) -> float:
         return float(logits[self._yes] - logits[self._no])
 
-    def _read(self, asked: Sequence[_WindowPrompt]) -> Iterator[tuple[Any, PromptReading | None]]:
+    def _read_prompts(
+        self, asked: Sequence[_WindowPrompt]
+    ) -> Iterator[tuple[Any, PromptReading | None]]:
         """Yield the logits of each answer's first token; a prompt read alone can be continued."""
         for at in range(0, len(asked), self.batch):
             some = asked[at : at + self.batch]
@@ -269,12 +280,14 @@ class Generative:
             for row in rows:
                 yield row, None
 
-    def _scored(self, asked: Sequence[_WindowPrompt]) -> Iterator[Scores]:
-        for one, (logits, reading) in zip(asked, self._read(asked), strict=True):
-            yield self._scores(one, logits, reading)
+    def _scored_prompts(self, asked: Sequence[_WindowPrompt]) -> Iterator[Scores]:
+        for window_prompt, (logits, reading) in zip(asked, self._read_prompts(asked), strict=True):
+            yield self._prompt_scores(window_prompt, logits, reading)
 
-    def _scores(self, asked: _WindowPrompt, logits: Any, reading: PromptReading | None) -> Scores:
-        score = sigmoid((self._logit(logits) - self._offset) / self._temperature)
+    def _prompt_scores(
+        self, asked: _WindowPrompt, logits: Any, reading: PromptReading | None
+    ) -> Scores:
+        score = sigmoid((self._biased_logit(logits) - self._offset) / self._temperature)
         references = asked.references
         if not score >= self.thresholds[0]:
             # No threshold is this low, so the type does not count: that of the nearest statement.
@@ -286,7 +299,7 @@ class Generative:
         pairs = tuple(pair.shifted(asked.start) for pair in written.pairs)
         return Scores(score, written.bias_type, pairs, references)
 
-    def _asked(self, window: Window, index: BiasIndex | None) -> list[_WindowPrompt]:
+    def _window_prompts(self, window: Window, index: BiasIndex | None) -> list[_WindowPrompt]:
         """Return the prompts about a window: one, or several about parts of an overlong segment.
 
         Where a prompt is too long, the context gives way first, the oldest part first, and then
@@ -306,20 +319,20 @@ class Generative:
             elif references:
                 references = references[:-1]
             else:
-                return self._parts(window.text)
+                return self._part_prompts(window.text)
 
-    def _parts(self, text: str) -> list[_WindowPrompt]:
+    def _part_prompts(self, text: str) -> list[_WindowPrompt]:
         """Return the prompts about the parts of a segment that is too long, halved until it fits.
 
         The parts overlap, so that a short claim is whole in one of them.
         """
         middle = len(text) // 2
         overlap = _OVERLAP // 2 if len(text) > 2 * _OVERLAP else 0
-        found = []
+        prompts = []
         for start, end in ((0, middle + overlap), (middle - overlap, len(text))):
-            inside = self._asked(Window(text[start:end]), None)
-            found += [one._replace(start=start + one.start) for one in inside]
-        return found
+            inside = self._window_prompts(Window(text[start:end]), None)
+            prompts += [one._replace(start=start + one.start) for one in inside]
+        return prompts
 
 
 class GenerativeSession:
@@ -343,7 +356,7 @@ class GenerativeSession:
         return [self._detector.answer(window, self._index) for window in windows]
 
 
-def _placed(model: LocalModel, dtype: Dtype | None) -> LocalModel:
+def _placed_model(model: LoadedModel, dtype: Dtype | None) -> LoadedModel:
     """Return the model on the GPU if there is one; raises WeightsError if it is too large."""
     import torch
 
@@ -358,16 +371,16 @@ def _placed(model: LocalModel, dtype: Dtype | None) -> LocalModel:
             f"The model takes {need / 2**30:.1f} GiB of the GPU's memory as {number}, and "
             f"{free / 2**30:.1f} GiB are free: end what else runs there, or name a smaller model."
         )
-    network = sharing(model.network, "cuda").to(getattr(torch, number))
+    network = sharing_copy(model.network, "cuda").to(getattr(torch, number))
     return replace(model, network=network)
 
 
-def _points(adapter: Adapter) -> Points:
+def _adapter_points(adapter: Adapter) -> Points:
     """Return an adapter's operating points; raises WeightsError if one lacks a type."""
-    given = adapter.settings.operating_points
+    points = adapter.settings.operating_points
     try:
         return {
-            name: {kind: given[name][kind] for kind in BIAS_TYPES}
+            name: {kind: points[name][kind] for kind in BIAS_TYPES}
             for name in get_args(OperatingPoint)
         }
     except KeyError as error:
@@ -377,21 +390,21 @@ def _points(adapter: Adapter) -> Points:
         ) from None
 
 
-def _switches(adapter: Adapter | None) -> Instruction:
+def _adapter_instruction(adapter: Adapter | None) -> Instruction:
     """Return the instruction that an adapter was trained with; raises WeightsError if unknown."""
     if adapter is None:
         return Instruction()
-    given, known = adapter.settings.instruction, {field.name for field in fields(Instruction)}
-    if set(given) != known:
+    switches, known = adapter.settings.instruction, {field.name for field in fields(Instruction)}
+    if set(switches) != known:
         raise WeightsError(
             f"The adapter in {adapter.folder} was trained with the instruction "
-            f"{', '.join(sorted(given))}; this guard knows {', '.join(sorted(known))}: use the "
+            f"{', '.join(sorted(switches))}; this guard knows {', '.join(sorted(known))}: use the "
             "guard that wrote it."
         )
-    return Instruction(**given)
+    return Instruction(**switches)
 
 
-def _first_tokens(model: LocalModel, place: str) -> tuple[int, int]:
+def _first_tokens(model: LoadedModel, place: str) -> tuple[int, int]:
     """Return the tokens that begin the two answers; raises WeightsError if they are the same."""
     yes, no = decision_tokens(model.tokenizer)
     if yes == no:
@@ -401,7 +414,7 @@ def _first_tokens(model: LocalModel, place: str) -> tuple[int, int]:
     return yes, no
 
 
-def _language(text: str) -> str:
+def _language_of(text: str) -> str:
     """Return "english", "other" or "unknown", by the encoder's word lists."""
     known = english_words().__contains__
     if mostly_latin(text):

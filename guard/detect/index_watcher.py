@@ -1,4 +1,7 @@
-"""Watches a bias index in its folder and loads new versions."""
+"""Watches a bias index in its folder and loads new versions.
+
+Why: docs/decisions/followed-index-by-a-thread.md.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from queue import Empty, SimpleQueue
 from guard.detect.shutdown import leaves_at_exit
 from guard.errors import BiasIndexError
 from guard.forks import Lock
-from guard.retrieve.folder import state
+from guard.retrieve.folder import folder_state
 from guard.retrieve.index import BiasIndex
 
 _log = logging.getLogger("guard")
@@ -43,12 +46,12 @@ class IndexWatcher:
         self._folder = folder
         self._load = partial(BiasIndex.load, folder, embedder, dim)
         # Read before loading, so that a change during loading is noticed.
-        self._seen = state(folder)
+        self._seen = folder_state(folder)
         #: The index in use.
         self.index = self._load()
         self._failed: bytes | None = None
         self._fails = self._pause = 0
-        self._start()
+        self._start_thread()
 
     def current(self) -> BiasIndex:
         """Return the index in use; restart the watching thread after a fork."""
@@ -57,7 +60,7 @@ class IndexWatcher:
                 if self._owner != os.getpid():
                     # The caller waits for this check: the fork may be long ago.
                     self.check()
-                    self._start()
+                    self._start_thread()
         return self.index
 
     def stop(self) -> None:
@@ -73,9 +76,9 @@ class IndexWatcher:
         """Load the index if its manifest, or a file that it names, has changed."""
         manifest = b""
         try:
-            found = state(self._folder)
-            manifest = found[0]
-            if found == self._seen:
+            state = folder_state(self._folder)
+            manifest = state[0]
+            if state == self._seen:
                 self._failed = None
                 return
             if manifest == self._failed and self._pause:
@@ -85,7 +88,7 @@ class IndexWatcher:
         except Exception as error:
             self._failed_with(manifest, error)
             return
-        self._seen, self._failed = found, None
+        self._seen, self._failed = state, None
         if index.version != self.index.version:
             self.index = index
             _log.info("the bias index at %s has the version %s now", self._folder, index.version)
@@ -100,14 +103,16 @@ class IndexWatcher:
         self._fails += 1
         self._pause = min(2**self._fails, _LONGEST_PAUSE)
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         self._owner = os.getpid()
         # A new one: a forked copy's lock may be held for ever. A queue, because the garbage
         # collector may find this object in the thread that waits, where an Event would deadlock.
         self._stop: SimpleQueue[None] = SimpleQueue()
         weakref.finalize(self, self._stop.put, None).atexit = False
         args = (weakref.ref(self), self._stop)
-        self._thread = threading.Thread(target=_watch, args=args, name="guard-index", daemon=True)
+        self._thread = threading.Thread(
+            target=_watch_folder, args=args, name="guard-index", daemon=True
+        )
         self._thread.start()
         leaves_at_exit(self)
 
@@ -116,7 +121,7 @@ class IndexWatcher:
 _forked = Lock()
 
 
-def _watch(reference: weakref.ref[IndexWatcher], stop: SimpleQueue[None]) -> None:
+def _watch_folder(reference: weakref.ref[IndexWatcher], stop: SimpleQueue[None]) -> None:
     while True:
         with contextlib.suppress(Empty):
             return stop.get(timeout=INTERVAL)

@@ -3,6 +3,7 @@
 Task, steps, template and demonstrations are the same for every window (the system message); the
 references and the judged text follow as data (the user message). The parts and the template are
 those of the BiasAlert paper (Table 8); the wording is our own.
+Why: docs/decisions/judged-text-is-quoted.md.
 """
 
 from __future__ import annotations
@@ -11,8 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from guard.detect.answer import NO, YES, TemplateAnswer, located, quoted, rendered, unquoted
-from guard.detect.answer_parser import parsed
+from guard.detect.answer import (
+    NO,
+    YES,
+    TemplateAnswer,
+    located_pairs,
+    quoted_text,
+    rendered_answer,
+    unquoted_text,
+)
+from guard.detect.answer_parser import parse_answer
 from guard.detect.protocol import Detector
 from guard.verdict import Reference, Window
 
@@ -25,11 +34,11 @@ __all__ = [
     "Instructed",
     "Instruction",
     "TemplateAnswer",
-    "located",
-    "parsed",
-    "quoted",
-    "rendered",
-    "unquoted",
+    "located_pairs",
+    "parse_answer",
+    "quoted_text",
+    "rendered_answer",
+    "unquoted_text",
 ]
 
 _TASK = """\
@@ -84,7 +93,7 @@ class Instruction:
         parts.append(_TEMPLATE)
         if self.demonstrations:
             for sentence, answer in _DEMONSTRATIONS:
-                parts += [f"SENTENCE: {quoted(sentence)}", rendered(answer)]
+                parts += [f"SENTENCE: {quoted_text(sentence)}", rendered_answer(answer)]
         return "\n".join(parts)
 
     def asked(self, window: Window, references: Sequence[Reference]) -> str:
@@ -96,13 +105,13 @@ class Instruction:
         lines = []
         if self.references:
             lines += [
-                f"Reference [{k}]: {quoted(r.statement)} is a form of {r.bias_type} bias."
+                f"Reference [{k}]: {quoted_text(r.statement)} is a form of {r.bias_type} bias."
                 for k, r in enumerate(references, start=1)
             ] or ["Reference: none."]
         if window.user is not None:
-            lines.append(f"USER: {quoted(window.user)}")
-        lines += [f"CONTEXT: {quoted(text)}" for text in window.context]
-        lines.append(f"SENTENCE: {quoted(window.text)}")
+            lines.append(f"USER: {quoted_text(window.user)}")
+        lines += [f"CONTEXT: {quoted_text(text)}" for text in window.context]
+        lines.append(f"SENTENCE: {quoted_text(window.text)}")
         return "\n".join(lines)
 
     def messages(self, window: Window, references: Sequence[Reference]) -> list[dict[str, str]]:

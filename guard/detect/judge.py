@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from guard.detect.encoder import Encoder, encodable
-from guard.detect.instruction import Instruction, TemplateAnswer, located, parsed
+from guard.detect.encoder import Encoder, encodable_text
+from guard.detect.instruction import Instruction, TemplateAnswer, located_pairs, parse_answer
 from guard.detect.judge_client import BudgetSpent, JudgeClient, JudgeRequest
 from guard.detect.judge_reply import JudgeReply
 from guard.detect.judge_spent import JudgeSpent
@@ -128,9 +128,9 @@ class ModelJudge:
             references = self._retriever.references(window.text, index)
             messages = self._instruction.messages(window, references)
             begun.append((window, references, self.client.begin(messages)))
-        return [self._scores(*one) for one in begun]
+        return [self._reply_scores(*one) for one in begun]
 
-    def _scores(
+    def _reply_scores(
         self, window: Window, references: tuple[Reference, ...], request: JudgeRequest
     ) -> Scores:
         counts = self.client.counts
@@ -142,15 +142,15 @@ class ModelJudge:
         except Exception as error:
             counts.judged(type(error).__name__)
             raise
-        answer = None if reply.problem else parsed(reply.text)
+        answer = None if reply.problem else parse_answer(reply.text)
         if answer is None or (answer.biased and answer.bias_type is None):
-            counts.judged(f"unusable: {_reason(reply, answer)}")
+            counts.judged(f"unusable: {_reason_unusable(reply, answer)}")
             return Scores(unjudged="unusable")
-        pairs = located(answer, window.text)
+        pairs = located_pairs(answer, window.text)
         counts.judged(
             "biased" if answer.biased else "not biased", max(0, len(answer.pairs) - len(pairs))
         )
-        score = _score(reply, answer)
+        score = _reply_score(reply, answer)
         kind = answer.bias_type or (references[0].bias_type if references else "social")
         return Scores(score, kind, pairs, references)
 
@@ -172,7 +172,7 @@ class JudgeSession:
         return self._judge.scores(windows, self._index)
 
 
-def _score(reply: JudgeReply, answer: TemplateAnswer) -> float:
+def _reply_score(reply: JudgeReply, answer: TemplateAnswer) -> float:
     """Return the probability that the text is biased; an answer "biased" is never below .5."""
     probability = reply.probability()
     if probability is None:
@@ -181,13 +181,13 @@ def _score(reply: JudgeReply, answer: TemplateAnswer) -> float:
     return max(probability, EVEN) if answer.biased else probability
 
 
-def _reason(reply: JudgeReply, answer: TemplateAnswer | None) -> str:
+def _reason_unusable(reply: JudgeReply, answer: TemplateAnswer | None) -> str:
     """Return why a reply is unusable."""
     if reply.problem:
         return reply.problem
     if answer is not None:
         return "no known type"
-    sentences = map(parsed, _SENTENCES.split(reply.text))
+    sentences = map(parse_answer, _SENTENCES.split(reply.text))
     if len({said.biased for said in sentences if said is not None}) > 1:
         return "contradicts itself"
     return "not in the template" if mostly_latin(reply.text) else "another language"
@@ -196,7 +196,7 @@ def _reason(reply: JudgeReply, answer: TemplateAnswer | None) -> str:
 def _encodable_window(window: Window) -> Window:
     return replace(
         window,
-        text=encodable(window.text),
-        context=tuple(encodable(text[-_MOST_CONTEXT:]) for text in window.context),
-        user=None if window.user is None else encodable(window.user[-_MOST_CONTEXT:]),
+        text=encodable_text(window.text),
+        context=tuple(encodable_text(text[-_MOST_CONTEXT:]) for text in window.context),
+        user=None if window.user is None else encodable_text(window.user[-_MOST_CONTEXT:]),
     )

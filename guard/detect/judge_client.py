@@ -30,10 +30,10 @@ from guard.judge_settings import TOKEN_LIMITS, TRANSPORT, JudgeSettings
 from guard.model_calls import (
     first_tokens,
     is_token_count,
-    price,
+    price_of_tokens,
     provider_of,
+    reason_refused,
     refusal_text,
-    refused,
     turned_away,
 )
 
@@ -95,7 +95,7 @@ class JudgeClient:
         self.settings = settings
         self.counts = JudgeCounts()
         #: What is asked of every request, by which it is known, wherever and as whom it is sent.
-        self.params: dict[str, Any] = {**_usual(settings.params), **settings.params}
+        self.params: dict[str, Any] = {**_usual_parameters(settings.params), **settings.params}
         self._left_out: frozenset[str] = frozenset()
         self._recording: JudgeRecording | None = None
         if settings.replay is not None:
@@ -103,18 +103,18 @@ class JudgeClient:
         else:
             # Whether to ask for log-probabilities; "given" once such a request was answered.
             self._logprobs: Literal["", "asked", "given"] = _check_model(model, settings)
-            if "temperature" not in settings.params and refused(model, {"temperature": 0}):
+            if "temperature" not in settings.params and reason_refused(model, {"temperature": 0}):
                 self._left_out = frozenset({"temperature"})  # of some models that reason
             if settings.record is not None:
                 self._recording = JudgeRecording(settings.record, model, adds=True)
         self._allowance = Allowance(max_cost=settings.budget)
-        self._priced = settings.replay is not None or not math.isnan(price(model, 1, 1))
+        self._priced = settings.replay is not None or not math.isnan(price_of_tokens(model, 1, 1))
         self._lock = Lock()
         self._stopped = ""
         self._told = False
-        self._renew()
+        self._renew_after_fork()
 
-    def _renew(self) -> None:
+    def _renew_after_fork(self) -> None:
         """Start without calls under way: a forked child has none of the threads."""
         self._owner = os.getpid()
         self._known: OrderedDict[str, JudgeRequest] = OrderedDict()
@@ -160,13 +160,15 @@ class JudgeClient:
         key = request_key(self.model, messages, self.params)
         with self._lock:
             if self._owner != os.getpid():
-                self._renew()
+                self._renew_after_fork()
             known = self._known.get(key)
             if known is not None:
                 self._known.move_to_end(key)
                 self.counts.add(shared=1)
                 return known
-            request = self._keep(JudgeRequest(key, time.monotonic() + self.settings.timeout_s))
+            request = self._keep_request(
+                JudgeRequest(key, time.monotonic() + self.settings.timeout_s)
+            )
         try:
             reply = None if self._recording is None else self._recording.get(key)
             if reply is not None:
@@ -175,9 +177,9 @@ class JudgeClient:
             elif self.settings.replay is not None:
                 raise NotRecorded(self._tell_missing(key))
             else:
-                self._send(request, messages)
+                self._send_request(request, messages)
         except BaseException as error:
-            self._fail(request, error)
+            self._fail_request(request, error)
         return request
 
     def result(self, request: JudgeRequest) -> JudgeReply:
@@ -187,30 +189,30 @@ class JudgeClient:
             with contextlib.suppress(FutureTimeoutError):
                 return request.future.result(max(0.0, left))
             if request.deadline <= time.monotonic():  # else it got its place meanwhile
-                self._fail(request, JudgeTimeout(f"{self.model} gave no answer in time."))
+                self._fail_request(request, JudgeTimeout(f"{self.model} gave no answer in time."))
 
-    def _keep(self, request: JudgeRequest) -> JudgeRequest:
+    def _keep_request(self, request: JudgeRequest) -> JudgeRequest:
         self._known[request.key] = request
         self._known.move_to_end(request.key)
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
         return request
 
-    def _fail(self, request: JudgeRequest, error: BaseException) -> None:
+    def _fail_request(self, request: JudgeRequest, error: BaseException) -> None:
         with self._lock:
             if not request.future.done():
                 request.future.set_exception(error)
             if self._known.get(request.key) is request:
                 del self._known[request.key]  # the next one asks again
 
-    def _send(self, request: JudgeRequest, messages: Messages) -> None:
+    def _send_request(self, request: JudgeRequest, messages: Messages) -> None:
         if self._stopped:
             raise BudgetSpent(self._stopped)
         places = self._places
         if not places.acquire(timeout=max(0.0, request.deadline - time.monotonic())):
             raise JudgeTimeout(f"{self.settings.concurrency} calls to {self.model} hang.")
         try:
-            most = self._reserved(messages)
+            most = self._reserve_cost(messages)
         except BaseException:
             places.release()
             raise
@@ -219,13 +221,13 @@ class JudgeClient:
             began, spent, reply = time.monotonic(), math.nan, None
             try:
                 with as_worker():  # guard's doors let its calls through
-                    reply = self._ask(messages)
-                spent = self._price(reply, most)
+                    reply = self._ask_once(messages)
+                spent = self._reply_price(reply, most)
             except BaseException as error:
                 if not turned_away(error):  # the provider may have answered, and bill that
                     self.counts.add(uncounted=1)
                     spent = most
-                self._fail(request, error)
+                self._fail_request(request, error)
             finally:
                 self.counts.ended(
                     (time.monotonic() - began) * 1000, None if reply is None else reply.tokens
@@ -235,35 +237,35 @@ class JudgeClient:
                     self._settled.notify_all()
                 places.release()
             if reply is not None:
-                self._done(request, reply)
+                self._finish_request(request, reply)
 
         request.deadline = time.monotonic() + self.settings.timeout_s + _GRACE_S
         threading.Thread(target=call, name="guard-judge-call", daemon=True).start()
 
-    def _done(self, request: JudgeRequest, reply: JudgeReply) -> None:
+    def _finish_request(self, request: JudgeRequest, reply: JudgeReply) -> None:
         if self._recording is not None:
             self._recording.add(request.key, reply)
         with self._lock:
             if request.future.done():  # too late for who asked, not for the next
-                request = self._keep(JudgeRequest(request.key, math.inf))
+                request = self._keep_request(JudgeRequest(request.key, math.inf))
             request.future.set_result(reply)
 
-    def _reserved(self, messages: Messages) -> float:
+    def _reserve_cost(self, messages: Messages) -> float:
         """Reserve and return the most that a call may cost; raises BudgetSpent."""
         most = 0.0
         if self.settings.budget is not None:
             asked = sum(len(m["content"].encode()) + _FRAME for m in messages) + _FRAME
-            most = price(self.model, asked, self._most_tokens())
+            most = price_of_tokens(self.model, asked, self._most_tokens())
         with self._settled:
             while not self._allowance.fits(most):
                 # What the calls in flight do not cost is free again once they are answered.
                 if not self._allowance.in_flight or self._stopped:
-                    self._stop(most)
+                    self._stop_calling(most)
                 self._settled.wait(self.settings.timeout_s)
             self._allowance.reserve(most)
         return most
 
-    def _stop(self, most: float) -> None:
+    def _stop_calling(self, most: float) -> None:
         if not self._stopped:
             self._stopped = (
                 f"The judge {self.model} stopped: its {self._allowance.calls:,} calls cost "
@@ -276,14 +278,14 @@ class JudgeClient:
     def _most_tokens(self) -> int:
         return int(max(self.params[name] for name in TOKEN_LIMITS if name in self.params))
 
-    def _price(self, reply: JudgeReply, most: float) -> float:
+    def _reply_price(self, reply: JudgeReply, most: float) -> float:
         """Return what a reply cost: at most what was reserved where its tokens are not counted."""
         if reply.tokens is None:
             self.counts.add(uncounted=1)
             return most if self.settings.budget is not None else math.nan
-        return price(self.model, *reply.tokens) if self._priced else math.nan
+        return price_of_tokens(self.model, *reply.tokens) if self._priced else math.nan
 
-    def _ask(self, messages: Messages) -> JudgeReply:
+    def _ask_once(self, messages: Messages) -> JudgeReply:
         """Return the reply of one call; raises LiteLLM's errors and Malformed."""
         import litellm
         from litellm.types.router import RetryPolicy
@@ -378,20 +380,20 @@ def _reply_of(response: Any) -> JudgeReply:
     if choice.finish_reason == "content_filter":
         problem = "content filter"
     first = first_tokens(getattr(choice, "logprobs", None))
-    return JudgeReply(text, problem, first, _tokens(getattr(response, "usage", None)))
+    return JudgeReply(text, problem, first, _counted_tokens(getattr(response, "usage", None)))
 
 
-def _tokens(usage: Any) -> tuple[int, int] | None:
+def _counted_tokens(usage: Any) -> tuple[int, int] | None:
     """Return the tokens of prompt and answer; None where the provider did not count them."""
-    found = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
-    if not all(map(is_token_count, found)):
+    counts = getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None)
+    if not all(map(is_token_count, counts)):
         return None
-    return found if found[0] else None  # type: ignore[return-value]
+    return counts if counts[0] else None  # type: ignore[return-value]
 
 
-def _usual(given: Mapping[str, Any]) -> dict[str, Any]:
+def _usual_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that are sent unless ``given`` has others."""
-    limited = given.keys() & set(TOKEN_LIMITS)
+    limited = settings.keys() & set(TOKEN_LIMITS)
     return {"temperature": 0, **({} if limited else {"max_tokens": _MOST_TOKENS})}
 
 
@@ -403,29 +405,29 @@ def _check_model(model: str, settings: JudgeSettings) -> Literal["", "asked"]:
     # They quote answers.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     if model.startswith(_LOCAL):
-        from guard.local.provider import register
+        from guard.local.provider import register_provider
 
-        register()
-    provider = _provider(model)
+        register_provider()
+    provider = _provider_of(model)
     params = settings.params
     if missing := _missing_key(model, provider, params):
         raise ConfigError(
             f"judge:{model} cannot be asked: the environment variable {missing} is not set; set "
             "it to the provider's key, or to 'none' for a server that takes any."
         )
-    if settings.budget is not None and math.isnan(price(model, 1, 1)):
+    if settings.budget is not None and math.isnan(price_of_tokens(model, 1, 1)):
         raise ConfigError(
             f"LiteLLM has no price for {model}, so judge.budget cannot be kept; leave it out, or "
             "register the price with LiteLLM."
         )
-    if params and (why := refused(model, _without_transport(params))):
+    if params and (why := reason_refused(model, _without_transport(params))):
         raise ConfigError(f"judge.params cannot be sent to {model}: {why}.")
     offered = litellm.get_supported_openai_params(model) or []
     asked = {"logprobs": True, "top_logprobs": _TOP}
-    return "asked" if "top_logprobs" in offered and not refused(model, asked) else ""
+    return "asked" if "top_logprobs" in offered and not reason_refused(model, asked) else ""
 
 
-def _provider(model: str) -> str:
+def _provider_of(model: str) -> str:
     try:
         return provider_of(model)
     except ValueError:  # UsageError, which speaks of an audit's models

@@ -88,16 +88,16 @@ class JudgeRecording:
             data = b"" if adds and not path.exists() else regular_bytes(path)
         except OSError as error:
             raise ConfigError(f"judge: {path} cannot be read ({error.strerror}).") from None
-        lines = list(_objects(data))
+        lines = list(_whole_objects(data))
         if data:
             self._check_head(lines[0] if lines else {}, model)
         for line in lines[1:]:
             if line.get("kind") == _KIND:  # two processes began the file at the same time
                 continue
-            if (found := _reply_in(line)) is not None:
-                self._replies[found[0]] = found[1]
+            if (reply := _reply_in(line)) is not None:
+                self._replies[reply[0]] = reply[1]
         if adds and not data:
-            self._append({"kind": _KIND, "format": _FORMAT, "model": model})
+            self._append_line({"kind": _KIND, "format": _FORMAT, "model": model})
         self._cut = bool(data) and not data.endswith(b"\n")  # by a kill
 
     def _check_head(self, head: Mapping[str, Any], model: str) -> None:
@@ -124,14 +124,14 @@ class JudgeRecording:
         line |= {"first": dict(reply.first)} if reply.first else {}
         line |= {} if reply.tokens is None else {"tokens": reply.tokens}
         try:
-            self._append(line)
+            self._append_line(line)
         except ConfigError as error:
             _log.error("%s", error)
 
-    def _append(self, line: Mapping[str, Any]) -> None:
-        self._write(json.dumps(line).encode() + b"\n")
+    def _append_line(self, line: Mapping[str, Any]) -> None:
+        self._write_bytes(json.dumps(line).encode() + b"\n")
 
-    def _write(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # One write at the end of the file: other threads and processes may add, too.
@@ -146,17 +146,17 @@ class JudgeRecording:
             raise ConfigError(f"judge: {self.path} cannot be written ({error.strerror}).") from None
 
 
-def _objects(data: bytes) -> Iterator[dict[str, Any]]:
+def _whole_objects(data: bytes) -> Iterator[dict[str, Any]]:
     """Yield the objects of whole lines; other lines are left out with a warning."""
     *lines, cut = data.split(b"\n")
     bad = bool(cut)
     for line in lines:
         try:
-            found = json.loads(line) if line else None
+            parsed = json.loads(line) if line else None
         except (ValueError, RecursionError):
-            found, bad = None, True
-        if isinstance(found, dict):
-            yield found
+            parsed, bad = None, True
+        if isinstance(parsed, dict):
+            yield parsed
     if bad:
         _log.warning("judge: a line of the recording is cut or damaged and was left out")
 

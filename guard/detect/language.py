@@ -16,6 +16,7 @@ evidence is the segment's distinct words:
   for no language.
 
 A text of a language without a list is one of words that English does not have.
+Why: docs/decisions/language-by-word-lists.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal, NamedTuple
 
-from guard.detect.script import latin
+from guard.detect.script import is_latin
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH, LOANS, PARTICLES, SHARED, WORDS
 
@@ -77,12 +78,12 @@ def language_of(text: str, known: Callable[[str], bool]) -> Language:
     words = list(dict.fromkeys(_WORD.findall(" ".join(p for p in pieces if not _NO_WORD.match(p)))))
     if len(words) < 2:
         return "english"
-    found = _evidence(words, known)
-    if _is_other(pieces, words, found):
+    evidence = _gather_evidence(words, known)
+    if _is_other(pieces, words, evidence):
         return "other"
-    foreign = found.unknown + len(found.other) + len(found.accented)
-    few = foreign < max(_LEAST_FOREIGN, _FOREIGN_PER_ENGLISH * found.known)
-    return "english" if len(words) < _LEAST_WORDS or found.english or few else "unknown"
+    foreign = evidence.unknown + len(evidence.other) + len(evidence.accented)
+    few = foreign < max(_LEAST_FOREIGN, _FOREIGN_PER_ENGLISH * evidence.known)
+    return "english" if len(words) < _LEAST_WORDS or evidence.english or few else "unknown"
 
 
 def has_english_clause(text: str, known: Callable[[str], bool]) -> bool:
@@ -99,18 +100,18 @@ def is_other_language(text: str, known: Callable[[str], bool]) -> bool:
     return language_of(text, known) == "other"
 
 
-def _is_other(pieces: list[str], words: list[str], found: _Evidence) -> bool:
-    leader = max(found.languages, key=found.rank, default="")
-    distinct = len(found.other) + len(found.accented)
-    sure = distinct > 1 or (distinct == 1 and found.unknown > 1)
-    english = found.english - (found.claimed[leader] if sure else 0)
-    against = english + found.known + len({p.lower() for p in pieces if _TAG.match(p)})
+def _is_other(pieces: list[str], words: list[str], evidence: _Evidence) -> bool:
+    leader = max(evidence.languages, key=evidence.rank, default="")
+    distinct = len(evidence.other) + len(evidence.accented)
+    sure = distinct > 1 or (distinct == 1 and evidence.unknown > 1)
+    english = evidence.english - (evidence.claimed[leader] if sure else 0)
+    against = english + evidence.known + len({p.lower() for p in pieces if _TAG.match(p)})
     weight = (
-        found.own[leader]
-        + _OF_ANOTHER * (len(found.other) - found.own[leader])
-        + _ACCENTED * len(found.accented)
-        + _SHARED * found.shared[leader]
-        + _UNKNOWN * found.unknown
+        evidence.own[leader]
+        + _OF_ANOTHER * (len(evidence.other) - evidence.own[leader])
+        + _ACCENTED * len(evidence.accented)
+        + _SHARED * evidence.shared[leader]
+        + _UNKNOWN * evidence.unknown
     )
     if english > _ENGLISH or weight < _PER_WORD_AGAINST * against:
         return False
@@ -152,7 +153,7 @@ class _Evidence(NamedTuple):
         return self.own[language] + _SHARED * self.shared[language] + self.claimed[language]
 
 
-def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
+def _gather_evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
     own: Counter[str] = Counter()
     shared: Counter[str] = Counter()
     claimed: Counter[str] = Counter()
@@ -183,7 +184,7 @@ def _evidence(words: list[str], known: Callable[[str], bool]) -> _Evidence:
             other.add(word)
         elif not word.isascii():
             # The encoder ignores accents: an English word with an accent is still English.
-            if small and word not in BORROWED and all(map(latin, word)):
+            if small and word not in BORROWED and all(map(is_latin, word)):
                 bare = _without_accents(word)
                 if bare not in ENGLISH and not known(bare):
                     accented.add(word)

@@ -33,11 +33,11 @@ class Grams(NamedTuple):
     counts: Floats
 
 
-def grams(text: str) -> Grams:
+def hashed_grams(text: str) -> Grams:
     """Return the hashed n-grams of a text, whatever its case."""
     folded = text.casefold()
     words = _WORD.findall(folded)
-    found = [
+    grams = [
         crc32(" ".join(words[i : i + n]).encode()) % BUCKETS
         for n in _WORD_LENGTHS
         for i in range(len(words) - n + 1)
@@ -45,22 +45,22 @@ def grams(text: str) -> Grams:
     for token in folded.split():
         # A longer token is not a word; its first letters suffice.
         padded = f" {token[:64]} ".encode()
-        found += [
+        grams += [
             BUCKETS + crc32(padded[i : i + n]) % BUCKETS
             for n in _CHAR_LENGTHS
             for i in range(max(1, len(padded) - n + 1))
         ]
-    counts = Counter(found)
+    counts = Counter(grams)
     return Grams(
         np.fromiter(counts, np.int64, len(counts)),
         np.fromiter(counts.values(), np.float32, len(counts)),
     )
 
 
-def values(one: Grams, idf: Floats) -> Floats:
+def gram_values(grams: Grams, idf: Floats) -> Floats:
     """Return the weighted, normalised entries of a text's vector, in the order of ``one.ids``."""
-    x: Floats = (1 + np.log(one.counts)) * idf[one.ids]
-    word = one.ids < BUCKETS
+    x: Floats = (1 + np.log(grams.counts)) * idf[grams.ids]
+    word = grams.ids < BUCKETS
     for block in (word, ~word):
         norm = float(np.sqrt((x[block] ** 2).sum()))
         if norm > 0:
@@ -80,14 +80,14 @@ class LexicalHead:
     def load(cls, file: Path | IO[bytes]) -> LexicalHead:
         """Read ``idf`` and ``weight`` (2 * BUCKETS,) and ``bias`` from an npz file."""
         with np.load(file, allow_pickle=False) as stored:
-            made = cls(stored["idf"], stored["weight"], float(stored["bias"]))
-        if not made.idf.shape == made.weight.shape == (2 * BUCKETS,):
+            head = cls(stored["idf"], stored["weight"], float(stored["bias"]))
+        if not head.idf.shape == head.weight.shape == (2 * BUCKETS,):
             raise ValueError
-        if not np.isfinite([made.idf.sum(), made.weight.sum(), made.bias]).all():
+        if not np.isfinite([head.idf.sum(), head.weight.sum(), head.bias]).all():
             raise ValueError
-        return made
+        return head
 
     def logit(self, text: str) -> float:
         """Return the logit of "biased" by the wording alone."""
-        one = grams(text)
-        return float(values(one, self.idf) @ self.weight[one.ids]) + self.bias
+        grams = hashed_grams(text)
+        return float(gram_values(grams, self.idf) @ self.weight[grams.ids]) + self.bias

@@ -31,21 +31,21 @@ _VERBS = frozenset(
 )
 
 
-def encoded(text: str) -> bool:
-    """Whether :func:`spaced` or :func:`decoded` may find something (a fast check)."""
+def has_encoding(text: str) -> bool:
+    """Whether :func:`space_encoded` or :func:`decode_percents` may act (a fast check)."""
     if "%" in text and _CODES.search(text) is not None:
         return True
     return "+" in text and _QUERY.search(text) is not None
 
 
-def linked(text: str) -> bool:
-    """Whether :func:`parted` may find something (a fast check)."""
+def has_link(text: str) -> bool:
+    """Whether :func:`part_words` may find something (a fast check)."""
     if not ("/" in text or "+" in text or text.count("-") > 2 or text.count("_") > 2):
         return False
     return _RUN.search(text) is not None
 
 
-def spaced(text: str, known: Known) -> Iterator[Edit]:
+def space_encoded(text: str, known: Known) -> Iterator[Edit]:
     """Set what an encoded space or a query's plus sign joins apart from the address around it."""
     for token in _TOKEN.finditer(text):
         start, end = token.span()
@@ -55,16 +55,16 @@ def spaced(text: str, known: Known) -> Iterator[Edit]:
             yield from (Edit(at, at + 1, " ") for at in plus)
             spaces = sorted(spaces + plus)
         if spaces:
-            yield from _bare(token)
+            yield from _drop_host(token)
             opens = max(text.rfind(sign, start, spaces[0]) for sign in _OPENS)
             closes = [at for sign in _CLOSES if (at := text.find(sign, spaces[-1], end - 1)) > 0]
             ends = (opens, min(closes, default=-1))
             for at in ends:
                 if at >= 0 and not _in_host(token, at):
-                    yield _delimiter(text, at)
+                    yield _replaced_delimiter(text, at)
 
 
-def decoded(text: str, known: Known) -> Iterator[Edit]:
+def decode_percents(text: str, known: Known) -> Iterator[Edit]:
     """Decode percent-encoded characters of UTF-8; other bytes stay as they are."""
     for match in _CODES.finditer(text):
         at = match.start()
@@ -76,48 +76,48 @@ def decoded(text: str, known: Known) -> Iterator[Edit]:
             at = end
 
 
-def parted(text: str, known: Known) -> Iterator[Edit]:
+def part_words(text: str, known: Known) -> Iterator[Edit]:
     """Replace the signs that join words: in an address, and in a sentence elsewhere.
 
     An address loses its host: beside it the words would be judged as its continuation.
     """
     for token in _TOKEN.finditer(text):
-        host = _host(token[0])
+        host = _host_range(token[0])
         for run in _RUN.finditer(text, token.start() + (host.stop if host else 0), token.end()):
             start, end = run.span()
             if host:
                 words = [word for word in _JOIN.split(run[0]) if word.isalpha()]
                 if sum(len(word) > 1 for word in words) < _LEAST_LINKED:
                     continue
-                yield from _bare(token)
+                yield from _drop_host(token)
                 if start > token.start() and text[start - 1] in _OPENS:
-                    yield _delimiter(text, start - 1)
+                    yield _replaced_delimiter(text, start - 1)
                 if end < token.end() and text[end] in _CLOSES:
                     yield Edit(end, end + 1, " ")
-            elif not _sentence(run[0].lower(), known):
+            elif not _is_sentence(run[0].lower(), known):
                 continue
             yield from (Edit(*sign.span(), " ") for sign in _JOIN.finditer(text, start, end))
 
 
-def _delimiter(text: str, at: int) -> Edit:
+def _replaced_delimiter(text: str, at: int) -> Edit:
     """Replace a delimiter, with the name of a query's value before it."""
     name = _NAME.search(text, max(0, at - _LONGEST_NAME), at + 1)
     return Edit(name.start() if name else at, at + 1, " ")
 
 
-def _bare(token: re.Match[str]) -> Iterator[Edit]:
+def _drop_host(token: re.Match[str]) -> Iterator[Edit]:
     """Drop the host of an address, with its scheme, unless words may be hidden in it."""
-    host = _host(token[0])
+    host = _host_range(token[0])
     if host and _PLAIN.fullmatch(token[0], host.start, host.stop):
         yield Edit(token.start() + host.start, token.start() + host.stop, "")
 
 
 def _in_host(token: re.Match[str], at: int) -> bool:
-    host = _host(token[0])
+    host = _host_range(token[0])
     return host is not None and at < token.start() + host.stop
 
 
-def _host(token: str) -> range | None:
+def _host_range(token: str) -> range | None:
     """Return where an address has its scheme and host, or a mailbox; None if it has none."""
     start = token.find("://")
     name = start + 3
@@ -137,7 +137,7 @@ def _host(token: str) -> range | None:
     return range(start, min(ends, default=len(token)))
 
 
-def _sentence(run: str, known: Known) -> bool:
+def _is_sentence(run: str, known: Known) -> bool:
     words = _JOIN.split(run.replace("'", "").replace("’", ""))
     return (
         len(words) >= _LEAST

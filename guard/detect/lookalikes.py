@@ -8,43 +8,45 @@ from collections.abc import Iterable
 _ASCII = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
-def _compatible() -> dict[str, str]:
+def _compatible_characters() -> dict[str, str]:
     """Return the characters that Unicode folds to an ASCII letter or digit, and similar ones."""
-    found: dict[str, str] = {}
+    table: dict[str, str] = {}
     for first, last in ((0x2102, 0x2134), (0x24B6, 0x24E9), (0xFF10, 0xFF5A), (0x1D400, 0x1D7FF)):
         for code in range(first, last + 1):
             plain = unicodedata.normalize("NFKC", chr(code))
             if plain in _ASCII or (len(plain) == 1 and plain.isascii() and plain.isdigit()):
-                found[chr(code)] = plain
+                table[chr(code)] = plain
     for code in (0x249C, 0x1F110, 0x1F130, 0x1F150, 0x1F170):  # letters in brackets and boxes
         for i in range(26):
-            found[chr(code + i)] = chr((97 if code < 0x3000 else 65) + i)
+            table[chr(code + i)] = chr((97 if code < 0x3000 else 65) + i)
     # Greek among the mathematical letters looks as plain Greek does.
     for code in range(0x1D6A8, 0x1D7CC):
         plain = unicodedata.normalize("NFKC", chr(code))
         if plain in GREEK:
-            found[chr(code)] = GREEK[plain]
-    return found
+            table[chr(code)] = GREEK[plain]
+    return table
 
 
-def _table(rows: str) -> dict[str, str]:
+def _lookalike_table(rows: str) -> dict[str, str]:
     """Return a table from rows of a plain letter and its look-alikes."""
     return {alike: row[0] for row in rows.split() for alike in row[1:]}
 
 
 #: Cyrillic and Armenian letters that are drawn as Latin ones; the scripts never mix in a word.
-CYRILLIC = _table(
+CYRILLIC = _lookalike_table(
     "aа cс dԁ eе gց hһհ iі jјյ kк lӏ nո oоօ pр qԛզ sѕ uս vѵ wԝա xх yу "
     "AА BВ CС EЕ GԌ HН IІ JЈ KК LԼ MМ OОՕ PР QԚ SЅՏ TТ UՍ VѴ WԜ XХ YҮ"
 )
 #: Greek ones; formulas and names of genes mix them with Latin letters.
-GREEK = _table(
+GREEK = _lookalike_table(
     "aα cϲ eε iι jϳ kκ oο pρ tτ uυ vν xχ yγ AΑ BΒ CϹ EΕ HΗ IΙ JͿ KΚ MΜ NΝ OΟ PΡ TΤ XΧ YΥ ZΖ"
 )
 #: Letters that only resemble one; they count only if they give an English word.
-FAINT = _table("aɑДд bЬьвβ dժ eёєξ gɡ hнη iїɩ mм nпռи oσөθ rгяЯ sҫ tт uцμԱ wшщω yұү NИ UЦ WШЩ YУ")
+FAINT = _lookalike_table(
+    "aɑДд bЬьвβ dժ eёєξ gɡ hнη iїɩ mм nпռи oσөθ rгяЯ sҫ tт uцμԱ wшщω yұү NИ UЦ WШЩ YУ"
+)
 #: The letters of Unicode's fancy alphabets.
-STYLED = _compatible()
+STYLED = _compatible_characters()
 #: Phonetic letters that look like small capitals.
 SMALL = dict(zip("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnoprstuvwyz", strict=True))
 SMALL["ǫ"] = "q"
@@ -56,7 +58,7 @@ RAISED = {
 }
 
 
-def ranges(chars: Iterable[str]) -> str:
+def class_ranges(chars: Iterable[str]) -> str:
     """Return the inside of a regex character class with the non-ASCII ``chars``."""
     codes = sorted({ord(c) for c in chars})
     firsts = [c for c, before in zip(codes, [-1, *codes], strict=False) if c != before + 1]

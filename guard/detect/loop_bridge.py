@@ -4,6 +4,7 @@
 and a thread waits up to 5 ms to get it back from a busy loop; so a loop with many streams would
 get some 200 verdicts a second from a thread, however fast its detector. Here one wake-up of the
 loop delivers all results that are ready by then.
+Why: docs/decisions/results-reach-the-loop-together.md.
 """
 
 from __future__ import annotations

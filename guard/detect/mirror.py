@@ -43,7 +43,7 @@ class Mirror:
                 return self._made[1]
             if index.version == self._refused:
                 return None
-            if _same(index, self._known):
+            if _same_statements(index, self._known):
                 self._made = index.version, self._known
                 return self._known
             if len(index) > MOST:
@@ -57,24 +57,26 @@ class Mirror:
             # A fork leaves the thread behind.
             if self._thread is None or self._owner != os.getpid() or not self._thread.is_alive():
                 self._owner = os.getpid()
-                self._thread = threading.Thread(target=self._work, name="guard-mirror", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._make_mirrors, name="guard-mirror", daemon=True
+                )
                 self._thread.start()
             return None
 
     def wait(self, index: BiasIndex, seconds: float) -> BiasIndex | None:
         """Return the mirror of an index; wait until it is made, at most so long."""
-        found, thread = self.of(index), self._thread
-        if found is None and thread is not None:
+        mirror, thread = self.of(index), self._thread
+        if mirror is None and thread is not None:
             thread.join(seconds)
-            found = self.of(index)
-        return found
+            mirror = self.of(index)
+        return mirror
 
     def leave(self) -> list[threading.Thread]:
         """Stop the work; return the thread, which may still run."""
         self._wanted = None
         return [] if self._thread is None else [self._thread]
 
-    def _work(self) -> None:
+    def _make_mirrors(self) -> None:
         while True:
             with self._lock:
                 index = self._wanted
@@ -82,7 +84,7 @@ class Mirror:
                     self._thread = None
                     return
             try:
-                mirror = self._make(index)
+                mirror = self._make_mirror(index)
             except Exception as error:
                 # Only the type: a message might quote a statement.
                 _log.error("no vectors of a bias index for a cascade: %s", type(error).__name__)
@@ -94,10 +96,10 @@ class Mirror:
                 if self._wanted is index:
                     self._wanted = None
 
-    def _make(self, index: BiasIndex) -> BiasIndex | None:
+    def _make_mirror(self, index: BiasIndex) -> BiasIndex | None:
         """Return the mirror of an index; None if another one is wanted meanwhile."""
-        made = [self._known] if self._made is None else [self._known, self._made[1]]
-        rows = {s.statement: (of, row) for of in made for row, s in enumerate(of.statements)}
+        indexes = [self._known] if self._made is None else [self._known, self._made[1]]
+        rows = {s.statement: (of, row) for of in indexes for row, s in enumerate(of.statements)}
         vectors = np.empty((len(index), self._known.dim), np.float32)
         for vector, statement in zip(vectors, index.statements, strict=True):
             if self._wanted is not index:
@@ -109,6 +111,6 @@ class Mirror:
         return BiasIndex(index.statements, vectors, self._embedder.name)
 
 
-def _same(one: BiasIndex, other: BiasIndex) -> bool:
+def _same_statements(first: BiasIndex, other: BiasIndex) -> bool:
     """Whether two indexes have the same statements in the same order."""
-    return len(one) == len(other) and list(one.statements) == list(other.statements)
+    return len(first) == len(other) and list(first.statements) == list(other.statements)

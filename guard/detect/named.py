@@ -1,4 +1,7 @@
-"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``."""
+"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``.
+
+Why: docs/decisions/two-encoders.md.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guard.detect.protocol import Detector
-from guard.detect.weights import MANIFEST, manifest, read_file, shipped_weights
+from guard.detect.weights import MANIFEST, read_file, read_manifest, shipped_weights
 from guard.errors import ConfigError
 from guard.forks import Lock, native
 from guard.judge_settings import JudgeSettings
@@ -49,16 +52,16 @@ def detector_named(
         if kind == GENERATIVE:
             stored = Path(argument).expanduser() / MANIFEST  # of an adapter
             version = read_file(stored) if stored.is_file() else None
-            return _generative(argument, _retriever(index), version)
+            return _named_generative(argument, _retrieving_encoder(index), version)
         if kind == JUDGE:
-            return _judge(argument, _retriever(index), judge)
+            return _named_judge(argument, _retrieving_encoder(index), judge)
         if kind == CASCADE and argument:
             return _of_two(*DetectorName(kind, argument).members(), index, judge)
         if kind == CASCADE:
             folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
-            return _cascade(index, tuple(map(manifest, folders)))
+            return _named_cascade(index, tuple(map(read_manifest, folders)))
         place = weights or shipped_weights(kind)
-        return _encoder(place, index, manifest(place))
+        return _named_encoder(place, index, read_manifest(place))
 
 
 # Guards that differ only in their policy share a detector. Other weights in the same folder have
@@ -66,34 +69,34 @@ def detector_named(
 
 
 @cache
-def _encoder(weights: Path, index: Path | None, _manifest: bytes) -> Encoder:
+def _named_encoder(weights: Path, index: Path | None, _manifest: bytes) -> Encoder:
     from guard.detect.encoder import Encoder
 
     return Encoder(weights, index)
 
 
 @cache
-def _cascade(index: Path | None, _manifests: tuple[bytes, ...]) -> Detector:
+def _named_cascade(index: Path | None, _manifests: tuple[bytes, ...]) -> Detector:
     from guard.detect.cascade import Cascade
 
     return Cascade(index=index)
 
 
-def _retriever(index: Path | None) -> Encoder:
+def _retrieving_encoder(index: Path | None) -> Encoder:
     """Return `encoder`, whose vectors find the references that other detectors show their model."""
     place = shipped_weights(ENCODERS[0])
-    return _encoder(place, index, manifest(place))
+    return _named_encoder(place, index, read_manifest(place))
 
 
 @cache
-def _generative(place: str, retriever: Encoder, _manifest: bytes | None) -> Detector:
+def _named_generative(place: str, retriever: Encoder, _manifest: bytes | None) -> Detector:
     from guard.detect.generative import Generative
 
     return Generative(place, retriever)
 
 
 @cache
-def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
+def _named_judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
     from guard.detect.judge import ModelJudge
 
     return ModelJudge(model, retriever, settings)
@@ -101,7 +104,7 @@ def _judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Detector:
 
 def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
     """Return the cascade of two detectors, with the band stored for them or the default one."""
-    from guard.detect.band_files import band_place, stored
+    from guard.detect.band_files import band_place, stored_bytes
 
     small = ENCODERS[1]
     if index is not None and small in (first, later):
@@ -111,13 +114,13 @@ def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) ->
             f"detector={CASCADE!r}, or leave index out."
         )
     place = band_place(first, later)
-    content = None if place is None else stored(place)
-    return _band(first, later, index, judge, place, content)
+    content = None if place is None else stored_bytes(place)
+    return _named_band(first, later, index, judge, place, content)
 
 
 # A band that is chosen again is another cascade.
 @cache
-def _band(
+def _named_band(
     first: str,
     later: str,
     index: Path | None,
@@ -128,6 +131,6 @@ def _band(
     from guard.detect.band import BandCascade
     from guard.detect.band_files import DEFAULT_BAND, read_band
 
-    one, other = (detector_named(name, index, None, judge) for name in (first, later))
-    band = DEFAULT_BAND if place is None else read_band(place, one, other)
-    return BandCascade(one, other, band)
+    first_detector, other = (detector_named(name, index, None, judge) for name in (first, later))
+    band = DEFAULT_BAND if place is None else read_band(place, first_detector, other)
+    return BandCascade(first_detector, other, band)

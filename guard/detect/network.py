@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.runtime import runtime
+from guard.detect.runtime import onnx_runtime
 from guard.detect.tokens import Encoded
 
 Floats = NDArray[np.float32]
@@ -33,7 +33,7 @@ class Network:
     """An ONNX file, in one single-threaded session. Thread-safe: each run has its own memory."""
 
     def __init__(self, path: Path) -> None:
-        ort = runtime()
+        ort = onnx_runtime()
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1

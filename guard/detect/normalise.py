@@ -6,6 +6,7 @@ words written as one, and chat abbreviations.
 Ordinary text is returned as the same string. Each character of the normalised text has its origin
 in the original, so spans can be mapped back. An edit that ordinary text could also call for is only
 made if it gives an English word: "w0men" becomes "women", but "mp3" and "A B C D" stay.
+Why: docs/decisions/disguised-words.md.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from guard.detect.chat import chatty, marked, run_together, split_words, unmarked, written_out
-from guard.detect.links import decoded, encoded, linked, parted, spaced
+from guard.detect.chat import (
+    has_chat_words,
+    has_marks,
+    remove_marks,
+    run_together,
+    split_words,
+    written_out,
+)
+from guard.detect.links import decode_percents, has_encoding, has_link, part_words, space_encoded
 from guard.detect.lookalikes import (
     CYRILLIC,
     FAINT,
@@ -29,18 +37,18 @@ from guard.detect.lookalikes import (
     STRUCK,
     STYLED,
     UNSEEN,
-    ranges,
+    class_ranges,
 )
-from guard.detect.script import latin
+from guard.detect.script import is_latin
 from guard.detect.spelling import (
     Edit,
     Known,
     is_word,
-    joined,
+    join_letters,
     letters_apart,
     plain_letters,
+    restore_letters,
     signs_or_runs,
-    spelt,
     sure_word,
 )
 from guard.verdict import Span
@@ -63,28 +71,28 @@ class Normalised(NamedTuple):
         return Span(self.origins[span.start].start, self.origins[span.end - 1].end)
 
 
-def normalise(text: str, known: Known) -> Normalised:
+def undo_disguises(text: str, known: Known) -> Normalised:
     """Return ``text`` with its disguises undone; the same string if there are none.
 
     ``known``: whether a lower-case word is a whole token of an English encoder's vocabulary. The
     function is idempotent.
     """
-    found = Normalised(text)
+    normalised = Normalised(text)
     while True:
-        changed = found
-        for stage in _stages(found.text):
-            changed = edited(changed, stage(changed.text, known))
+        changed = normalised
+        for stage in _stages_for(normalised.text):
+            changed = apply_edits(changed, stage(changed.text, known))
         # It ends: each change leaves fewer non-ASCII characters, fewer characters, more letters or
         # more words.
-        if changed.text == found.text:
-            return found
-        found = changed
+        if changed.text == normalised.text:
+            return normalised
+        normalised = changed
 
 
 Stage = Callable[[str, Known], Iterable[Edit]]
 
 
-def edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
+def apply_edits(before: Normalised, edits: Iterable[Edit]) -> Normalised:
     """Return a text with edits of it made; the same object if they change nothing."""
     text = before.text
     todo = sorted({e for e in edits if text[e.start : e.end] != e.text})
@@ -110,10 +118,10 @@ def edited(before: Normalised, edits: Iterable[Edit]) -> Normalised:
 
 
 _L = "A-Za-z"
-_STYLED, _RAISED, _SMALL = ranges(STYLED), ranges(RAISED), ranges(SMALL)
+_STYLED, _RAISED, _SMALL = class_ranges(STYLED), class_ranges(RAISED), class_ranges(SMALL)
 _STRONG = {**GREEK, **CYRILLIC}
 _ANY = {**FAINT, **_STRONG}
-_ALIKE = ranges(_ANY)
+_ALIKE = class_ranges(_ANY)
 # All but ASCII, accented Latin, punctuation, currencies, arrows, signs and most emoji.
 _ODD = re.compile(
     "[^\x00-\xac\xae-\u0250\u1e00-\u1eff\u2010-\u2027\u2030-\u205e\u20a0-\u20bf"
@@ -121,32 +129,41 @@ _ODD = re.compile(
 )
 
 
-def _stages(text: str) -> Iterator[Stage]:
-    if encoded(text):
-        yield from (spaced, decoded)
-    if linked(text):
-        yield parted
+def _stages_for(text: str) -> Iterator[Stage]:
+    if has_encoding(text):
+        yield from (space_encoded, decode_percents)
+    if has_link(text):
+        yield part_words
     if "&" in text:
-        yield _entities
+        yield _write_entities
     if _CONTROL.search(text):
-        yield _controls
+        yield _drop_controls
     if not text.isascii():
-        yield from (_overridden, _boxed, _emoji_apart)
+        yield from (_undo_overrides, _replace_boxed, _emoji_apart)
         if not _ODD.search(text):
-            yield _glued
+            yield _part_symbols
     if not text.isascii() and _ODD.search(text):
-        yield from (_unseen, _marks, _styled, _alike, _glued, joined, unmarked, spelt)
+        yield from (
+            _drop_invisible,
+            _drop_marks,
+            _replace_styled,
+            _replace_lookalikes,
+            _part_symbols,
+            join_letters,
+            remove_marks,
+            restore_letters,
+        )
         yield from (split_words, written_out)
         return
     if letters_apart(text):
-        yield joined
-    if marked(text):
-        yield unmarked
+        yield join_letters
+    if has_marks(text):
+        yield remove_marks
     if signs_or_runs(text):
-        yield spelt
+        yield restore_letters
     if run_together(text):
         yield split_words
-    if chatty(text):
+    if has_chat_words(text):
         yield written_out
 
 
@@ -154,7 +171,7 @@ def _stages(text: str) -> Iterator[Stage]:
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|nbsp);")
 
 
-def _entities(text: str, known: Known) -> Iterator[Edit]:
+def _write_entities(text: str, known: Known) -> Iterator[Edit]:
     """Write HTML's numbers of characters as the characters that a reader of the page sees."""
     for match in _ENTITY.finditer(text):
         yield Edit(*match.span(), html.unescape(match[0]))
@@ -167,7 +184,7 @@ _CHUNK = re.compile(r"\S+")
 _AROUND = ".,;:!?\"'"
 
 
-def _controls(text: str, known: Known) -> Iterator[Edit]:
+def _drop_controls(text: str, known: Known) -> Iterator[Edit]:
     """Drop control characters within a word; elsewhere they are spaces, which some of them are.
 
     The tokenizer drops them all, which makes one word of many.
@@ -188,7 +205,7 @@ def _controls(text: str, known: Known) -> Iterator[Edit]:
 _OVERRIDE = re.compile("(?<!\\w)\u202e([^\u202a-\u202e\n]*)\u202c?")
 
 
-def _overridden(text: str, known: Known) -> Iterator[Edit]:
+def _undo_overrides(text: str, known: Known) -> Iterator[Edit]:
     """Write what is displayed from right to left in the order in which it is read."""
     for match in _OVERRIDE.finditer(text):
         yield Edit(*match.span(), match[1][::-1])
@@ -198,7 +215,7 @@ _BOX = "\U0001f1e6-\U0001f1ff"
 _BOXED = re.compile(f"[{_BOX}]+")
 
 
-def _boxed(text: str, known: Known) -> Iterator[Edit]:
+def _replace_boxed(text: str, known: Known) -> Iterator[Edit]:
     """Replace boxed letters; pairs of them side by side are flags, unless they are a word."""
     for match in _BOXED.finditer(text):
         word = "".join(chr(ord(c) - 0x1F1E6 + ord("A")) for c in match[0])
@@ -221,7 +238,7 @@ _SHORT = 3  # the letters of a longer word are no formula: a→b→c
 _UNSEEN_CHAR = re.compile(f"[{UNSEEN}\ufe0f\u20e3]")
 
 
-def _glued(text: str, known: Known) -> Iterator[Edit]:
+def _part_symbols(text: str, known: Known) -> Iterator[Edit]:
     """Replace symbols that touch a word by a space, or drop them if they split one.
 
     The tokenizer separates punctuation from words, but not symbols, and does not know a word with a
@@ -230,7 +247,7 @@ def _glued(text: str, known: Known) -> Iterator[Edit]:
     for chunk in _CHUNK.finditer(text):
         if chunk[0].isascii():
             continue
-        symbols = list(_symbols(chunk[0]))
+        symbols = list(_touching_symbols(chunk[0]))
         if not symbols:
             continue
         ends = [0, *chain(*symbols), len(chunk[0])]
@@ -248,7 +265,7 @@ def _glued(text: str, known: Known) -> Iterator[Edit]:
             yield Edit(chunk.start() + start, chunk.start() + end, between)
 
 
-def _symbols(chunk: str) -> Iterator[tuple[int, int]]:
+def _touching_symbols(chunk: str) -> Iterator[tuple[int, int]]:
     """Yield where symbols that touch a letter begin and end.
 
     An invisible character counts only beside a symbol, as in many emoji.
@@ -274,7 +291,7 @@ _UNSEEN = re.compile(f"[{UNSEEN}]+")
 _EUROPEAN = re.compile(f"[{_L}0-9\u00c0-\u058f\u1d00-\u1fff{_STYLED}{_SMALL}]")
 
 
-def _unseen(text: str, known: Known) -> Iterator[Edit]:
+def _drop_invisible(text: str, known: Known) -> Iterator[Edit]:
     """Drop invisible characters inside and beside words of European scripts.
 
     In other scripts and in emoji these characters have a function.
@@ -295,7 +312,7 @@ _MARKED = re.compile(rf"(?:[^\W\d_][{MARKS}]*)+")
 _MARK = re.compile(f"([^{MARKS}])[{MARKS}]+")
 
 
-def _marks(text: str, known: Known) -> Iterator[Edit]:
+def _drop_marks(text: str, known: Known) -> Iterator[Edit]:
     """Drop all marks of a word with more than two on a letter, or with a struck letter."""
     if not _NOISE.search(text):
         return
@@ -313,7 +330,7 @@ _RAISED_WORD = re.compile(f"[{_RAISED}]{{3,}}")
 _MANY = 4
 
 
-def _styled(text: str, known: Known) -> Iterator[Edit]:
+def _replace_styled(text: str, known: Known) -> Iterator[Edit]:
     """Replace letters of fancy alphabets, except single ones as in formulas, by plain ones."""
     many = len(_FANCY.findall(text)) >= _MANY
     for match in (_FANCY if many else _FANCY_WORD).finditer(text):
@@ -331,25 +348,25 @@ _WORD = re.compile(r"[^\W_]+")
 _STRANGE = re.compile(f"[{_ALIKE}]")
 
 
-def _alike(text: str, known: Known) -> Iterator[Edit]:
+def _replace_lookalikes(text: str, known: Known) -> Iterator[Edit]:
     """Convert words of mixed scripts to Latin; also words of look-alikes if all else is Latin."""
     if not _STRANGE.search(text):
         return
-    own = sum(map(_latin, text))
-    other = sum(c.isalpha() and not _latin(c) and c not in _STRONG for c in text)
+    own = sum(map(_is_latin, text))
+    other = sum(c.isalpha() and not _is_latin(c) and c not in _STRONG for c in text)
     if other > own:
         return
     mixed: list[re.Match[str]] = []
     alone: list[re.Match[str]] = []
     for match in _WORD.finditer(text):
-        strange = [c for c in match[0] if c.isalpha() and not _latin(c)]
+        strange = [c for c in match[0] if c.isalpha() and not _is_latin(c)]
         if strange and all(c in _ANY for c in strange):
-            (mixed if any(map(_latin, match[0])) else alone).append(match)
+            (mixed if any(map(_is_latin, match[0])) else alone).append(match)
     # Formulas and abbreviations mix Greek with Latin, and IPA does with both; Cyrillic never mixes.
     words = {m: "".join(_ANY.get(c, c) for c in m[0]) for m in (*mixed, *alone)}
     sure = any(sure_word(plain_letters(words[m]), known) and len(m[0]) > 2 for m in mixed)
     for match in mixed:
-        if sure or all(c in CYRILLIC for c in match[0] if not _latin(c) and c.isalpha()):
+        if sure or all(c in CYRILLIC for c in match[0] if not _is_latin(c) and c.isalpha()):
             yield Edit(*match.span(), words[match])
     for match in [] if other or not own else alone:
         word, plain = match[0], words[match].lower()
@@ -361,5 +378,5 @@ def _alike(text: str, known: Known) -> Iterator[Edit]:
             yield Edit(*match.span(), words[match])
 
 
-def _latin(char: str) -> bool:
-    return char.isalpha() and latin(char)
+def _is_latin(char: str) -> bool:
+    return char.isalpha() and is_latin(char)

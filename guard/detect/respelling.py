@@ -2,6 +2,7 @@
 
 Such a text is judged as written, and also as it was probably meant; the higher score counts. So a
 wrong guess can find bias that is not there, but can hide none.
+Why: docs/decisions/other-readings-only-add.md.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from string import ascii_lowercase
 
 from spellchecker import SpellChecker
 
-from guard.detect.normalise import Normalised, edited
+from guard.detect.normalise import Normalised, apply_edits
 from guard.detect.spelling import Edit, Known, is_word
 from guard.detect.words import BORROWED, LOANS, SHARED, WORDS
-from guard.mentions import first_mention, lexicon
+from guard.mentions import first_mention, shipped_lexicon
 
 _WORD = re.compile(r"(?<![\w@#/\\.$&'’+-])[A-Za-z]{3,16}(?![\w@/\\$&+]|\.\w|-\w|[(\[{=])")
 _BEGINS = " \t\r\n\"'“‘(*_-•|>"  # what may stand before the first word
@@ -30,7 +31,7 @@ _LIKELY, _UNLIKELY, _FIRST = 1.5, 8.0, 10.0
 _VOWELS = frozenset("aeiouy")
 
 
-def respelt(text: str, earlier: str, known: Known) -> list[Edit]:
+def respelling_edits(text: str, earlier: str, known: Known) -> list[Edit]:
     """Return the edits that make the slips of a segment the words that were meant.
 
     There are none if neither the segment so read nor ``earlier``, its context, names a group.
@@ -42,16 +43,16 @@ def respelt(text: str, earlier: str, known: Known) -> list[Edit]:
         if match[0].isupper() and not shouted and len(match[0]) < _SHORT:  # an abbreviation
             continue
         begins = not text[: match.start()].strip(_BEGINS)
-        meant = _meant(match[0], begins=begins, known=known)
+        meant = _meant_words(match[0], begins=begins, known=known)
         if meant is not None:
             edits.append(Edit(*match.span(), meant))
     if not edits or len(edits) > _MOST:
         return []
-    read = f"{earlier}\n{edited(Normalised(text), edits).text}"
-    return edits if first_mention(read, lexicon(), pronouns=False) is not None else []
+    read = f"{earlier}\n{apply_edits(Normalised(text), edits).text}"
+    return edits if first_mention(read, shipped_lexicon(), pronouns=False) is not None else []
 
 
-def _meant(word: str, *, begins: bool, known: Known) -> str | None:
+def _meant_words(word: str, *, begins: bool, known: Known) -> str | None:
     """Return the word or the two words that ``word`` was meant as; None if it is one itself."""
     lower = word.lower()
     if not word.isupper() and word[1:] != lower[1:]:  # CamelCase
@@ -62,13 +63,13 @@ def _meant(word: str, *, begins: bool, known: Known) -> str | None:
     is_name = word[0].isupper() and not begins and not word.isupper()
     likely = _FIRST / 2 if is_name else float("inf")
     counts = (
-        (_count(meant, names_only=is_name) / unlikely, meant)
+        (_word_count(meant, names_only=is_name) / unlikely, meant)
         for meant, unlikely in _one_edit_away(lower)
         if unlikely < likely
     )
     count, meant = max(counts)
     if not count and len(lower) > 5:
-        count, meant = max(_splits(lower, name_first=is_name), default=(0.0, ""))
+        count, meant = max(_word_splits(lower, name_first=is_name), default=(0.0, ""))
     if not count:
         return None
     if word.isupper():
@@ -78,12 +79,12 @@ def _meant(word: str, *, begins: bool, known: Known) -> str | None:
 
 def _is_word(word: str, known: Known) -> bool:
     """Whether a word is one of English, British or American, or of another language."""
-    if lexicon().kinds(word) or is_word(word, known):
+    if shipped_lexicon().kinds(word) or is_word(word, known):
         return True
     if any(word in words for words in (LOANS, SHARED, BORROWED, *WORDS.values())):
         return True
     spellings = (word, word.replace("is", "iz"), word.replace("our", "or"))
-    return any(spelling in _counts() for spelling in spellings)
+    return any(spelling in _word_counts() for spelling in spellings)
 
 
 def _one_edit_away(word: str) -> Iterator[tuple[str, float]]:
@@ -107,31 +108,31 @@ def _one_edit_away(word: str) -> Iterator[tuple[str, float]]:
                 yield left + letter + right[1:], first * (_LIKELY if vowels else _UNLIKELY)
 
 
-def _count(word: str, *, names_only: bool) -> int:
+def _word_count(word: str, *, names_only: bool) -> int:
     """Return how common a word is; 0 for no word or a rare one."""
-    count = _counts().get(word, 0)
+    count = _word_counts().get(word, 0)
     if _is_name(word):
         return max(_NAMED, count)
     return 0 if names_only or len(word) < 4 or count < _COMMON else count
 
 
-def _splits(word: str, *, name_first: bool) -> Iterator[tuple[float, str]]:
+def _word_splits(word: str, *, name_first: bool) -> Iterator[tuple[float, str]]:
     """Yield the pairs of words that ``word`` consists of, and the count of the rarer one."""
     for at in range(2, len(word) - 1):
         halves = word[:at], word[at:]
         if name_first and not _is_name(halves[0]):
             continue
-        counts = [_NAMED if _is_name(half) else _counts().get(half, 0) for half in halves]
+        counts = [_NAMED if _is_name(half) else _word_counts().get(half, 0) for half in halves]
         # A rare word is believed only beside a very common one.
         if min(counts) >= _COMMON and max(counts) >= _VERY_COMMON:
             yield float(min(counts)), " ".join(halves)
 
 
 def _is_name(word: str) -> bool:
-    return "name" in lexicon().kinds(word)
+    return "name" in shipped_lexicon().kinds(word)
 
 
 @cache
-def _counts() -> dict[str, int]:
+def _word_counts() -> dict[str, int]:
     """Return the English words of pyspellchecker (from OpenSubtitles) and how often each occurs."""
     return dict(SpellChecker(language="en", distance=1).word_frequency.dictionary)

@@ -1,4 +1,7 @@
-"""Imports ONNX Runtime; the only place where guard does."""
+"""Imports ONNX Runtime; the only place where guard does.
+
+Why: docs/decisions/onnx-runtime-telemetry.md.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 from typing import Any
 
 
-def runtime() -> Any:
+def onnx_runtime() -> Any:
     """Return ``onnxruntime`` with its telemetry disabled.
 
     Since 1.29 it reports each process and model to Microsoft, stores a device id in the user's

@@ -1,4 +1,7 @@
-"""Calls a detector and validates its scores."""
+"""Calls a detector and validates its scores.
+
+Why: docs/decisions/one-window-at-a-time.md.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Timed(NamedTuple):
     reason: Unjudged = "failure"
 
 
-def timed(session: DetectorSession, window: Window) -> Timed:
+def timed_score(session: DetectorSession, window: Window) -> Timed:
     """Score one window; see :func:`timed_many`."""
     return timed_many(session, [window])[0]
 
@@ -41,15 +44,15 @@ def timed_many(session: DetectorSession, windows: Sequence[Window]) -> list[Time
             raise ValueError
     except (Exception, asyncio.CancelledError) as error:
         if len(windows) > 1:
-            return [timed(session, window) for window in windows]
+            return [timed_score(session, window) for window in windows]
         # Only the type is logged: the error's message may quote the passage.
         _log.error("detector failed with %s", type(error).__name__)
         return [Timed(None, (time.perf_counter() - begin) * 1000)]
     elapsed = (time.perf_counter() - begin) * 1000
-    return [Timed(_checked(scores), elapsed) for scores in scored]
+    return [Timed(_single_scores(scores), elapsed) for scores in scored]
 
 
-def _checked(scores: Scores) -> Scores | None:
+def _single_scores(scores: Scores) -> Scores | None:
     if _is_valid(scores):
         return scores
     _log.error("detector returned %s, which is not a score", type(scores).__name__)

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from guard.detect import loop_bridge
 from guard.detect.breaker import Breakers
 from guard.detect.protocol import Detector, DetectorSession, Window
-from guard.detect.scoring import Timed, timed
-from guard.detect.script import wordless
+from guard.detect.scoring import Timed, timed_score
+from guard.detect.script import has_no_word
 from guard.detect.workers import (
     FAILED,
     ResponseQueue,
@@ -56,7 +56,7 @@ _NOTHING = Timed(Scores(0.0, "social"), 0.0)  # for a text without words
 _LOOK = 1.0
 
 
-class Judge:
+class WindowJudge:
     """Turns windows into verdicts with one detector, one index version and one policy.
 
     Raises ConfigError if the detector has no threshold for a bias type, an invalid ``batch``,
@@ -72,7 +72,7 @@ class Judge:
         breakers: Breakers | None = None,
     ) -> None:
         self.policy = policy
-        detector = _reader(detector, policy)
+        detector = _every_language_reader(detector, policy)
         self._name = detector.name
         self._points = detector.operating_points
         self._workers = Workers() if workers is None else workers
@@ -89,7 +89,7 @@ class Judge:
             ) from None
         _check_thresholds(detector, policy, self._points)
         self._session: DetectorSession = detector.snapshot()
-        self._limit = _seconds(policy.timeout_ms)
+        self._limit = _in_seconds(policy.timeout_ms)
         self._queue = ResponseQueue(detector, self._session, self._limit)
 
     def judge(self, windows: Sequence[Window]) -> list[Verdict]:
@@ -97,92 +97,96 @@ class Judge:
         if self._needs_probe(windows):
             return [*self.judge(windows[:1]), *self.judge(windows[1:])]
         if on_worker() or (self._limit is None and self._queue.size == 1):
-            return [self._finding(self._alone(w)) for w in windows]
-        several = self._submit(windows)
+            return [self._finding(self._judge_alone(w)) for w in windows]
+        several = self._submit_windows(windows)
         try:
-            return [self._finding(self._wait(one)) for one in several]
+            return [self._finding(self._wait_for(one)) for one in several]
         finally:
-            self._cancel(several)
+            self._cancel_all(several)
 
     async def ajudge(self, windows: Sequence[Window]) -> list[Verdict]:
         """Return one verdict for each window, in order, without blocking the event loop."""
         if self._needs_probe(windows):
             return [*await self.ajudge(windows[:1]), *await self.ajudge(windows[1:])]
-        several = self._submit(windows)
+        several = self._submit_windows(windows)
         try:
-            return [self._finding(await self._await(one)) for one in several]
+            return [self._finding(await self._await_ticket(one)) for one in several]
         finally:
-            self._cancel(several)
+            self._cancel_all(several)
 
-    def _cancel(self, several: list[_Ticket | Timed]) -> None:
-        for one in several:
-            if isinstance(one, _Ticket):
-                self._workers.cancel(one.request)
+    def _cancel_all(self, several: list[_Ticket | Timed]) -> None:
+        for ticket in several:
+            if isinstance(ticket, _Ticket):
+                self._workers.cancel(ticket.request)
 
     def _needs_probe(self, windows: Sequence[Window]) -> bool:
         """Whether the first of ``windows`` must be judged alone, as the breaker's probe."""
         return len(windows) > 1 and self._breaker.open
 
-    def _alone(self, window: Window) -> Timed:
-        if wordless(window.text):
+    def _judge_alone(self, window: Window) -> Timed:
+        if has_no_word(window.text):
             return _NOTHING
         number = self._breaker.ask(time.monotonic())
         if number is None:
             return FAILED
         with as_worker():
-            answer = timed(self._session, window)
+            answer = timed_score(self._session, window)
         return self._recorded(number, answer)
 
-    def _submit(self, windows: Sequence[Window]) -> list[_Ticket | Timed]:
-        return [self._ticket(window) for window in windows]
+    def _submit_windows(self, windows: Sequence[Window]) -> list[_Ticket | Timed]:
+        return [self._make_ticket(window) for window in windows]
 
-    def _ticket(self, window: Window) -> _Ticket | Timed:
-        if wordless(window.text):
+    def _make_ticket(self, window: Window) -> _Ticket | Timed:
+        if has_no_word(window.text):
             return _NOTHING
         number = self._breaker.ask(time.monotonic())
         if number is None:
             return FAILED
         return _Ticket(number, self._workers.submit(self._queue, window))
 
-    def _wait(self, one: _Ticket | Timed) -> Timed:
+    def _wait_for(self, ticket: _Ticket | Timed) -> Timed:
         since = time.monotonic()
-        while not isinstance(one, Timed):
-            next_look = self._look(one, since)
+        while not isinstance(ticket, Timed):
+            next_look = self._look(ticket, since)
             if isinstance(next_look, Timed):
                 return next_look
             with contextlib.suppress(FutureTimeoutError):
-                return self._recorded(one.number, one.request.future.result(next_look.seconds))
-        return one
+                return self._recorded(
+                    ticket.number, ticket.request.future.result(next_look.seconds)
+                )
+        return ticket
 
-    async def _await(self, one: _Ticket | Timed) -> Timed:
-        if isinstance(one, Timed):
-            return one
-        since, bridge = time.monotonic(), loop_bridge.Bridge(one.request.future)
+    async def _await_ticket(self, ticket: _Ticket | Timed) -> Timed:
+        if isinstance(ticket, Timed):
+            return ticket
+        since, bridge = time.monotonic(), loop_bridge.Bridge(ticket.request.future)
         while True:
-            next_look = self._look(one, since)
+            next_look = self._look(ticket, since)
             if isinstance(next_look, Timed):
                 return next_look
             with contextlib.suppress(asyncio.TimeoutError):
-                return self._recorded(one.number, await bridge.result(next_look.seconds))
+                return self._recorded(ticket.number, await bridge.result(next_look.seconds))
 
-    def _look(self, one: _Ticket, since: float) -> _Wait | Timed:
+    def _look(self, ticket: _Ticket, since: float) -> _Wait | Timed:
         """Return how long to wait for a window requested at ``since``, or why to give up."""
-        if one.request.future.done():
+        if ticket.request.future.done():
             return _Wait(None)
-        now, limit, began = time.monotonic(), self._limit, one.request.began
-        if limit is not None and not self._breaker.current(one.number):
+        now, limit, began = time.monotonic(), self._limit, ticket.request.began
+        if limit is not None and not self._breaker.current(ticket.number):
             # The breaker has opened since: do not wait for this window as well.
-            return self._late(one, waited=now - (one.request.since if began is None else began))
+            return self._late(
+                ticket, waited=now - (ticket.request.since if began is None else began)
+            )
         if began is not None:
             left = None if limit is None else began + limit - now
-            return _Wait(left) if left is None or left > 0 else self._late(one)
-        waited, turn = now - since, _seconds(self.policy.queue_ms)
+            return _Wait(left) if left is None or left > 0 else self._late(ticket)
+        waited, turn = now - since, _in_seconds(self.policy.queue_ms)
         look = _LOOK if limit is None else min(_LOOK, limit)
         hung = waited >= look and not self._workers.replace_hung()
         if hung and limit is not None and waited >= limit:
-            return self._late(one)  # all threads hang: its turn will not come
+            return self._late(ticket)  # all threads hang: its turn will not come
         if turn is not None and waited >= turn:
-            return self._overloaded(one, waited)
+            return self._overloaded(ticket, waited)
         return _Wait(look if turn is None else min(look, turn - waited))
 
     def _recorded(self, ticket: int, outcome: Timed) -> Timed:
@@ -201,18 +205,20 @@ class Judge:
             _log.warning("detector %s works again", self._name)
         return outcome
 
-    def _late(self, one: _Ticket, waited: float | None = None) -> Timed:
+    def _late(self, ticket: _Ticket, waited: float | None = None) -> Timed:
         """Give up on a window at its time limit, or earlier, after ``waited`` seconds."""
         limit = self.policy.timeout_ms or 0.0
-        self._workers.cancel(one.request)
+        self._workers.cancel(ticket.request)
         self._workers.replace_hung()
         if waited is None:
             _log.error("detector %s gave no verdict within timeout_ms (%g ms)", self._name, limit)
-        return self._recorded(one.number, Timed(None, limit if waited is None else waited * 1000))
+        return self._recorded(
+            ticket.number, Timed(None, limit if waited is None else waited * 1000)
+        )
 
-    def _overloaded(self, one: _Ticket, waited: float) -> Timed:
+    def _overloaded(self, ticket: _Ticket, waited: float) -> Timed:
         # Not recorded with the breaker: the detector was not called.
-        self._workers.cancel(one.request)
+        self._workers.cancel(ticket.request)
         if self._workers.overloaded():
             _log.error(
                 "detector %s is overloaded: a segment waited %g ms for its turn (queue_ms %g); "
@@ -239,16 +245,16 @@ class Judge:
         )
 
 
-def _reader(detector: Detector, policy: Policy) -> Detector:
+def _every_language_reader(detector: Detector, policy: Policy) -> Detector:
     """Return the detector that judges what the policy wants judged.
 
     Raises ConfigError if that is text in every language and the detector reads only some.
     """
     if policy.language != "judge":
         return detector
-    found: Detector | None = getattr(detector, "every_language", None)
-    if found is not None:
-        return found
+    every_language: Detector | None = getattr(detector, "every_language", None)
+    if every_language is not None:
+        return every_language
     if languages := getattr(detector, "languages", ()):
         raise ConfigError(
             f"language='judge' needs a detector that reads other languages, and {detector.name} "
@@ -283,5 +289,5 @@ def _are_limits(value: object) -> bool:
     return all(isinstance(x, (int, float)) for x in value) and value[0] <= value[1]
 
 
-def _seconds(milliseconds: float | None) -> float | None:
+def _in_seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000

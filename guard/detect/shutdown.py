@@ -3,6 +3,7 @@
 When a daemon thread returns from native code during shutdown, Python ends it by unwinding its
 stack. With C++ frames on that stack, ``std::terminate`` is called and the process dies of SIGABRT.
 So running calls are awaited; threads that still end inside C++ are parked instead.
+Why: docs/decisions/end-of-process.md.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class _Leaves(Protocol):
 _leaving: weakref.WeakSet[_Leaves] = weakref.WeakSet()
 
 
-def leaves_at_exit(one: _Leaves) -> None:
+def leaves_at_exit(worker: _Leaves) -> None:
     """Register ``one``: its threads are ended before the interpreter shuts down."""
-    _leaving.add(one)
+    _leaving.add(worker)
 
 
 @atexit.register
-def _leave() -> None:
+def _leave_all() -> None:
     until = time.monotonic() + _LAST_CALLS
     threads = [thread for one in list(_leaving) for thread in one.leave()]
     with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C skips the wait

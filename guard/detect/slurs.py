@@ -25,29 +25,29 @@ class _Slur(NamedTuple):
 
 def plain_names(text: str) -> list[Edit]:
     """Return the edits that put plain words in the place of the demeaning names of a text."""
-    known, pattern = _listed()
+    known, pattern = _listed_slurs()
     edits = []
     for match in pattern.finditer(text):
         name, plural = match[1].lower(), bool(match[2])
         slur = known[name]
         if slur.other_sense is None or not slur.other_sense.search(text):
-            edits.append(Edit(*match.span(), _plural(slur.meant) if plural else slur.meant))
+            edits.append(Edit(*match.span(), _plural_of(slur.meant) if plural else slur.meant))
     return edits
 
 
 @cache
-def _listed() -> tuple[dict[str, _Slur], re.Pattern[str]]:
+def _listed_slurs() -> tuple[dict[str, _Slur], re.Pattern[str]]:
     lines = files("guard.detect").joinpath("slurs.txt").read_text(encoding="utf-8").splitlines()
-    found: dict[str, _Slur] = {}
+    slurs: dict[str, _Slur] = {}
     for line in lines:
         if line and not line.startswith("#"):
             name, meant, *senses = line.split("; ", 2)
-            found[name] = _Slur(meant, re.compile(senses[0], re.IGNORECASE) if senses else None)
-    names = "|".join(sorted(found, key=len, reverse=True))
-    return found, re.compile(rf"(?<![\w@#/-])({names})(s?)(?![\w@/-])", re.IGNORECASE)
+            slurs[name] = _Slur(meant, re.compile(senses[0], re.IGNORECASE) if senses else None)
+    names = "|".join(sorted(slurs, key=len, reverse=True))
+    return slurs, re.compile(rf"(?<![\w@#/-])({names})(s?)(?![\w@/-])", re.IGNORECASE)
 
 
-def _plural(meant: str) -> str:
+def _plural_of(meant: str) -> str:
     before, _, last = meant.rpartition(" ")
     if last not in _UNCHANGED:
         last = _PLURALS.get(last, last + "s")

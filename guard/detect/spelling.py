@@ -36,16 +36,16 @@ _SPLIT = re.compile(rf"[{_SEPARATORS}]{_UNIT}[{_SEPARATORS}]{_UNIT}[{_SEPARATORS
 
 
 def letters_apart(text: str) -> bool:
-    """Whether :func:`joined` may find something (a fast check)."""
+    """Whether :func:`join_letters` may find something (a fast check)."""
     return _SPLIT.search(text) is not None
 
 
 def signs_or_runs(text: str) -> bool:
-    """Whether :func:`spelt` may find something (a fast check)."""
-    return _LEET.search(text) is not None or _thrice(text)
+    """Whether :func:`restore_letters` may find something (a fast check)."""
+    return _LEET.search(text) is not None or _has_triple(text)
 
 
-def _thrice(text: str) -> bool:
+def _has_triple(text: str) -> bool:
     """Whether a letter occurs three times in a row; five times as fast as a regular expression."""
     codes = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
     same = codes[1:] == codes[:-1]
@@ -62,7 +62,7 @@ _LONG, _LONGEST = 4, 16  # letters of words for which the vocabulary decides
 _NEVER = 1 << 30  # more than any words cost
 
 
-def joined(text: str, known: Known) -> Iterator[Edit]:
+def join_letters(text: str, known: Known) -> Iterator[Edit]:
     """Join runs of single letters that spell words."""
     for match in _APART.finditer(text):
         run, sign = match[0], match[1]
@@ -71,9 +71,9 @@ def joined(text: str, known: Known) -> Iterator[Edit]:
         if letters < 3 or (sign == "." and run.isupper() and letters < _LONG + 2):
             continue
         words = list(_word_places(run, sign or ""))
-        readings = [_spell([run[i] for i in word], known) for word in words]
-        found = [piece for pieces in readings for piece in pieces]
-        if not found or max(map(len, found)) < _LONG:
+        readings = [_spelt_words([run[i] for i in word], known) for word in words]
+        spelt = [piece for pieces in readings for piece in pieces]
+        if not spelt or max(map(len, spelt)) < _LONG:
             continue
         for word, pieces in zip(words, readings, strict=True):
             ends = iter(word)
@@ -97,16 +97,16 @@ def _word_places(run: str, sign: str) -> Iterator[list[int]]:
         start = end
 
 
-def _spell(letters: Sequence[str], known: Known) -> list[str]:
+def _spelt_words(letters: Sequence[str], known: Known) -> list[str]:
     """Return the word or words that letters spell; empty if they spell none."""
     while letters and letters[-1] == "!":
         letters = letters[:-1]
-    for one in "il":
-        plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
+    for letter in "il":
+        plain = "".join(_READ.get(c, letter) if c in _OPTIONS else c.lower() for c in letters)
         if sure_word(plain, known):
             return [plain]
-    for one in "il":
-        plain = "".join(_READ.get(c, one) if c in _OPTIONS else c.lower() for c in letters)
+    for letter in "il":
+        plain = "".join(_READ.get(c, letter) if c in _OPTIONS else c.lower() for c in letters)
         pieces = words_of(plain, known)
         if pieces:
             return pieces
@@ -121,25 +121,25 @@ def words_of(plain: str, known: Known) -> list[str]:
         options = [
             (best[start][0] + cost, start)
             for start in range(max(0, end - _LONGEST), end)
-            if best[start][0] < _NEVER and (cost := _cost(plain[start:end], known))
+            if best[start][0] < _NEVER and (cost := _word_cost(plain[start:end], known))
         ]
         best.append(min(options, default=(_NEVER, 0)))
     if best[-1][0] >= _NEVER:
         return []
-    found = []
+    words = []
     end = len(plain)
     while end:
         start = best[end][1]
-        found.append(plain[start:end])
+        words.append(plain[start:end])
         end = start
-    return found[::-1]
+    return words[::-1]
 
 
-def _cost(word: str, known: Known) -> int:
+def _word_cost(word: str, known: Known) -> int:
     """Return the cost of a word; 0 if it is not a word."""
     if word in ("a", "i"):
         return 2
-    return 4 if _common(word) else 7 if sure_word(word, known) else 0
+    return 4 if _is_common(word) else 7 if sure_word(word, known) else 0
 
 
 _OPTIONS = {"@": "a", "4": "a", "3": "e", "1": "il", "!": "il", "0": "o"}
@@ -171,12 +171,12 @@ _UNLISTED = frozenset(
 )
 
 
-def spelt(text: str, known: Known) -> Iterator[Edit]:
+def restore_letters(text: str, known: Known) -> Iterator[Edit]:
     """Restore words with digits or signs for letters, and with letters repeated three times.
 
     If most words are written like that, short ones are restored, too: "4r3", "70".
     """
-    odd = _DRAWN if _thrice(text) else _SIGN
+    odd = _DRAWN if _has_triple(text) else _SIGN
     read = plain = 0
     left: list[tuple[str, int]] = []
     for token in _TOKEN.finditer(text):
@@ -188,7 +188,7 @@ def spelt(text: str, known: Known) -> Iterator[Edit]:
         for match in _PIECE.finditer(token[0]):
             word = match[0].rstrip("!")
             start = token.start() + match.start()
-            edits = list(_reading(word, start, known))
+            edits = list(_word_reading(word, start, known))
             yield from edits
             if edits:
                 read += 1
@@ -196,29 +196,29 @@ def spelt(text: str, known: Known) -> Iterator[Edit]:
                 left.append((word, start))
     if read > max(plain, 1):
         for word, start in left:
-            yield from _reading(word, start, known, leaning=True)
+            yield from _word_reading(word, start, known, leaning=True)
 
 
-def _reading(word: str, offset: int, known: Known, leaning: bool = False) -> Iterator[Edit]:
+def _word_reading(word: str, offset: int, known: Known, leaning: bool = False) -> Iterator[Edit]:
     letters = sum(map(str.isalpha, word))
     if not (_DRAWN.search(word) or _SIGN.search(word)):
         return
-    if not leaning and (letters < 2 or not _disguised(word, known)):
+    if not leaning and (letters < 2 or not _is_disguised(word, known)):
         return
-    units = list(_units(word))
+    units = list(_letter_units(word))
     readings = list(islice(product(*(u.options for u in units)), _MOST))
-    found = _best(readings, known)
-    if found is None:
+    reading = _best_reading(readings, known)
+    if reading is None:
         return
-    plain = "".join(found)
+    plain = "".join(reading)
     if leaning:
-        enough = plain in ("a", "i") or _common(plain) or (letters and sure_word(plain, known))
+        enough = plain in ("a", "i") or _is_common(plain) or (letters and sure_word(plain, known))
     else:
-        enough = _enough(word, plain, known)
+        enough = _is_unlikely_chance(word, plain, known)
     if not enough:
         return
     upper = word.isupper()
-    for unit, new in zip(units, found, strict=True):
+    for unit, new in zip(units, reading, strict=True):
         old = word[unit.start : unit.end]
         if new != old.lower():
             text = old[0] + new[1:] if old[0].isalpha() else new
@@ -232,7 +232,7 @@ class _Unit(NamedTuple):
     options: tuple[str, ...]
 
 
-def _units(word: str) -> Iterator[_Unit]:
+def _letter_units(word: str) -> Iterator[_Unit]:
     at = 0
     while at < len(word):
         drawn = _DRAWN.match(word, at)
@@ -242,10 +242,10 @@ def _units(word: str) -> Iterator[_Unit]:
         at = end
 
 
-def _disguised(word: str, known: Known) -> bool:
+def _is_disguised(word: str, known: Known) -> bool:
     """Whether a string is no word as written."""
     lower = word.lower()
-    if known(lower) or _common(lower) or lower in _NUMERONYMS:
+    if known(lower) or _is_common(lower) or lower in _NUMERONYMS:
         return False
     letters = {c for c in lower if c.isalpha()}
     if not _SIGN.search(word):
@@ -254,25 +254,25 @@ def _disguised(word: str, known: Known) -> bool:
     return not any(c in "2689" for c in word)
 
 
-def _best(readings: Sequence[tuple[str, ...]], known: Known) -> tuple[str, ...] | None:
-    common = (r for r in readings if _common("".join(r)))
+def _best_reading(readings: Sequence[tuple[str, ...]], known: Known) -> tuple[str, ...] | None:
+    common = (r for r in readings if _is_common("".join(r)))
     vouched = (r for r in readings if known("".join(r)))
     inflected = (r for r in readings if is_word("".join(r), known))
     return next(common, None) or next(vouched, None) or next(inflected, None)
 
 
-def _enough(word: str, found: str, known: Known) -> bool:
+def _is_unlikely_chance(word: str, reading: str, known: Known) -> bool:
     """Whether a reading is unlikely to be a word by chance."""
-    if not sure_word(found, known):
+    if not sure_word(reading, known):
         return False
     if not _SIGN.search(word):
         return True
     core = word.strip(f"{_SIGNS}!")
     if _SIGN.search(core):
-        return len(found) >= _LONG or word[1:].islower()
+        return len(reading) >= _LONG or word[1:].islower()
     # A sign at the edge alone: "$tupid", but neither "level5" nor "5pm" nor "@home".
     alone = len(core) >= len(word) - 1 and not is_word(core.lower(), known)
-    return alone and len(found) >= _LONG
+    return alone and len(reading) >= _LONG
 
 
 def plain_letters(word: str) -> str:
@@ -280,13 +280,13 @@ def plain_letters(word: str) -> str:
     return "".join(_READ.get(c, "i") if c in _OPTIONS else c.lower() for c in word)
 
 
-def _common(word: str) -> bool:
+def _is_common(word: str) -> bool:
     return word in ENGLISH or word in _SHORT or word in _UNLISTED
 
 
 def sure_word(word: str, known: Known) -> bool:
     """Whether a word is listed, or in the vocabulary and long enough."""
-    return _common(word) or (len(word) >= _LONG and is_word(word, known))
+    return _is_common(word) or (len(word) >= _LONG and is_word(word, known))
 
 
 _ENDINGS = ("s", "ed", "er", "est", "ing", "ly")
@@ -294,7 +294,7 @@ _ENDINGS = ("s", "ed", "er", "est", "ing", "ly")
 
 def is_word(word: str, known: Known) -> bool:
     """Whether a word or, if it is long, its stem is in the vocabulary."""
-    if known(word) or _common(word):
+    if known(word) or _is_common(word):
         return True
     stems = (word[: -len(e)] for e in _ENDINGS if word.endswith(e))
     return any(len(s) > _LONG and known(s) for s in stems)

@@ -36,9 +36,9 @@ class Encoded(NamedTuple):
     words: list[int]
 
 
-def _special(tokenizer: Tokenizer, *names: str) -> int:
-    found: list[int | None] = [tokenizer.token_to_id(name) for name in names]
-    known = [number for number in found if number is not None]
+def _special_count(tokenizer: Tokenizer, *names: str) -> int:
+    ids: list[int | None] = [tokenizer.token_to_id(name) for name in names]
+    known = [number for number in ids if number is not None]
     if not known:
         raise WeightsError(f"The tokenizer has no {names[0]}: it is not the encoder's.")
     return known[0]
@@ -53,18 +53,18 @@ class WindowTokens:
         ``max_context_tokens`` of the context are kept, the last ones. Raises WeightsError if the
         tokenizer has no start, end or padding token.
         """
-        made = (
+        frame = (
             tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_file(str(tokenizer))
         )
-        made.no_truncation()
-        made.no_padding()
-        self._tokenizer = made
+        frame.no_truncation()
+        frame.no_padding()
+        self._tokenizer = frame
         self._max_context = max_context_tokens
-        self._cls = _special(made, "<s>", "[CLS]")
-        self._sep = _special(made, "</s>", "[SEP]")
-        self._unknown = made.token_to_id("[UNK]")
+        self._cls = _special_count(frame, "<s>", "[CLS]")
+        self._sep = _special_count(frame, "</s>", "[SEP]")
+        self._unknown = frame.token_to_id("[UNK]")
         #: The padding token.
-        self.pad = _special(made, "<pad>", "[PAD]")
+        self.pad = _special_count(frame, "<pad>", "[PAD]")
 
     def encode(self, text: str, context: Sequence[str] = ()) -> list[Encoded]:
         """Return the inputs for one window: one, or several parts of an overlong segment.
@@ -78,11 +78,13 @@ class WindowTokens:
             earlier = self._tokenizer.encode(joined, add_special_tokens=False).ids
         room = MAX_TOKENS - 2
         if len(whole.ids) <= room:
-            return [self._one(whole.ids, whole.offsets, whole.word_ids, earlier)]
+            return [self._encoded_part(whole.ids, whole.offsets, whole.word_ids, earlier)]
         parts = []
         for start in range(0, len(whole.ids) - _PART_OVERLAP, room - _PART_OVERLAP):
             cut = slice(start, start + room)
-            parts.append(self._one(whole.ids[cut], whole.offsets[cut], whole.word_ids[cut], []))
+            parts.append(
+                self._encoded_part(whole.ids[cut], whole.offsets[cut], whole.word_ids[cut], [])
+            )
         return parts
 
     def unread(self, text: str, parts: Sequence[Encoded]) -> bool:
@@ -102,7 +104,7 @@ class WindowTokens:
                     (unknown if token == self._unknown else known).add((i, word))
         return len(unknown) >= max(len(known), 1)
 
-    def _one(
+    def _encoded_part(
         self,
         ids: list[int],
         offsets: list[tuple[int, int]],

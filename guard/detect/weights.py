@@ -1,4 +1,7 @@
-"""The encoder's files on disk, and checks that they belong together."""
+"""The encoder's files on disk, and checks that they belong together.
+
+Why: docs/decisions/weights-are-tried.md.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _REMEDY = "reinstall the package, or point `weights` at a folder that `guard tra
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EncoderSettings:
     """The content of ``config.json``.
 
     ``name`` is the detector's, ``version`` that of these weights. At most ``k`` references are
@@ -70,7 +73,7 @@ class Weights:
     """
 
     folder: Path
-    settings: Settings
+    settings: EncoderSettings
     name: str
 
 
@@ -89,7 +92,7 @@ def shipped_weights(detector: str) -> Path:
     return _MODELS / detector
 
 
-def manifest(folder: Path) -> bytes:
+def read_manifest(folder: Path) -> bytes:
     """Return the manifest of the weights in ``folder``, which has the hash of every file.
 
     Raises:
@@ -116,19 +119,19 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         WeightsError: as :func:`open_weights`.
 
     """
-    hashes = json_object(manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
+    hashes = json_object(read_manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
-    for name in _files(hashes):
+    for name in _recorded_files(hashes):
         contents[name] = read_file(folder / name)
-        found = hashlib.sha256(contents[name]).hexdigest()
-        if found != hashes.get(name):
+        digest = hashlib.sha256(contents[name]).hexdigest()
+        if digest != hashes.get(name):
             raise WeightsError(
-                f"The weights file {folder / name} is not the recorded one (sha256 {found}, "
+                f"The weights file {folder / name} is not the recorded one (sha256 {digest}, "
                 f"recorded {hashes.get(name)}): {_REMEDY}."
             )
-    settings = _settings(json_object(contents[CONFIG], folder / CONFIG, _REMEDY), folder)
+    settings = _parsed_settings(json_object(contents[CONFIG], folder / CONFIG, _REMEDY), folder)
     if settings.lexical_weight and LEXICAL not in contents:
         raise WeightsError(f"{folder / MANIFEST} does not name {LEXICAL}: {_REMEDY}.")
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
@@ -137,11 +140,11 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     return Weights(folder, settings, f"{settings.name}-{settings.version}+{own}"), contents
 
 
-def _files(present: Container[str]) -> list[str]:
+def _recorded_files(present: Container[str]) -> list[str]:
     return [*FILES, *(name for name in OPTIONAL if name in present)]
 
 
-def unusable(path: Path, error: Exception) -> WeightsError:
+def unusable_file(path: Path, error: Exception) -> WeightsError:
     """Return the error for a file that has the recorded hash but is unusable."""
     table = path.with_name(TABLE)
     both = f" with {TABLE}" if path.name == ONNX and table.exists() else ""
@@ -152,12 +155,12 @@ def unusable(path: Path, error: Exception) -> WeightsError:
 
 def write_manifest(folder: Path) -> None:
     """Record the hashes of the weights' files in ``folder``."""
-    names = _files({path.name for path in folder.iterdir()})
-    content = {"format": 1, "sha256": {name: sha256(folder / name) for name in names}}
+    names = _recorded_files({path.name for path in folder.iterdir()})
+    content = {"format": 1, "sha256": {name: file_sha256(folder / name) for name in names}}
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -176,7 +179,7 @@ def read_file(path: Path, remedy: str = _REMEDY) -> bytes:
         raise WeightsError(f"{path} cannot be read ({reason}): {remedy}.") from error
 
 
-def _settings(raw: dict[str, Any], folder: Path) -> Settings:
+def _parsed_settings(raw: dict[str, Any], folder: Path) -> EncoderSettings:
     if "mean_with" in raw:  # alone, the network of these would have wrong thresholds
         raise WeightsError(
             f"The weights in {folder} are of guard's encoder 2.0, which judged together with a "
@@ -187,7 +190,7 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
             str(name): {kind: float(row[kind]) for kind in get_args(BiasType)}
             for name, row in raw["operating_points"].items()
         }
-        found = Settings(
+        settings = EncoderSettings(
             name=str(raw["name"]),
             version=str(raw["version"]),
             dim=int(raw["dim"]),
@@ -203,34 +206,34 @@ def _settings(raw: dict[str, Any], folder: Path) -> Settings:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{folder / CONFIG} is incomplete ({error}): {_REMEDY}.") from error
-    if wrong := _out_of_range(found):
+    if wrong := _out_of_range(settings):
         raise WeightsError(f"{folder / CONFIG} cannot be used with {wrong}: {_REMEDY}.")
-    return found
+    return settings
 
 
-def _out_of_range(found: Settings) -> str:
+def _out_of_range(settings: EncoderSettings) -> str:
     """Return the first setting that is out of range with its value; empty if there is none."""
     thresholds = {
         f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
-        for name, row in found.operating_points.items()
+        for name, row in settings.operating_points.items()
         for kind, limit in row.items()
     } | {
         f"own threshold of {source}": (limit, 0 <= limit <= 1)
-        for source, limit in found.own_thresholds.items()
+        for source, limit in settings.own_thresholds.items()
     }
-    named = found.operating_points.keys() >= set(get_args(OperatingPoint))
+    named = settings.operating_points.keys() >= set(get_args(OperatingPoint))
     possible = {
-        "name": (found.name, _NAME.fullmatch(found.name)),
-        "dim": (found.dim, found.dim > 0),
-        "k": (found.k, found.k >= 0),
-        "floor": (found.floor, -1 <= found.floor <= 1),
-        "max_context_tokens": (found.max_context_tokens, found.max_context_tokens >= 0),
-        "lexical_weight": (found.lexical_weight, 0 <= found.lexical_weight <= 10),
-        "temperature": (found.temperature, 0.01 <= found.temperature <= 100),
-        "offset": (found.offset, -100 <= found.offset <= 100),
-        "version": (found.version, _VERSION.fullmatch(found.version)),
-        "operating_points": (list(found.operating_points), named),
-        "languages": (found.languages, found.languages == ("en",)),
+        "name": (settings.name, _NAME.fullmatch(settings.name)),
+        "dim": (settings.dim, settings.dim > 0),
+        "k": (settings.k, settings.k >= 0),
+        "floor": (settings.floor, -1 <= settings.floor <= 1),
+        "max_context_tokens": (settings.max_context_tokens, settings.max_context_tokens >= 0),
+        "lexical_weight": (settings.lexical_weight, 0 <= settings.lexical_weight <= 10),
+        "temperature": (settings.temperature, 0.01 <= settings.temperature <= 100),
+        "offset": (settings.offset, -100 <= settings.offset <= 100),
+        "version": (settings.version, _VERSION.fullmatch(settings.version)),
+        "operating_points": (list(settings.operating_points), named),
+        "languages": (settings.languages, settings.languages == ("en",)),
         **thresholds,
     }
     wrong = (f"{name} = {value!r}" for name, (value, well) in possible.items() if not well)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def _lists() -> dict[str, frozenset[str]]:
-    found: dict[str, list[str]] = {}
+def _word_lists() -> dict[str, frozenset[str]]:
+    lists: dict[str, list[str]] = {}
     name = ""
     for line in Path(__file__).with_name("words.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             name = line.strip("[]")
         else:
-            found.setdefault(name, []).extend(line.split())
-    return {name: frozenset(words) for name, words in found.items()}
+            lists.setdefault(name, []).extend(line.split())
+    return {name: frozenset(words) for name, words in lists.items()}
 
 
-_LISTS = _lists()
+_LISTS = _word_lists()
 
 #: Frequent English words, including chat slang and names of groups of people.
 ENGLISH = _LISTS.pop("ENGLISH") | _LISTS.pop("GROUPS")

@@ -9,6 +9,7 @@ call if the detector has an attribute ``batch``, the most windows of one call. B
 promises that a score does not depend on the other windows of its call, which guard promises for
 every text. The shipped encoder has no ``batch``. A call waits at most :data:`LINGER` for further
 windows if a thread is free; while all threads are busy, windows gather for the next call.
+Why: docs/decisions/judging-threads.md.
 """
 
 from __future__ import annotations
@@ -170,7 +171,9 @@ class _Pool:
 
     def start(self, count: int) -> None:
         for _ in range(count):
-            thread = threading.Thread(target=_work, args=(self,), name="guard-judge", daemon=True)
+            thread = threading.Thread(
+                target=_work_in_pool, args=(self,), name="guard-judge", daemon=True
+            )
             self.threads.add(thread)
             thread.start()
 
@@ -214,7 +217,7 @@ class _Pool:
         with self.changed:
             while self.queues:
                 call = _Call(self.queues[0])
-                self._fill(call)
+                self._fill_call(call)
                 if call.requests:
                     break
             else:
@@ -234,7 +237,7 @@ class _Pool:
             self.busy[threading.current_thread()] = call
             return call
 
-    def _fill(self, call: _Call) -> None:
+    def _fill_call(self, call: _Call) -> None:
         """Take one window from each queue in turn (round robin) until the call is full."""
         others = []
         while self.queues and not call.full:
@@ -257,7 +260,7 @@ class _Pool:
                 while (request := queue.next()) is not None:
                     request.future.set_result(FAILED)
             self.queues.clear()
-        _end(self)
+        _end_pool(self)
         return list(self.threads)
 
 
@@ -283,7 +286,7 @@ class Workers:
                 if not self._pool.count:
                     self._pool.count = queue.threads
                     self._pool.start(self._pool.count)
-                    weakref.finalize(self, _end, self._pool).atexit = False
+                    weakref.finalize(self, _end_pool, self._pool).atexit = False
         return self._pool.add(queue, window)
 
     def cancel(self, request: ScoreRequest) -> None:
@@ -319,13 +322,13 @@ class Workers:
         return first
 
 
-def _end(pool: _Pool) -> None:
+def _end_pool(pool: _Pool) -> None:
     # One for each thread that may be waiting, so that all of them end.
     for _ in range(pool.count + MOST_REPLACED):
         pool.wakeups.put(False)
 
 
-def _work(pool: _Pool) -> None:
+def _work_in_pool(pool: _Pool) -> None:
     _here.working = True
     me = threading.current_thread()
     while me not in pool.replaced and pool.wakeups.get():
@@ -343,11 +346,11 @@ def _work(pool: _Pool) -> None:
 _all: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 
-def _renew() -> None:
+def _renew_workers() -> None:
     # The child has none of the threads, and the locks in the state of the fork.
     for workers in list(_all):
         workers.renew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_renew_workers)

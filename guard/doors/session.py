@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from guard.background import ending
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.forks import Lock
 from guard.gate import Codec, ResponseGate
 from guard.policy import Policy
@@ -84,7 +84,7 @@ class DoorSession:
     """The policy, the judge (bound to one index version) and the sinks of one response."""
 
     policy: Policy
-    judge: Judge
+    judge: WindowJudge
     sinks: tuple[Callable[[Decision], None], ...] = ()
     deferred: DeferredLogging | None = None
     """LiteLLM's records of the call, if the policy defers them."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from guard.datasets.terms import TermList, make, redditbias_terms
+from guard.datasets.terms import TermList, make_terms, redditbias_terms
 from guard.evaluate.columns import Prediction
 from guard.evaluate.example import Example
 
@@ -46,7 +46,7 @@ def terms_for(data_dir: Path | None) -> Terms:
     folder = None if data_dir is None else data_dir / "redditbias" / "terms"
     if folder is not None and folder.is_dir():
         return Terms("RedditBias terms", tuple(redditbias_terms(folder).values()))
-    return Terms("own short list", (make([*_GROUPS, *_GROUP_PHRASES], _ATTRIBUTES),))
+    return Terms("own short list", (make_terms([*_GROUPS, *_GROUP_PHRASES], _ATTRIBUTES),))
 
 
 def always_biased(examples: Sequence[Example]) -> list[Prediction]:

@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from guard.core import Guard, highest
-from guard.datasets.rows import Row, made, objects
+from guard.core import Guard, highest_verdict
+from guard.datasets.rows import FileRow, convert_rows, object_rows
 from guard.errors import GuardError, UsageError
 from guard.evaluate.adapters import CaseLine
 from guard.evaluate.example import Case, Expect
@@ -185,10 +185,10 @@ def read(folder: Path, *, limit: int | None = None, seed: int = 0, skip_bad: boo
     content = hashlib.sha256()
     for path in sorted(folder.glob("*.jsonl")):
 
-        def case(row: Row, path: Path = path) -> Case:
+        def case(row: FileRow, path: Path = path) -> Case:
             return CaseLine.of(row.values).case(path.stem, f"{path.name}:{row.line}")
 
-        cases += made(path, objects(path), case, skipped.append if skip_bad else None)
+        cases += convert_rows(path, object_rows(path), case, skipped.append if skip_bad else None)
         content.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     if not cases:
         raise UsageError(f"{folder} has no case; it needs files named <behaviour>.jsonl.")
@@ -257,12 +257,12 @@ def judge(case: Case, guard: Guard) -> Verdict:
     """Return the verdict on the case's text as part of an answer.
 
     The context precedes it as sentences of the same answer and is segmented with it. Only segments
-    that reach into the text count; the verdict is :func:`guard.core.highest` of these. The user's
-    message is context as with ``user_context``.
+    that reach into the text count; the verdict is :func:`guard.core.highest_verdict` of these. The
+    user's message is context as with ``user_context``.
     """
     before = "".join(f"{sentence} " for sentence in case.context)
     trail = guard.trail(before + case.text, user=case.user)
-    return highest(GuardTrail([d for d in trail if d.span.end > len(before)]), guard.policy)
+    return highest_verdict(GuardTrail([d for d in trail if d.span.end > len(before)]), guard.policy)
 
 
 def _judged(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:

@@ -36,7 +36,7 @@ NOTE = (
 _LABELS = {"B": True, "N": False}
 
 
-class Reading(NamedTuple):
+class ReaderLabel(NamedTuple):
     """What one reader says of one text."""
 
     biased: bool
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 
 
 #: Of one set: by the key of a text and the reader's name.
-Readings = Mapping[str, Mapping[str, Reading]]
+Readings = Mapping[str, Mapping[str, ReaderLabel]]
 
 
 def key_of(text: str) -> str:
@@ -67,7 +67,7 @@ def read(place: Path) -> Mapping[str, Readings]:
     Raises UsageError, with file and line, for a line that is no reading or a second one of the same
     reader on a text.
     """
-    found: dict[str, dict[str, dict[str, Reading]]] = {}
+    found: dict[str, dict[str, dict[str, ReaderLabel]]] = {}
     with place.open(encoding="utf-8", newline="") as lines:
         reader = csv.reader(lines)
         if tuple(next(reader, ())) != FIELDS:
@@ -79,11 +79,11 @@ def read(place: Path) -> Mapping[str, Readings]:
             of_text = found.setdefault(row[0], {}).setdefault(row[1], {})
             if row[2] in of_text:
                 raise UsageError(f"{where}: reader {row[2]} has read this text twice.")
-            of_text[row[2]] = Reading(_LABELS[row[3]], row[4] == "1")
+            of_text[row[2]] = ReaderLabel(_LABELS[row[3]], row[4] == "1")
     return found
 
 
-def agreed_label(of_text: Mapping[str, Reading]) -> bool | None:
+def agreed_label(of_text: Mapping[str, ReaderLabel]) -> bool | None:
     """Return what two or more readers say of a text; None unless all are sure and agree."""
     labels = {reading.biased for reading in of_text.values()}
     sure = all(reading.sure for reading in of_text.values())

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from guard.core import Guard, highest
+from guard.core import Guard, highest_verdict
 from guard.detect.instruction import Instructed
 from guard.evaluate import baselines
 from guard.evaluate.columns import Columns, Prediction, columns
@@ -169,11 +169,12 @@ def prediction(trail: GuardTrail, policy: Policy, points: Points) -> Prediction:
     """Apply the thresholds of ``policy`` to a trail that was scored without one.
 
     The score is the highest of any segment, so that it does not depend on thresholds; the finding
-    is that of :func:`guard.core.highest`. A text with a segment that the detector failed on is no
-    harmless one, also where the policy would let it pass (``failure="open"``, ``hold="none"``).
+    is that of :func:`guard.core.highest_verdict`. A text with a segment that the detector failed on
+    is no harmless one, also where the policy would let it pass (``failure="open"``,
+    ``hold="none"``).
     """
     closed = policy.model_copy(update={"failure": "closed", "hold": "sentence"})
-    top = highest(GuardTrail([_decided(d, policy, points) for d in trail]), closed)
+    top = highest_verdict(GuardTrail([_decided(d, policy, points) for d in trail]), closed)
     if top.unjudged:
         return Prediction(0.0, False, reason=top.unjudged)
     score = max(d.verdict.score for d in trail if d.verdict.score is not None)

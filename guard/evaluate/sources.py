@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from guard.datasets import registry
 from guard.datasets.registry import DatasetFile
-from guard.datasets.rows import Row, columns, made, objects, rows
+from guard.datasets.rows import FileRow, column_names, convert_rows, object_rows, read_rows
 from guard.datasets.split import in_bold_share
 from guard.datasets.terms import redditbias_terms
 from guard.errors import GuardError, UsageError
@@ -27,7 +27,7 @@ UNSEEN = "not in the training share"
 FAR = "without near-duplicates"
 
 
-class Source(NamedTuple):
+class KnownSource(NamedTuple):
     """A known set: its file, and notes for readers of its figures.
 
     ``adapter`` takes the data folder and returns the function that converts a record. ``parts``
@@ -39,7 +39,7 @@ class Source(NamedTuple):
     published: DatasetFile[Any]
     title: str
     protocol: str
-    adapter: Callable[[Path], Adapter]
+    adapter: Callable[[Path], Adapter] = lambda data: adapters.labelled
     parts: Callable[[Path, list[Example]], list[Example]] | None = None
     validated: bool = False
 
@@ -70,7 +70,7 @@ class Dataset:
     total: int
     skipped: list[str]
     sha256: str
-    known: Source | None = None
+    known: KnownSource | None = None
     readings: Readings = field(default_factory=dict)
 
 
@@ -80,10 +80,10 @@ _NEAR_RULE = (
 )
 _TRAINED = "The shipped encoder was trained on this source: its figures here show the fit."
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, KnownSource] = {
     s.name: s
     for s in (
-        Source(
+        KnownSource(
             "redditbias",
             registry.REDDITBIAS,
             "RedditBias comments",
@@ -93,11 +93,11 @@ SOURCES: dict[str, Source] = {
                 adapters.redditbias, terms=redditbias_terms(data / "redditbias" / "terms")
             ),
             lambda data, examples: _with_far_part(
-                _nearness(data, examples, registry.REDDITBIAS_TRAIN, lambda row: row.comment)
+                _nearness(data, examples, registry.REDDITBIAS_TRAIN)
             ),
             validated=True,
         ),
-        Source(
+        KnownSource(
             "crows_pairs",
             registry.CROWS_PAIRS,
             "CrowS-Pairs",
@@ -108,87 +108,79 @@ SOURCES: dict[str, Source] = {
             "A near-duplicate shares half or more of its word 4-grams with one of EMGSD's "
             "training texts or of their sentences.",
             lambda data: adapters.crows_pairs,
-            lambda data, examples: _near_emgsd(data, examples),
+            lambda data, examples: _nearness(data, examples, registry.EMGSD_TRAIN),
         ),
-        Source(
+        KnownSource(
             "toxicbias",
             registry.TOXICBIAS,
             "ToxicBias comments (from Jigsaw)",
             "Label bias, of all comments (most of them biased: see prevalence, and what calling "
             "everything biased scores). A comment of several categories is right with any of them.",
-            lambda data: adapters.toxicbias,
         ),
-        Source(
+        KnownSource(
             "emgsd",
             registry.EMGSD,
             "EMGSD",
             "Category stereotype against neutral and unrelated. Attribute F1 over the words "
             "between === of stereotypes. " + _NEAR_RULE,
             lambda data: adapters.emgsd,
-            lambda data, examples: _with_far_part(_near_emgsd(data, examples)),
+            lambda data, examples: _with_far_part(_nearness(data, examples, registry.EMGSD_TRAIN)),
             validated=True,
         ),
-        Source(
+        KnownSource(
             "stereobias",
             registry.STEREOBIAS,
             "StereoBias",
             "Label bias; stereotype is annotated apart and shown as a breakdown.",
-            lambda data: adapters.stereobias,
         ),
-        Source(
+        KnownSource(
             "stereoset",
             registry.STEREOSET,
             "StereoSet, intrasentence",
             f"Label stereotype against anti-stereotype and unrelated. {_TRAINED}",
             lambda data: adapters.stereoset,
         ),
-        Source(
+        KnownSource(
             "hearts_seegull",
             registry.HEARTS_SEEGULL,
             "HEARTS, nationalities",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
-            lambda data: adapters.hearts,
         ),
-        Source(
+        KnownSource(
             "hearts_winoqueer",
             registry.HEARTS_WINOQUEER,
             "HEARTS, LGBTQ+ groups",
             f"Label stereotype against neutral and unrelated. {_TRAINED}",
-            lambda data: adapters.hearts,
         ),
-        Source(
+        KnownSource(
             "toxigen_demos",
             registry.TOXIGEN_DEMOS,
             "ToxiGen demonstrations",
             f"Label hate against neutral. {_TRAINED}",
-            lambda data: adapters.toxigen,
         ),
-        Source(
+        KnownSource(
             "implicit_hate",
             registry.IMPLICIT_HATE,
             "Implicit hate, posts",
             f"Implicit and explicit hate against none. {_TRAINED}",
-            lambda data: adapters.implicit_hate,
         ),
-        Source(
+        KnownSource(
             "implied",
             registry.IMPLIED,
             "Implicit hate, implied statements",
             "What annotators say that a post implies: every text is biased, so that accuracy is "
             "recall and the false negative rate is its complement. The type is what the words of "
             f"the target name, any of several; the group is the target. {_TRAINED}",
-            lambda data: adapters.implied,
         ),
-        Source(
+        KnownSource(
             "bold",
             registry.BOLD,
             "BOLD, Wikipedia sentences",
             "Every text is harmless: the false positive rate is what counts. A fifth of the "
             "texts may be trained on; the part beside leaves it out.",
-            lambda data: adapters.bold,
-            lambda data, examples: _unseen(examples),
+            parts=lambda data, examples: _unseen(examples),
         ),
-        Source(
+        KnownSource(
             "assistant",
             registry.ASSISTANT,
             "Harmless assistant sentences",
@@ -248,7 +240,7 @@ def present(data_dir: Path | None) -> dict[str, bool]:
     return {name: name in found for name in SOURCES}
 
 
-def place(source: Source, data_dir: Path | None) -> Path:
+def place(source: KnownSource, data_dir: Path | None) -> Path:
     """Return the path of the set's file, in guard's own benchmarks or in ``data_dir``.
 
     If that folder is missing or not given, it is the relative path, which is reported as missing.
@@ -261,7 +253,7 @@ def place(source: Source, data_dir: Path | None) -> Path:
         return Path("benchmarks", source.file)
 
 
-def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> Dataset:
+def _known(source: KnownSource, data_dir: Path | None, skipped: list[str] | None) -> Dataset:
     path = place(source, data_dir)
     if data_dir is None:
         if not source.shipped:
@@ -279,10 +271,10 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
         raise UsageError(f"The set {source.name} needs {path}, which does not exist.")
     record, adapter = source.published.record, source.adapter(data_dir)
 
-    def examples_of(row: Row) -> list[Example]:
+    def examples_of(row: FileRow) -> list[Example]:
         return adapter(record.of(row.values), f"{source.file}:{row.line}")
 
-    examples = _read(path, objects(path), examples_of, skipped)
+    examples = _read(path, object_rows(path), examples_of, skipped)
     if source.parts is not None:
         examples = source.parts(data_dir, examples)
     found = _dataset(source.name, source.title, source.protocol, examples, skipped, path)
@@ -292,17 +284,17 @@ def _known(source: Source, data_dir: Path | None, skipped: list[str] | None) -> 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
         raise UsageError(f"{path} is not a CSV file; use one with the columns text and label.")
-    header = columns(path)
+    header = column_names(path)
     if missing := [name for name in ("text", "label") if name not in header]:
         raise UsageError(
             f"{path}, line 1: the header lacks {' and '.join(missing)}; the columns are text, "
             "label and, if known, bias_type, group, attribute."
         )
 
-    def examples_of(row: Row) -> list[Example]:
+    def examples_of(row: FileRow) -> list[Example]:
         return adapters.table_row(adapters.TableRow.of(row.values), f"{path.name}:{row.line}")
 
-    examples = _read(path, rows(path), examples_of, skipped)
+    examples = _read(path, read_rows(path), examples_of, skipped)
     protocol = "A CSV file of the user's own, labels as given."
     return _dataset(path.stem, str(path), protocol, examples, skipped, path)
 
@@ -323,12 +315,12 @@ def _dataset(
 
 def _read(
     path: Path,
-    found: Iterator[Row],
-    examples_of: Callable[[Row], list[Example]],
+    found: Iterator[FileRow],
+    examples_of: Callable[[FileRow], list[Example]],
     skipped: list[str] | None,
 ) -> list[Example]:
     """Turn rows into examples; invalid rows are added to ``skipped``, or raise if it is None."""
-    of_rows = made(path, found, examples_of, None if skipped is None else skipped.append)
+    of_rows = convert_rows(path, found, examples_of, None if skipped is None else skipped.append)
     return [example for of_row in of_rows for example in of_row]
 
 
@@ -350,9 +342,7 @@ def _draw(examples: list[Example], limit: int | None, seed: int) -> list[Example
     return [e for e in examples if (e.unit or e.id) in chosen]
 
 
-def _nearness(
-    data: Path, examples: list[Example], training: DatasetFile[Any], text: Callable[[Any], str]
-) -> list[Example]:
+def _nearness(data: Path, examples: list[Example], training: DatasetFile[Any]) -> list[Example]:
     """Add an axis: whether a text, or a sentence of it, is nearly in a file of training texts.
 
     All variants of a unit count as one if any is. No axis is added if the file is missing.
@@ -360,17 +350,13 @@ def _nearness(
     if not (data / training.file).is_file():
         return examples
     parts = [(e.unit or e.id, part) for e in examples for part in sentences(e.text)]
-    known = {part for row in training.training(data) for part in sentences(text(row))}
+    known = {part for row in training.training_records(data) for part in sentences(row.text)}
     far = far_from([part for _, part in parts], known)
     near = {unit for (unit, _), f in zip(parts, far, strict=True) if not f}
     return [
         replace(e, axes={**e.axes, NEAR: "yes" if (e.unit or e.id) in near else "no"})
         for e in examples
     ]
-
-
-def _near_emgsd(data: Path, examples: list[Example]) -> list[Example]:
-    return _nearness(data, examples, registry.EMGSD_TRAIN, lambda row: row.text)
 
 
 def _with_far_part(examples: list[Example]) -> list[Example]:

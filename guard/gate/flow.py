@@ -8,14 +8,14 @@ segment's text alone, not on how it was chunked.
 from __future__ import annotations
 
 from guard.gate.segmenter import Segment, Segmenter
-from guard.mentions import Finder, first_mention, lexicon
+from guard.mentions import Finder, first_mention, shipped_lexicon
 
 
 class GroupMemory:
     """Whether a choice has named a group, so that a pronoun may refer to it."""
 
     def __init__(self, user: str = "") -> None:
-        self.named = first_mention(user, lexicon(), pronouns=False) is not None
+        self.named = first_mention(user, shipped_lexicon(), pronouns=False) is not None
 
 
 class Flow:
@@ -34,8 +34,8 @@ class Flow:
 
     def continue_from(self, before: str) -> None:
         """Begin the open segment with ``before``, the end of an earlier channel's text."""
-        mentioned = first_mention(before, lexicon(), pronouns=self._groups.named) is not None
-        self._held = self._held or mentioned
+        mention = first_mention(before, shipped_lexicon(), pronouns=self._groups.named)
+        self._held = self._held or mention is not None
         self._finder = self._begin()
         self._finder.feed(before)
         self._start = self._segmenter.start
@@ -56,12 +56,12 @@ class Flow:
         return min(self._start + self._finder.clear, self._segmenter.sure)
 
     def _begin(self) -> Finder:
-        return Finder(lexicon(), pronouns=self._groups.named)
+        return Finder(shipped_lexicon(), pronouns=self._groups.named)
 
     def _free(self, segment: Segment) -> int:
         # After a forced cut the sentence continues: its group may be in the part before the cut.
         continues = self._held and segment.fresh > segment.start
-        mention = first_mention(segment.text, lexicon(), pronouns=self._groups.named)
+        mention = first_mention(segment.text, shipped_lexicon(), pronouns=self._groups.named)
         self._groups.named = self._groups.named or mention is not None
         self._held = continues or mention is not None
         if continues:

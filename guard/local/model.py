@@ -18,7 +18,7 @@ from typing import Any, Literal
 from guard.errors import UsageError, WeightsError
 from guard.installed import install_command
 from guard.local import download, memory
-from guard.local.reading import reading
+from guard.local.reading import quick_loading
 
 _NEEDED = ("torch", "transformers", "accelerate", "gguf")
 _WAITING = "OMP_WAIT_POLICY"
@@ -27,7 +27,7 @@ _WAITING = "OMP_WAIT_POLICY"
 #: processor has instructions for it (AVX512-BF16, AMX); its scores have three digits.
 Dtype = Literal["float32", "bfloat16"]
 
-_loaded: dict[tuple[Path, Dtype], LocalModel] = {}
+_loaded: dict[tuple[Path, Dtype], LoadedModel] = {}
 _lock = threading.Lock()
 
 
@@ -36,7 +36,7 @@ class NotInstalled(UsageError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalModel:
+class LoadedModel:
     """A causal language model with its tokenizer, shared by all calls; on the CPU by default."""
 
     network: Any
@@ -67,7 +67,7 @@ class LocalModel:
             raise UsageError(f"The model's chat template refuses these messages: {error}") from None
 
 
-def load(name_or_path: str, dtype: Dtype = "float32") -> LocalModel:
+def load_model(name_or_path: str, dtype: Dtype = "float32") -> LoadedModel:
     """Return the model with this name, path or hub id; later calls return the same object.
 
     Raises:
@@ -76,18 +76,18 @@ def load(name_or_path: str, dtype: Dtype = "float32") -> LocalModel:
 
     """
     with _lock:
-        path = _locate(name_or_path)
+        path = _locate_folder(name_or_path)
         if (path, dtype) not in _loaded:
-            _loaded[path, dtype] = _load(path, dtype)
+            _loaded[path, dtype] = _load_network(path, dtype)
         return _loaded[path, dtype]
 
 
-def _locate(name_or_path: str) -> Path:
-    if name_or_path in download.writers():
-        path = download.place(name_or_path)
+def _locate_folder(name_or_path: str) -> Path:
+    if name_or_path in download.writer_names():
+        path = download.weights_path(name_or_path)
         # Hashing takes a fraction of a second: once per process, not once per call.
         known = any(path == seen for seen, _ in _loaded)
-        return path if known else download.verified(name_or_path)
+        return path if known else download.verified_weights(name_or_path)
     # No home folder, a loop of links, or characters that no path has.
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         path = Path(name_or_path).expanduser().resolve()
@@ -97,8 +97,8 @@ def _locate(name_or_path: str) -> Path:
         if cached is not None:
             return cached
     raise WeightsError(
-        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writers())}) nor a "
-        "GGUF file, a transformers folder or a model in the cache of the Hugging Face hub."
+        f"{name_or_path!r} is neither a model to fetch ({', '.join(download.writer_names())}) nor "
+        "a GGUF file, a transformers folder or a model in the cache of the Hugging Face hub."
     )
 
 
@@ -114,9 +114,9 @@ def _in_hub_cache(name: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
-def _load(path: Path, dtype: Dtype) -> LocalModel:
+def _load_network(path: Path, dtype: Dtype) -> LoadedModel:
     try:
-        _import()
+        _import_packages()
         import torch
         from safetensors import SafetensorError
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -129,8 +129,8 @@ def _load(path: Path, dtype: Dtype) -> LocalModel:
     if path.suffix == ".gguf":
         folder = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
-        with reading():
-            memory.check(path, dtype)
+        with quick_loading():
+            memory.check_memory(path, dtype)
             tokenizer = AutoTokenizer.from_pretrained(**folder, local_files_only=True)
             network = AutoModelForCausalLM.from_pretrained(**folder, local_files_only=True)
         if path.suffix == ".gguf":
@@ -145,7 +145,7 @@ def _load(path: Path, dtype: Dtype) -> LocalModel:
         raise WeightsError(f"{path} cannot be loaded: {first}") from error
     network.eval().requires_grad_(False)
     ends = {tokenizer.eos_token_id, *_as_list(network.generation_config.eos_token_id)}
-    return LocalModel(
+    return LoadedModel(
         network=network,
         tokenizer=tokenizer,
         ends=frozenset(end for end in ends if end is not None),
@@ -153,7 +153,7 @@ def _load(path: Path, dtype: Dtype) -> LocalModel:
     )
 
 
-def _import() -> None:
+def _import_packages() -> None:
     """Import the packages of the extra, and set OpenMP's wait policy for torch."""
     # By default torch's threads spin while they wait for each other. With another process on one
     # of two cores, that took 500 ms a token, against 50 ms when they sleep. OpenMP reads the

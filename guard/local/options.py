@@ -31,7 +31,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Options(NamedTuple):
+class GenerationOptions(NamedTuple):
     """How to generate. ``temperature`` 0 means greedy decoding."""
 
     max_tokens: int = DEFAULT_MAX_TOKENS
@@ -49,7 +49,7 @@ class NotOffered(UsageError):
     """The call has an option that local models do not support."""
 
 
-def read(params: Mapping[str, Any]) -> Options:
+def read_options(params: Mapping[str, Any]) -> GenerationOptions:
     """Return the options in LiteLLM's ``optional_params``.
 
     Raises:
@@ -68,43 +68,43 @@ def read(params: Mapping[str, Any]) -> Options:
             raise NotOffered(
                 f"Local models do not offer {key}={value!r}; they take {', '.join(_CHECKS)}."
             )
-    return Options(**known)
+    return GenerationOptions(**known)
 
 
-def _number(key: str, value: Any, low: float, high: float) -> float:
+def _number_within(key: str, value: Any, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise UsageError(f"{key} must be a number from {low:g} to {high:g}, got {value!r}.")
     return float(value)
 
 
-def _temperature(key: str, value: Any) -> float:
-    return _number(key, value, 0, 2)
+def _read_temperature(key: str, value: Any) -> float:
+    return _number_within(key, value, 0, 2)
 
 
-def _penalty(key: str, value: Any) -> float:
-    return _number(key, value, -2, 2)
+def _read_penalty(key: str, value: Any) -> float:
+    return _number_within(key, value, -2, 2)
 
 
-def _share(key: str, value: Any) -> float:
-    share = _number(key, value, 0, 1)
+def _read_share(key: str, value: Any) -> float:
+    share = _number_within(key, value, 0, 1)
     if not share:
         raise UsageError(f"{key} must be above 0.")
     return share
 
 
-def _whole(key: str, value: Any) -> int:
+def _read_whole(key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{key} must be a whole number, got {value!r}.")
     return value
 
 
-def _count(key: str, value: Any) -> int:
-    if _whole(key, value) < 1:
+def _read_count(key: str, value: Any) -> int:
+    if _read_whole(key, value) < 1:
         raise UsageError(f"{key} must be at least 1, got {value!r}.")
     return int(value)
 
 
-def _stops(key: str, value: Any) -> tuple[str, ...]:
+def _read_stops(key: str, value: Any) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(t, str) and t for t in texts):
         raise UsageError(f"{key} must be a text or a list of texts, none empty, got {value!r}.")
@@ -112,12 +112,12 @@ def _stops(key: str, value: Any) -> tuple[str, ...]:
 
 
 _CHECKS = {
-    "max_tokens": _count,
-    "temperature": _temperature,
-    "top_p": _share,
-    "top_k": _count,
-    "frequency_penalty": _penalty,
-    "presence_penalty": _penalty,
-    "seed": _whole,
-    "stop": _stops,
+    "max_tokens": _read_count,
+    "temperature": _read_temperature,
+    "top_p": _read_share,
+    "top_k": _read_count,
+    "frequency_penalty": _read_penalty,
+    "presence_penalty": _read_penalty,
+    "seed": _read_whole,
+    "stop": _read_stops,
 }

@@ -18,7 +18,7 @@ from guard.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-    from guard.local.model import LocalModel
+    from guard.local.model import LoadedModel
 
 PLACE = "{X}"
 """Placeholder in the target's message; replaced by one X for each token to patch."""
@@ -37,8 +37,8 @@ class Patched:
     layer: int
 
 
-def patched(
-    model: LocalModel,
+def patched_prompt(
+    model: LoadedModel,
     source: Messages,
     words: str,
     target: Messages,
@@ -51,21 +51,21 @@ def patched(
     after these (which would read the states), if its template refuses the messages, or if its
     tokenizer has no separate token for each X.
     """
-    blocks = _blocks(model)
+    blocks = _network_blocks(model)
     if max(layers) + 1 >= len(blocks):
         raise UsageError(
             f"The open box patches layers {layers[0]} and {layers[1]}, counted from 0, and needs "
             f"one after them; this model has {len(blocks)} in all."
         )
     text = model.rendered(source)
-    tokens, spans = _tokens(model, text)
+    tokens, spans = _tokens_with_ranges(model, text)
     begin = text.rindex(words)
     taken = [n for n, (a, b) in enumerate(spans) if a < begin + len(words) and b > begin]
-    states = _states(model, blocks[layers[0]], tokens)[taken]
+    states = _prompt_states(model, blocks[layers[0]], tokens)[taken]
     marks = " ".join([_X] * len(taken))
     filled = [{**m, "content": m["content"].replace(PLACE, marks)} for m in target]
     text = model.rendered(filled)
-    tokens, spans = _tokens(model, text + opening)
+    tokens, spans = _tokens_with_ranges(model, text + opening)
     begin = text.rindex(marks)
     signs = range(begin, begin + len(marks), len(_X) + 1)
     places = [next(n for n, (a, b) in enumerate(spans) if a <= at < b) for at in signs]
@@ -75,7 +75,7 @@ def patched(
 
 
 @contextmanager
-def patching(model: LocalModel, patch: Patched) -> Iterator[None]:
+def patching_calls(model: LoadedModel, patch: Patched) -> Iterator[None]:
     """Context manager: patch the prompt of ``patch`` in calls of this thread."""
     thread = threading.get_ident()
 
@@ -88,32 +88,32 @@ def patching(model: LocalModel, patch: Patched) -> Iterator[None]:
         states[:, patch.places] = patch.states
         return (states, *output[1:]) if isinstance(output, tuple) else states
 
-    handle = _blocks(model)[patch.layer].register_forward_hook(put)
+    handle = _network_blocks(model)[patch.layer].register_forward_hook(put)
     try:
         yield
     finally:
         handle.remove()
 
 
-def _blocks(model: LocalModel) -> Any:
+def _network_blocks(model: LoadedModel) -> Any:
     """Return the blocks of a network, whatever their attribute is called."""
     from torch.nn import ModuleList
 
     layers = model.network.config.get_text_config().num_hidden_layers
-    found = (m for m in model.network.modules() if isinstance(m, ModuleList) and len(m) == layers)
-    blocks = next(found, None)
+    lists = (m for m in model.network.modules() if isinstance(m, ModuleList) and len(m) == layers)
+    blocks = next(lists, None)
     if blocks is None:
         raise UsageError("The open box needs a model that is a list of blocks.")
     return blocks
 
 
-def _tokens(model: LocalModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+def _tokens_with_ranges(model: LoadedModel, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Return the tokens of ``text`` and their character ranges."""
-    found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    return list(found["input_ids"]), list(found["offset_mapping"])
+    encoding = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return list(encoding["input_ids"]), list(encoding["offset_mapping"])
 
 
-def _states(model: LocalModel, block: Any, tokens: list[int]) -> torch.Tensor:
+def _prompt_states(model: LoadedModel, block: Any, tokens: list[int]) -> torch.Tensor:
     """Return a prompt's states (n, hidden) after ``block``."""
     import torch
 

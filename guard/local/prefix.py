@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from guard.local.model import LocalModel
+    from guard.local.model import LoadedModel
 
 
 def common_prefix(rows: Sequence[Sequence[int]]) -> list[int]:
@@ -30,7 +30,7 @@ class SharedPrefix:
     is read does not depend on what was read before. Not thread-safe.
     """
 
-    def __init__(self, model: LocalModel, prefix: Sequence[int]) -> None:
+    def __init__(self, model: LoadedModel, prefix: Sequence[int]) -> None:
         import torch
 
         self._network, self._prefix = model.network, list(prefix)
@@ -41,16 +41,16 @@ class SharedPrefix:
         if self._prefix:
             with torch.inference_mode():
                 ids = torch.tensor([self._prefix], device=self._network.device)
-                given = {"input_ids": ids, "use_cache": True, **self._last_only}
-                self._cache = self._network(**given).past_key_values
+                arguments = {"input_ids": ids, "use_cache": True, **self._last_only}
+                self._cache = self._network(**arguments).past_key_values
 
     def __len__(self) -> int:
         return len(self._prefix)
 
     def read(self, prompt: Sequence[int]) -> PromptReading:
         """Return what follows ``prompt``, which has one token or more."""
-        known = self._shared([prompt])
-        logits, cache = self._run([prompt], known)
+        known = self._shared_length([prompt])
+        logits, cache = self._run_behind([prompt], known)
         return PromptReading(self._network, cache, logits[0], self._last_only)
 
     def read_many(self, prompts: Sequence[Sequence[int]]) -> list[Any]:
@@ -59,14 +59,14 @@ class SharedPrefix:
         The prompts are padded on the left. In float32 the logits are those of :meth:`read` up to
         rounding; in bfloat16 they depend on the batch (three digits).
         """
-        return list(self._run(prompts, self._shared(prompts))[0])
+        return list(self._run_behind(prompts, self._shared_length(prompts))[0])
 
-    def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
+    def _shared_length(self, prompts: Sequence[Sequence[int]]) -> int:
         """Return how many tokens of the cache begin every prompt; each keeps one to read."""
         same = len(common_prefix([self._prefix, *prompts]))
         return min(same, *(len(prompt) - 1 for prompt in prompts))
 
-    def _run(self, prompts: Sequence[Sequence[int]], known: int) -> tuple[Any, Any]:
+    def _run_behind(self, prompts: Sequence[Sequence[int]], known: int) -> tuple[Any, Any]:
         """Read ``prompts`` behind their first ``known`` tokens; return last logits and cache."""
         import torch
 
@@ -79,16 +79,18 @@ class SharedPrefix:
         mask = [[1] * known + [0] * pad + [1] * (width - pad) for pad in pads]
         places = [[known] * pad + list(range(known, known + width - pad)) for pad in pads]
         with torch.inference_mode():
-            given = {
+            arguments = {
                 "input_ids": torch.tensor(ids, device=device),
                 "attention_mask": torch.tensor(mask, device=device),
                 "position_ids": torch.tensor(places, device=device),
             }
-            cache = self._copied(known, len(prompts))
-            out = self._network(**given, past_key_values=cache, use_cache=True, **self._last_only)
+            cache = self._copied_cache(known, len(prompts))
+            out = self._network(
+                **arguments, past_key_values=cache, use_cache=True, **self._last_only
+            )
             return out.logits[:, -1].float(), out.past_key_values
 
-    def _copied(self, known: int, rows: int) -> Any:
+    def _copied_cache(self, known: int, rows: int) -> Any:
         if not known:
             return None
         cache = copy.deepcopy(self._cache)

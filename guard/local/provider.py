@@ -1,9 +1,9 @@
 """LiteLLM's custom provider ``guard-local``: models that answer in this process.
 
-After :func:`register`, ``litellm.completion(model="guard-local/smollm2", …)`` works, streamed or
-whole, sync or async; ``guard-local/<path>`` names a GGUF file or a transformers folder. Options are
-those of :mod:`guard.local.options`. Errors are raised as LiteLLM's own exceptions with guard's
-message.
+After :func:`register_provider`, ``litellm.completion(model="guard-local/smollm2", …)`` works,
+streamed or whole, sync or async; ``guard-local/<path>`` names a GGUF file or a transformers folder.
+Options are those of :mod:`guard.local.options`. Errors are raised as LiteLLM's own exceptions with
+guard's message.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from guard.local import messages as chat
 from guard.local import options
 from guard.local.generation import Generation
 from guard.local.model import NotInstalled
-from guard.local.model import load as load
+from guard.local.model import load_model as load_model
 
 PROVIDER = "guard-local"
 SMOLLM2 = f"{PROVIDER}/smollm2"
 
 
-def register() -> None:
+def register_provider() -> None:
     """Register ``guard-local/…`` with LiteLLM, beside other custom providers."""
     if all(item["provider"] != PROVIDER for item in litellm.custom_provider_map):
         litellm.custom_provider_map.append({"provider": PROVIDER, "custom_handler": LocalLLM()})
@@ -45,18 +45,18 @@ class LocalLLM(CustomLLM):
     def completion(self, *args: Any, **call: Any) -> ModelResponse:
         """Return one whole answer."""
         stream = self.streaming(*args, **call)
-        return _whole(list(stream), call)
+        return _whole_answer(list(stream), call)
 
     def streaming(self, *args: Any, **call: Any) -> SyncStream:
         """Return an answer's chunks; the model is loaded before this returns."""
         with _as_litellm(call["model"]):
-            return SyncStream(_prepared(call)(), call["model"])
+            return SyncStream(_prepared_call(call)(), call["model"])
 
     async def acompletion(self, *args: Any, **call: Any) -> ModelResponse:
         """Return one whole answer; a cancellation stops generating."""
         stream = self.astreaming(*args, **call)
         try:
-            return _whole([chunk async for chunk in stream], call)
+            return _whole_answer([chunk async for chunk in stream], call)
         finally:
             await stream.aclose()
 
@@ -66,7 +66,7 @@ class LocalLLM(CustomLLM):
     ) -> AsyncStream:
         """Return an answer's chunks; the model is loaded when the first one is read."""
         with _as_litellm(call["model"]):
-            begin = _prepared(call)
+            begin = _prepared_call(call)
         return AsyncStream(begin, call["model"])
 
 
@@ -85,11 +85,11 @@ class SyncStream(Iterator[GenericStreamingChunk]):
         with _as_litellm(self._model):
             piece = next(self._generation, None)
         if piece is not None:
-            return _chunk(piece)
+            return _text_chunk(piece)
         if self._over or self._generation.finish is None:
             raise StopIteration
         self._over = True
-        return _last(self._generation)
+        return _last_chunk(self._generation)
 
     def close(self) -> None:
         """Stop generating."""
@@ -111,7 +111,7 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
     async def __anext__(self) -> GenericStreamingChunk:
         if self._closed:
             raise StopAsyncIteration
-        self._step = asyncio.get_running_loop().run_in_executor(self._thread, self._pull)
+        self._step = asyncio.get_running_loop().run_in_executor(self._thread, self._pull_chunk)
         try:
             # A thread cannot be cancelled: this step is completed, but no further one begins.
             chunk = await asyncio.shield(self._step)
@@ -123,7 +123,7 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
             raise StopAsyncIteration
         return chunk
 
-    def _pull(self) -> GenericStreamingChunk | None:
+    def _pull_chunk(self) -> GenericStreamingChunk | None:
         if self._closed:
             return None
         if self._stream is None:
@@ -150,14 +150,14 @@ class AsyncStream(AsyncIterator[GenericStreamingChunk]):
         self._thread.shutdown(wait=True)
 
 
-def _prepared(call: dict[str, Any]) -> Callable[[], Generation]:
+def _prepared_call(call: dict[str, Any]) -> Callable[[], Generation]:
     """Check a call's arguments; return the function that loads the model and begins the answer."""
-    messages = chat.plain(call["messages"])
-    settings = options.read(call["optional_params"])
-    settings = settings._replace(timeout_s=_seconds(call.get("timeout")))
+    messages = chat.plain_messages(call["messages"])
+    settings = options.read_options(call["optional_params"])
+    settings = settings._replace(timeout_s=_timeout_seconds(call.get("timeout")))
 
     def begin() -> Generation:
-        model = load(call["model"])
+        model = load_model(call["model"])
         prompt = model.prompt(messages)
         if model.context is not None and len(prompt) >= model.context:
             raise _TooLong(
@@ -173,7 +173,7 @@ class _TooLong(UsageError):
     """The prompt leaves no room for an answer."""
 
 
-def _seconds(timeout: float | httpx.Timeout | None) -> float | None:
+def _timeout_seconds(timeout: float | httpx.Timeout | None) -> float | None:
     return timeout.read if isinstance(timeout, httpx.Timeout) else timeout
 
 
@@ -199,7 +199,7 @@ def _as_litellm(model: str) -> Iterator[None]:
         raise raised(message=str(error), model=model, llm_provider=PROVIDER) from error
 
 
-def _chunk(text: str) -> GenericStreamingChunk:
+def _text_chunk(text: str) -> GenericStreamingChunk:
     return {
         "text": text,
         "tool_use": None,
@@ -210,10 +210,10 @@ def _chunk(text: str) -> GenericStreamingChunk:
     }
 
 
-def _last(generation: Generation) -> GenericStreamingChunk:
+def _last_chunk(generation: Generation) -> GenericStreamingChunk:
     inputs, outputs = generation.prompt_tokens, generation.completion_tokens
     return {
-        **_chunk(""),
+        **_text_chunk(""),
         "is_finished": True,
         "finish_reason": generation.finish or "stop",
         "usage": {
@@ -224,7 +224,7 @@ def _last(generation: Generation) -> GenericStreamingChunk:
     }
 
 
-def _whole(chunks: Sequence[GenericStreamingChunk], call: dict[str, Any]) -> ModelResponse:
+def _whole_answer(chunks: Sequence[GenericStreamingChunk], call: dict[str, Any]) -> ModelResponse:
     response: ModelResponse = call["model_response"]
     text = "".join(chunk["text"] for chunk in chunks)
     last = chunks[-1]

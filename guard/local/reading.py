@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def reading() -> Iterator[None]:
+def quick_loading() -> Iterator[None]:
     """Context manager: load without progress bars, in half the time; one thread at a time.
 
     transformers parses a GGUF file three times, for tokenizer, configuration and weights, which
@@ -21,9 +21,11 @@ def reading() -> Iterator[None]:
 
     with without_progress_bars(), ExitStack() as until_read:
         # The progress bar of unpacking ignores that setting.
-        until_read.enter_context(_swapped(unpacking, "tqdm", lambda x: partial(x, disable=True)))
-        until_read.enter_context(_swapped(gguf, "GGUFReader", cache))
-        until_read.enter_context(_swapped(gguf, "get_tensor_name_map", cache))
+        until_read.enter_context(
+            _swapped_function(unpacking, "tqdm", lambda x: partial(x, disable=True))
+        )
+        until_read.enter_context(_swapped_function(gguf, "GGUFReader", cache))
+        until_read.enter_context(_swapped_function(gguf, "get_tensor_name_map", cache))
         yield
 
 
@@ -42,13 +44,13 @@ def without_progress_bars() -> Iterator[None]:
 
 
 @contextmanager
-def _swapped(module: Any, name: str, made: Callable[[Any], Any]) -> Iterator[None]:
+def _swapped_function(module: Any, name: str, replaced: Callable[[Any], Any]) -> Iterator[None]:
     """Replace the module's function ``own`` by ``made(own)``; do nothing if it has none."""
     own = getattr(module, name, None)
     if own is None:
         yield
         return
-    setattr(module, name, made(own))
+    setattr(module, name, replaced(own))
     try:
         yield
     finally:

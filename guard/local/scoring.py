@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
-    from guard.local.model import LocalModel
+    from guard.local.model import LoadedModel
 
 # Continuations read at a time: their logits take vocabulary x tokens x this many numbers.
 _BATCH = 16
@@ -30,8 +30,8 @@ class _Text(NamedTuple):
     begin: int  # of the continuation, in tokens
 
 
-def score(
-    model: LocalModel,
+def score_continuations(
+    model: LoadedModel,
     context: str,
     continuations: Sequence[str],
     prompt: Sequence[int] | None = None,
@@ -43,19 +43,19 @@ def score(
     token and the sum 0. Raises UsageError if a text is longer than the model's context.
     """
     if prompt is None:
-        texts = [_text(model, context, continuation) for continuation in continuations]
+        texts = [_scored_text(model, context, continuation) for continuation in continuations]
     else:
-        texts = [_turn(model, prompt, continuation) for continuation in continuations]
+        texts = [_turn_text(model, prompt, continuation) for continuation in continuations]
     longest = max((len(t.tokens) for t in texts), default=0)
     if model.context is not None and longest > model.context:
         raise UsageError(f"A text has {longest} tokens; the model can read {model.context}.")
-    found: list[Scored] = []
+    scored: list[Scored] = []
     for at in range(0, len(texts), _BATCH):
-        found += _batch(model, texts[at : at + _BATCH])
-    return found
+        scored += _score_batch(model, texts[at : at + _BATCH])
+    return scored
 
 
-def first_tokens(model: LocalModel, prompt: Sequence[int], count: int) -> dict[str, float]:
+def first_tokens(model: LoadedModel, prompt: Sequence[int], count: int) -> dict[str, float]:
     """Return the texts of the ``count`` likeliest tokens after ``prompt``, with log-probabilities.
 
     Of tokens with the same text only the likeliest is returned.
@@ -66,24 +66,24 @@ def first_tokens(model: LocalModel, prompt: Sequence[int], count: int) -> dict[s
         ids = torch.tensor([list(prompt)], device=model.network.device)
         logits = model.network(input_ids=ids, use_cache=False).logits[0, -1].float()
         values, tokens = logits.log_softmax(-1).topk(min(count, len(logits)))
-    found: dict[str, float] = {}
+    fields: dict[str, float] = {}
     for value, token in zip(values.tolist(), tokens.tolist(), strict=True):
-        found.setdefault(model.tokenizer.decode([token]), value)
-    return found
+        fields.setdefault(model.tokenizer.decode([token]), value)
+    return fields
 
 
-def _turn(model: LocalModel, prompt: Sequence[int], continuation: str) -> _Text:
+def _turn_text(model: LoadedModel, prompt: Sequence[int], continuation: str) -> _Text:
     tokens = list(model.tokenizer(continuation, add_special_tokens=False)["input_ids"])
     return _Text([*prompt, *tokens], len(prompt))
 
 
-def _text(model: LocalModel, context: str, continuation: str) -> _Text:
+def _scored_text(model: LoadedModel, context: str, continuation: str) -> _Text:
     tokenizer = model.tokenizer
     read = tokenizer(context + continuation, add_special_tokens=False, return_offsets_mapping=True)
     tokens = list(read["input_ids"])
     ends = [end for _, end in read["offset_mapping"]]
     begin = next((i for i, end in enumerate(ends) if end > len(context)), len(tokens))
-    front = _front(tokenizer)
+    front = _front_tokens(tokenizer)
     if not front and begin == 0:
         # The first token needs one before it to have a probability: use an end-of-text token.
         front = [next(iter(sorted(model.ends)))] if model.ends else []
@@ -92,18 +92,18 @@ def _text(model: LocalModel, context: str, continuation: str) -> _Text:
     return _Text(front + tokens, len(front) + begin)
 
 
-def _front(tokenizer: Any) -> list[int]:
+def _front_tokens(tokenizer: Any) -> list[int]:
     """Return the tokens that the tokenizer puts before any text."""
     first = tokenizer.bos_token_id
     whole = tokenizer("a")["input_ids"]
     return [first] if first is not None and whole[:1] == [first] else []
 
 
-def _batch(model: LocalModel, texts: Sequence[_Text]) -> list[Scored]:
+def _score_batch(model: LoadedModel, texts: Sequence[_Text]) -> list[Scored]:
     import torch
 
     device = model.network.device
-    shared = _alike([t.tokens for t in texts])
+    shared = _common_length([t.tokens for t in texts])
     # The last common token is read with each text: it predicts the first of the other tokens.
     known = max(0, min(shared, min(t.begin for t in texts)) - 1)
     rest = [t.tokens[known:] for t in texts]
@@ -121,14 +121,14 @@ def _batch(model: LocalModel, texts: Sequence[_Text]) -> list[Scored]:
         targets = padded[:, 1:].unsqueeze(-1)
         logits = logits[:, :-1].float()
         each = logits.gather(-1, targets).squeeze(-1) - logits.logsumexp(-1)
-    found = []
+    scored = []
     for row, text in enumerate(texts):
         span = each[row, text.begin - known - 1 : len(text.tokens) - known - 1]
-        found.append(Scored(float(span.double().sum()), len(text.tokens) - text.begin))
-    return found
+        scored.append(Scored(float(span.double().sum()), len(text.tokens) - text.begin))
+    return scored
 
 
-def _alike(rows: Sequence[Sequence[int]]) -> int:
+def _common_length(rows: Sequence[Sequence[int]]) -> int:
     """Return the length of the common prefix of ``rows``."""
     count = 0
     for column in zip(*rows, strict=False):

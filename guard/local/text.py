@@ -25,7 +25,7 @@ class Detokenizer:
     def add(self, token: int) -> str:
         """Return the text that ``token`` completes; "" while it ends inside a character."""
         self._open.append(token)
-        text = self._new()
+        text = self._new_text()
         if not text:
             self._open.pop()  # a token without text, such as a mark of the chat template
         elif not text.endswith(_INCOMPLETE) or len(self._open) >= _PATIENCE:
@@ -35,14 +35,16 @@ class Detokenizer:
 
     def rest(self) -> str:
         """Return the rest at the end of an answer."""
-        text = self._new() if self._open else ""
+        text = self._new_text() if self._open else ""
         self._before, self._open = [], []
         return text
 
-    def _new(self) -> str:
-        return self._decode([*self._before, *self._open])[len(self._decode(self._before)) :]
+    def _new_text(self) -> str:
+        return self._decode_tokens([*self._before, *self._open])[
+            len(self._decode_tokens(self._before)) :
+        ]
 
-    def _decode(self, tokens: list[int]) -> str:
+    def _decode_tokens(self, tokens: list[int]) -> str:
         text = self._tokenizer.decode(
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -63,13 +65,15 @@ class Stops:
         if self.hit:
             return ""
         self._held += text
-        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
+        stops = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if stops:
             self.hit = True
             # The one that ends first, so that the result does not depend on the chunks.
-            out, self._held = self._held[: min(found)[1]], ""
+            out, self._held = self._held[: min(stops)[1]], ""
             return out
-        cut = len(self._held) - max((_overlap(self._held, s) for s in self._stops), default=0)
+        cut = len(self._held) - max(
+            (_overlap_length(self._held, s) for s in self._stops), default=0
+        )
         out, self._held = self._held[:cut], self._held[cut:]
         return out
 
@@ -79,7 +83,7 @@ class Stops:
         return out
 
 
-def _overlap(text: str, stop: str) -> int:
+def _overlap_length(text: str, stop: str) -> int:
     """Return the length of the longest suffix of ``text`` that is a prefix of ``stop``."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

@@ -5,6 +5,6 @@ positive costs a short delay, but a false negative lets text out unjudged.
 """
 
 from guard.mentions.finder import Finder, first_mention
-from guard.mentions.lexicon import Lexicon, fold, lexicon
+from guard.mentions.lexicon import Lexicon, fold_word, shipped_lexicon
 
-__all__ = ["Finder", "Lexicon", "first_mention", "fold", "lexicon"]
+__all__ = ["Finder", "Lexicon", "first_mention", "fold_word", "shipped_lexicon"]

@@ -1,11 +1,14 @@
-"""Finds the first mention of a group in a growing text, and up to where none can begin."""
+"""Finds the first mention of a group in a growing text, and up to where none can begin.
+
+Why: docs/decisions/hold-what-may-name-a-group.md.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from guard.mentions.lexicon import Lexicon, fold
+from guard.mentions.lexicon import Lexicon, fold_word
 
 # All characters but ASCII, accented Latin, punctuation, currencies, arrows, signs and most emoji:
 # other scripts, look-alikes and invisible ones. A word with one may be a disguise of any word.
@@ -68,16 +71,16 @@ class _Chain:
         kinds = self._lexicon.kinds(word)
         words = self._words
         if kinds or words:
-            folded = fold(word)
+            folded = fold_word(word)
             goes_on = "opener" in kinds
             for i in range(len(words) + 1):
                 name = (*(link.folded for link in words[i:]), folded)
                 if self._lexicon.is_name(name):
-                    return self._opened(i, words[i].start if i < len(words) else start)
+                    return self._name_start(i, words[i].start if i < len(words) else start)
                 goes_on = goes_on or self._lexicon.begins_name(name)
             named = "name" in kinds or (pronouns and "pronoun" in kinds)
             if named or ("bearer" in kinds and words and words[-1].opener):
-                return self._opened(len(words), start)
+                return self._name_start(len(words), start)
             # The beginning of a word with a "!" in it is too uncertain to begin a name.
             link = _Link(start, folded, "opener" in kinds)
             goes_on = goes_on and "!" not in word
@@ -88,7 +91,7 @@ class _Chain:
         self._letters.append(start)
         return self._letters[0] if len(self._letters) == _LETTERS_APART else None
 
-    def _opened(self, at: int, start: int) -> int:
+    def _name_start(self, at: int, start: int) -> int:
         """Return where a name begins whose first word is link ``at``, its openers included."""
         while at and self._words[at - 1].opener:
             at -= 1
@@ -96,7 +99,7 @@ class _Chain:
         return start
 
 
-def _look(
+def _look_for_name(
     text: str, at: int, lexicon: Lexicon, *, pronouns: bool, inside: bool, final: bool
 ) -> _Looked:
     """Search ``text`` from ``at``; without ``final`` more of it may come."""
@@ -124,15 +127,15 @@ def _look(
         if odd or len(word_) > _LONGEST_WORD:
             # It counts as a mention if its beginning could be one.
             stop = min(end, start + _LONGEST_WORD, odd.start() if odd else end)
-            alive = _alive(text, start, stop, lexicon, pronouns=pronouns)
+            alive = _first_possible(text, start, stop, lexicon, pronouns=pronouns)
             if odd or alive < stop:
                 begin = chain.begins(start, letter=stop < start + 2) if alive == start else alive
                 begin = odd.start() if odd and alive == stop else begin
                 return _Looked(begin, begin)
         if end >= known and not final:
-            alive = _alive(text, start, end, lexicon, pronouns=pronouns)
+            alive = _first_possible(text, start, end, lexicon, pronouns=pronouns)
             if alive > start and end < size:
-                alive = min(alive, _alive(text, start, size, lexicon, pronouns=pronouns))
+                alive = min(alive, _first_possible(text, start, size, lexicon, pronouns=pronouns))
             if alive >= end:
                 return _Looked(None, end, inside=True)
             if alive > start:
@@ -150,7 +153,7 @@ def _look(
     return _Looked(None, chain.begins(known, letter=True))
 
 
-def _alive(text: str, start: int, stop: int, lexicon: Lexicon, *, pronouns: bool) -> int:
+def _first_possible(text: str, start: int, stop: int, lexicon: Lexicon, *, pronouns: bool) -> int:
     """Return where a mention could begin in a partial word: ``start``, a "!", or else ``stop``."""
     at = start
     while 0 <= at < stop:
@@ -191,7 +194,7 @@ class Finder:
             return
         at = 1 if self.clear else 0
         self._text += text
-        looked = _look(
+        looked = _look_for_name(
             self._text,
             at,
             self._lexicon,
@@ -209,4 +212,4 @@ class Finder:
 
 def first_mention(text: str, lexicon: Lexicon, *, pronouns: bool) -> int | None:
     """Return where the first mention of a group in a whole text begins; None if there is none."""
-    return _look(text, 0, lexicon, pronouns=pronouns, inside=False, final=True).found
+    return _look_for_name(text, 0, lexicon, pronouns=pronouns, inside=False, final=True).found

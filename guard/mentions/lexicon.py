@@ -21,7 +21,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _NONE: frozenset[Kind] = frozenset()
 
 
-def fold(word: str) -> str:
+def fold_word(word: str) -> str:
     """Return ``word`` folded for comparison: lower case, no accents or runs, signs as letters.
 
     A prefix of a word folds to a prefix of the folded word. So a text that begins no listed word
@@ -30,10 +30,10 @@ def fold(word: str) -> str:
     >>> fold("W00OMÉN") == fold("women")
     True
     """
-    return _RUN.sub(r"\1", _plain(word).translate(_ALIKE))
+    return _RUN.sub(r"\1", _plain_word(word).translate(_ALIKE))
 
 
-def _plain(word: str) -> str:
+def _plain_word(word: str) -> str:
     if word.isascii():
         return word.lower()
     decomposed = unicodedata.normalize("NFKD", word)
@@ -54,21 +54,21 @@ class Lexicon:
         starts: dict[bool, set[str]] = {False: {""}, True: {""}}  # True: of pronouns
         for kind, names in listed.items():
             for name in names:
-                words = [_plain(w) for w in _WORD.findall(name)]
-                for last in _forms(words[-1]) if kind in ("name", "bearer") else (words[-1],):
-                    self._add(kind, (*words[:-1], last))
-                    for word in map(fold, (*words[:-1], last)):
+                words = [_plain_word(w) for w in _WORD.findall(name)]
+                for last in _word_forms(words[-1]) if kind in ("name", "bearer") else (words[-1],):
+                    self._add_words(kind, (*words[:-1], last))
+                    for word in map(fold_word, (*words[:-1], last)):
                         starts[kind == "pronoun"] |= {word[:n] for n in range(1, len(word) + 1)}
         self._starts = frozenset(starts[False])
         self._starts_or_pronouns = frozenset(starts[False] | starts[True])
 
-    def _add(self, kind: Kind, words: tuple[str, ...]) -> None:
+    def _add_words(self, kind: Kind, words: tuple[str, ...]) -> None:
         if len(words) > 1:
-            folded = tuple(map(fold, words))
+            folded = tuple(map(fold_word, words))
             self._names.add(folded)
             self._begun |= {folded[:n] for n in range(1, len(folded))}
             kind = "first"
-        for known, word in ((self._exact, words[0]), (self._folded, fold(words[0]))):
+        for known, word in ((self._exact, words[0]), (self._folded, fold_word(words[0]))):
             known[word] = known.get(word, _NONE) | {kind}
 
     def kinds(self, word: str) -> frozenset[Kind]:
@@ -76,28 +76,28 @@ class Lexicon:
 
         ``first`` is a word that begins a name of several words.
         """
-        found = self._kinds(word)
-        if not found and (word[0] in _SIGNS or word[-1] in _SIGNS):
+        kinds = self._kinds_of(word)
+        if not kinds and (word[0] in _SIGNS or word[-1] in _SIGNS):
             for core in (word.lstrip(_SIGNS), word.rstrip(_SIGNS), word.strip(_SIGNS)):
-                found = found or (self._kinds(core) if core else _NONE)
-        if not found and "!" in word:
+                kinds = kinds or (self._kinds_of(core) if core else _NONE)
+        if not kinds and "!" in word:
             first = word.lstrip(_SIGNS).partition("!")[0]  # "women!so": no space after the mark
-            found = self._kinds(first) if first else _NONE
-        return found
+            kinds = self._kinds_of(first) if first else _NONE
+        return kinds
 
-    def _kinds(self, word: str) -> frozenset[Kind]:
-        found = self._exact.get(_plain(word), _NONE)
-        if not found and _DISGUISED.search(word) and not word.isdigit():
-            found = self._folded.get(fold(word), _NONE)
-        return found
+    def _kinds_of(self, word: str) -> frozenset[Kind]:
+        kinds = self._exact.get(_plain_word(word), _NONE)
+        if not kinds and _DISGUISED.search(word) and not word.isdigit():
+            kinds = self._folded.get(fold_word(word), _NONE)
+        return kinds
 
     def may_begin(self, part: str, *, pronouns: bool) -> bool:
         """Whether a word that begins with ``part`` could be listed, or part of a listed name."""
         starts = self._starts_or_pronouns if pronouns else self._starts
-        read = _plain(part).translate(_ALIKE)
+        read = _plain_word(part).translate(_ALIKE)
         if read in starts or _RUN.sub(r"\1", read) in starts:
             return True
-        if part[0] in _SIGNS and fold(part.lstrip(_SIGNS)) in starts:
+        if part[0] in _SIGNS and fold_word(part.lstrip(_SIGNS)) in starts:
             return True
         return (part[-1] in _SIGNS or "!" in part) and bool(self.kinds(part))
 
@@ -111,13 +111,13 @@ class Lexicon:
 
 
 @cache
-def lexicon() -> Lexicon:
+def shipped_lexicon() -> Lexicon:
     """Return the shipped lexicon."""
     text = files("guard.mentions").joinpath("groups.txt").read_text(encoding="utf-8")
-    return Lexicon(read(text))
+    return Lexicon(read_words(text))
 
 
-def read(text: str) -> dict[Kind, list[str]]:
+def read_words(text: str) -> dict[Kind, list[str]]:
     """Return the words listed under ``[names]``, ``[bearers]``, ``[openers]``, ``[pronouns]``."""
     listed: dict[Kind, list[str]] = {kind: [] for kind in _SECTIONS}
     section: list[str] = []
@@ -129,7 +129,7 @@ def read(text: str) -> dict[Kind, list[str]]:
     return listed
 
 
-def _forms(word: str) -> Iterator[str]:
+def _word_forms(word: str) -> Iterator[str]:
     """Yield a word and its plurals."""
     yield word
     yield word + "s"

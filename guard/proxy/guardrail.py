@@ -29,7 +29,7 @@ from guard.doors.litellm.proxy import (
 from guard.errors import BiasFound, ConfigError, DetectorError, GuardError, UsageError
 from guard.proxy.routes import name_of_call, outcome_of_call, watch
 from guard.proxy.settings import check_others, check_possible, made_guard, refuse
-from guard.tighten import tightened
+from guard.tighten import tightened_policy
 from guard.verdict import Decision
 
 _POST = GuardrailEventHooks.post_call
@@ -312,7 +312,7 @@ class Guardrail(CustomGuardrail):
         if asked is not None:
             try:
                 values, points = values_of(asked, "guard"), self._guard.detector.operating_points
-                policy = tightened(policy, values, points, where="guard")
+                policy = tightened_policy(policy, values, points, where="guard")
                 check_possible(policy, "guard")
                 session = self._guard.session(policy)
             except ConfigError as error:

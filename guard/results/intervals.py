@@ -54,10 +54,10 @@ def false_discovery(p: ArrayLike) -> NDArray[np.float64]:
 
     A test without a p-value, nan, stays nan and is not counted.
     """
-    given = np.asarray(p, dtype=np.float64)
-    order = np.argsort(given)[: int(np.sum(~np.isnan(given)))]  # nan sorts last
-    ranked = given[order] * len(order) / np.arange(1, len(order) + 1)
-    q = np.full(len(given), np.nan)
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values)[: int(np.sum(~np.isnan(values)))]  # nan sorts last
+    ranked = values[order] * len(order) / np.arange(1, len(order) + 1)
+    q = np.full(len(values), np.nan)
     q[order] = np.minimum(np.minimum.accumulate(ranked[::-1])[::-1], 1.0)
     return q
 

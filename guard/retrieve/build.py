@@ -1,4 +1,7 @@
-"""Making a bias index from a file of statements."""
+"""Making a bias index from a file of statements.
+
+Why: docs/decisions/rounded-vectors.md.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
-from guard.retrieve.embedder import Embedder
+from guard.retrieve.embedder import StatementEmbedder
 from guard.retrieve.index import BiasIndex
 from guard.retrieve.resume import VectorCache
 from guard.retrieve.statement import read_statements
@@ -17,14 +20,14 @@ from guard.retrieve.statement import read_statements
 _STEP = 1 / 2048
 
 
-def rounded(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def rounded_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale rows to length 1 and round to multiples of 1/2048: a cosine moves by less than .001."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     nearest: NDArray[np.float32] = np.rint(unit / _STEP) * _STEP
     return nearest
 
 
-def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
+def build_index(statements_path: Path, folder: Path, embedder: StatementEmbedder) -> BiasIndex:
     """Embed the statements of ``statements_path`` and save them as an index in ``folder``.
 
     The vectors are rounded to multiples of 1/2048. The file may be in ``folder``; it is then
@@ -39,7 +42,7 @@ def build(statements_path: Path, folder: Path, embedder: Embedder) -> BiasIndex:
     if not statements:
         raise BiasIndexError(f"{statements_path} has no statement.")
     texts = [s.statement for s in statements]
-    vectors = rounded(VectorCache(None).vectors(texts, embedder))
+    vectors = rounded_vectors(VectorCache(None).vectors(texts, embedder))
     index = BiasIndex(statements, vectors, embedder.name)
     index.save(folder)
     return index

@@ -1,4 +1,7 @@
-"""Writing the next version of a bias index beside the one in use."""
+"""Writing the next version of a bias index beside the one in use.
+
+Why: docs/decisions/manifest-last.md.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from numpy.typing import NDArray
 from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
 from guard.retrieve.folder import MANIFEST, Manifest, Version, manifest_json, read_manifest
-from guard.retrieve.index import BiasIndex, counts
-from guard.retrieve.opening import damaged
-from guard.retrieve.statement import Statement, lines
+from guard.retrieve.index import BiasIndex, statement_counts
+from guard.retrieve.opening import damaged_index
+from guard.retrieve.statement import BiasStatement, statement_lines
 from guard.retrieve.table import StatementLines, table_of, with_first
 from guard.retrieve.writing import (
     Written,
     replace_all,
-    sweep,
+    sweep_folder,
     sync_folder,
     write_part,
     write_part_by,
@@ -35,7 +38,7 @@ Report = Callable[[str, int, int], None]
 _STEP = 4096
 
 
-def quiet(_doing: str, _done: int, _total: int) -> None:
+def report_nothing(_doing: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
@@ -55,7 +58,7 @@ class Draft:
         embedder: str,
         old: BiasIndex | None,
         rows: NDArray[np.intp],
-        new: Sequence[Statement],
+        new: Sequence[BiasStatement],
         vectors: Floats,
     ) -> None:
         """``vectors`` has one row for each of ``new``."""
@@ -69,7 +72,7 @@ class Draft:
         self._shape = (len(rows) + len(new), dim)
 
     def publish(
-        self, before: Manifest | None, *, grows: bool = False, report: Report = quiet
+        self, before: Manifest | None, *, grows: bool = False, report: Report = report_nothing
     ) -> str:
         """Write the files, then the manifest that names them; return the version.
 
@@ -81,23 +84,27 @@ class Draft:
         existing = {path.name for path in self._folder.iterdir()}
         keep = existing if before is None else set(before.sha256)
         try:
-            written = list(self._lines())
+            written = list(self._statement_lines())
             content = b"".join(written)
             version = Version(self._embedder, len(content))
             version.update(content)
             version.shape(*self._shape)
-            table = self._table([len(line) for line in written])
-            vectors = self._part("vectors", self._numbers(version))
-            parts = [self._part("statements", [content]), vectors, self._array("table", table)]
+            table = self._whole_table([len(line) for line in written])
+            vectors = self._write_part("vectors", self._vector_bytes(version))
+            parts = [
+                self._write_part("statements", [content]),
+                vectors,
+                self._write_array("table", table),
+            ]
             if self._shape[0] >= graphs.GRAPH_FROM:
-                older = _graph(before) if grows else None
-                walk = self._graph(older, vectors, partial(report, "indexing"))
+                older = _older_graph(before) if grows else None
+                walk = self._write_graph(older, vectors, partial(report, "indexing"))
                 parts += walk
                 for part in walk:
                     version.add(part.sha256.encode())
             hashes = {part.name: part.sha256 for part in parts}
             manifest = manifest_json(
-                self._embedder, str(version), self._shape[1], counts(table), hashes
+                self._embedder, str(version), self._shape[1], statement_counts(table), hashes
             )
             # The names of the files are on disk before the manifest's is.
             sync_folder(self._folder)
@@ -108,7 +115,7 @@ class Draft:
             raise
         # Published: files that cannot be removed are left for the next writer.
         with suppress(OSError):
-            sweep(self._folder, {*keep, *hashes})
+            sweep_folder(self._folder, {*keep, *hashes})
         return str(version)
 
     def _sweep_failed(self, keep: set[str], existing: set[str]) -> None:
@@ -122,20 +129,20 @@ class Draft:
                 keep = {*keep, *read_manifest(self._folder).sha256}
             else:
                 keep = existing
-            sweep(self._folder, keep)
+            sweep_folder(self._folder, keep)
 
-    def _lines(self) -> Iterator[bytes]:
+    def _statement_lines(self) -> Iterator[bytes]:
         if self._old is not None:
             held = self._old.statements
             for row in self._rows.tolist():
                 if isinstance(held, StatementLines):
                     yield held.line(row)
                 else:
-                    yield lines([held[row]]).encode()
+                    yield statement_lines([held[row]]).encode()
         for statement in self._new:
-            yield lines([statement]).encode()
+            yield statement_lines([statement]).encode()
 
-    def _table(self, lengths: Sequence[int]) -> NDArray[np.void]:
+    def _whole_table(self, lengths: Sequence[int]) -> NDArray[np.void]:
         table = table_of(self._new)
         if self._old is not None:
             table = np.concatenate([self._old.table[self._rows], table])
@@ -144,8 +151,8 @@ class Draft:
         table["offset"][1:] = ends[:-1]
         return with_first(table)
 
-    def _numbers(self, version: Version) -> Iterator[Any]:
-        yield _header(self._vectors.dtype, self._shape)
+    def _vector_bytes(self, version: Version) -> Iterator[Any]:
+        yield _array_header(self._vectors.dtype, self._shape)
         for begin in range(0, len(self._rows), _STEP):
             assert self._old is not None
             some = self._old.vectors_of(self._rows[begin : begin + _STEP])
@@ -155,7 +162,7 @@ class Draft:
             version.update(self._vectors.data)
             yield self._vectors.data
 
-    def _graph(
+    def _write_graph(
         self, older: _Graph | None, vectors: Written, report: Callable[[int, int], None]
     ) -> list[Written]:
         """Write graph and nodes: extend the older graph if most of it is in use, else make one."""
@@ -169,27 +176,27 @@ class Draft:
                 graph = older.file
                 if self._new:
                     at = self._folder / graph.name, len(nodes)
-                    graph = self._walk(graphs.write, self._vectors, at, report)
+                    graph = self._write_walk(graphs.write_graph, self._vectors, at, report)
                 nodes = np.concatenate([nodes, rows[len(self._rows) :]])
-                return [graph, self._array("nodes", nodes)]
+                return [graph, self._write_array("nodes", nodes)]
         every = np.load(self._folder / vectors.name, allow_pickle=False)
-        graph = self._walk(graphs.write, every, None, report)
-        return [graph, self._array("nodes", rows)]
+        graph = self._write_walk(graphs.write_graph, every, None, report)
+        return [graph, self._write_array("nodes", rows)]
 
-    def _walk(self, write: Callable[..., None], *args: Any) -> Written:
+    def _write_walk(self, write: Callable[..., None], *args: Any) -> Written:
         try:
             return write_part_by(self._folder, "graph", lambda path: write(path, *args))
         except ValueError as error:
-            raise damaged(self._folder, error) from error
+            raise damaged_index(self._folder, error) from error
 
-    def _array(self, role: str, array: NDArray[Any]) -> Written:
-        return self._part(role, [_header(array.dtype, array.shape), array.tobytes()])
+    def _write_array(self, role: str, array: NDArray[Any]) -> Written:
+        return self._write_part(role, [_array_header(array.dtype, array.shape), array.tobytes()])
 
-    def _part(self, role: str, chunks: Any) -> Written:
+    def _write_part(self, role: str, chunks: Any) -> Written:
         return write_part(self._folder, role, chunks)
 
 
-def _graph(manifest: Manifest | None) -> _Graph | None:
+def _older_graph(manifest: Manifest | None) -> _Graph | None:
     """Return the graph of an index in its folder; None if it has none."""
     path = None if manifest is None else manifest.path("graph")
     nodes = None if manifest is None else manifest.path("nodes")
@@ -199,7 +206,7 @@ def _graph(manifest: Manifest | None) -> _Graph | None:
     return _Graph(file, np.load(nodes, allow_pickle=False))
 
 
-def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def _array_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Return the header of a file in NumPy's format."""
     file = io.BytesIO()
     described = {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 LENGTH_TOLERANCE = 1e-3
 
 
-class Embedder(Protocol):
+class StatementEmbedder(Protocol):
     """Turns texts into vectors of length 1, so that an inner product is a cosine.
 
     Embedders with the same name must return the same vectors: an index is only searched with the

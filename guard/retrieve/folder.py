@@ -77,11 +77,11 @@ class Manifest:
         try:
             data = regular_bytes(path)
         except (OSError, MemoryError) as error:
-            raise BiasIndexError(f"{path} cannot be read: {_reason(error)}.") from error
+            raise BiasIndexError(f"{path} cannot be read: {_error_reason(error)}.") from error
         self.check(path, hashlib.sha256(data).hexdigest())
         return data
 
-    def check(self, path: Path, found: str) -> None:
+    def check(self, path: Path, digest: str) -> None:
         """Compare the hash ``found`` of ``path`` with the recorded one.
 
         Raises:
@@ -89,9 +89,9 @@ class Manifest:
 
         """
         recorded = self.sha256[path.name]
-        if found != recorded:
+        if digest != recorded:
             raise BiasIndexError(
-                f"{path} is not the file that its manifest records (sha256 {found}, recorded "
+                f"{path} is not the file that its manifest records (sha256 {digest}, recorded "
                 f"{recorded}); build the index again."
             )
 
@@ -106,7 +106,7 @@ class Manifest:
 
         """
         try:
-            self.check(path, sha256(path))
+            self.check(path, sha256_of_file(path))
             with path.open("rb") as file:
                 digest = hashlib.sha256()
 
@@ -119,11 +119,11 @@ class Manifest:
                 while read(_CHUNK):
                     pass
         except OSError as error:
-            raise BiasIndexError(f"{path} cannot be read: {_reason(error)}.") from error
+            raise BiasIndexError(f"{path} cannot be read: {_error_reason(error)}.") from error
         self.check(path, digest.hexdigest())
 
 
-def _reason(error: OSError | MemoryError) -> str:
+def _error_reason(error: OSError | MemoryError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "it is too large for memory"
 
 
@@ -143,7 +143,7 @@ def manifest_bytes(folder: Path) -> bytes:
         raise BiasIndexError(f"{path} cannot be read: {error}.") from error
 
 
-def state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
+def folder_state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
     """Return the manifest's bytes, and size and modification time of each file that it names.
 
     The index is unchanged as long as these are.
@@ -154,16 +154,18 @@ def state(folder: Path) -> tuple[bytes, tuple[tuple[int, int] | None, ...]]:
     """
     data = manifest_bytes(folder)
     with suppress(BiasIndexError):
-        return data, tuple(_stamp(folder / name) for name in read_manifest(folder, data).sha256)
+        return data, tuple(
+            _file_stamp(folder / name) for name in read_manifest(folder, data).sha256
+        )
     return data, ()
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except (OSError, ValueError):
         return None
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns
 
 
 def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
@@ -189,8 +191,8 @@ def read_manifest(folder: Path, data: bytes | None = None) -> Manifest:
         )
     if any(Path(name).name != name or "\0" in name for name in hashes):
         raise BiasIndexError(f"{path} names a file outside its folder; build the index again.")
-    found = [role_of(name) for name in hashes]
-    if missing := [role for role in _NEEDED if role not in found]:
+    roles = [role_of(name) for name in hashes]
+    if missing := [role for role in _NEEDED if role not in roles]:
         raise BiasIndexError(f"{path} names no file with {missing[0]}; build the index again.")
     return Manifest(folder, str(content.get("embedder")), str(content.get("version")), hashes)
 
@@ -279,7 +281,7 @@ class Version:
         return self._digest.hexdigest()[:_VERSION_DIGITS]
 
 
-def sha256(path: Path) -> str:
+def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, read in pieces."""
     digest = hashlib.sha256()
     check_regular(path)

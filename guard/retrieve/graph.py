@@ -3,6 +3,7 @@
 Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
 Navigable Small World graphs", 2016. A search moves from vector to nearer vector and visits a few
 hundred of them, whatever the size of the index.
+Why: docs/decisions/exact-search-below-8000.md.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Graph:
         return similarities[0].tolist(), rows.tolist()
 
 
-def load(name: str, read: Callable[[int], bytes], nodes: NDArray[np.int32], dim: int) -> Graph:
+def load_graph(
+    name: str, read: Callable[[int], bytes], nodes: NDArray[np.int32], dim: int
+) -> Graph:
     """Read the graph in the file ``name``; ``read(n)`` returns its next n bytes.
 
     Raises:
@@ -82,10 +85,10 @@ def load(name: str, read: Callable[[int], bytes], nodes: NDArray[np.int32], dim:
 
     """
     reader: Any = faiss.PyCallbackIOReader  # type: ignore[attr-defined]  # not in its stubs
-    return Graph(_read(name, reader(read), len(nodes), dim), nodes)
+    return Graph(_read_graph(name, reader(read), len(nodes), dim), nodes)
 
 
-def write(
+def write_graph(
     path: Path,
     vectors: Floats,
     older: tuple[Path, int] | None = None,
@@ -106,7 +109,7 @@ def write(
         walk.hnsw.efConstruction = BUILD_WIDTH
     else:
         path_before, count = older
-        walk = _read(path_before.name, str(path_before), count, vectors.shape[1])
+        walk = _read_graph(path_before.name, str(path_before), count, vectors.shape[1])
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -123,7 +126,7 @@ def write(
         raise OSError(f"FAISS {faiss.__version__} could not write its graph") from error
 
 
-def _read(name: str, source: Any, count: int, dim: int) -> Any:
+def _read_graph(name: str, source: Any, count: int, dim: int) -> Any:
     try:
         walk = faiss.read_index(source)
     except RuntimeError as error:

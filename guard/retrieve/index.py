@@ -26,8 +26,8 @@ from guard.retrieve.folder import (
     read_manifest,
     read_whole,
 )
-from guard.retrieve.opening import damaged, opened
-from guard.retrieve.statement import Statement, lines
+from guard.retrieve.opening import damaged_index, open_index
+from guard.retrieve.statement import BiasStatement, statement_lines
 from guard.retrieve.table import Table, table_of
 from guard.retrieve.writing import replace_all
 from guard.verdict import BIAS_TYPES, Reference
@@ -54,7 +54,7 @@ class BiasIndex:
     """
 
     def __init__(
-        self, statements: Sequence[Statement], vectors: NDArray[np.float32], embedder: str
+        self, statements: Sequence[BiasStatement], vectors: NDArray[np.float32], embedder: str
     ) -> None:
         """Make an index of ``statements`` and ``vectors``, one row of length 1 for each.
 
@@ -77,12 +77,12 @@ class BiasIndex:
         # A copy, so that the caller cannot change it.
         vectors = vectors.copy() if vectors is original else vectors
         own = tuple(statements)
-        version = _version(own, vectors, embedder)
-        self._set(own, vectors, None, embedder, table_of(own), None, version)
+        version = _content_version(own, vectors, embedder)
+        self._set_content(own, vectors, None, embedder, table_of(own), None, version)
 
-    def _set(
+    def _set_content(
         self,
-        statements: Sequence[Statement],
+        statements: Sequence[BiasStatement],
         vectors: NDArray[np.float32],
         places: NDArray[np.int32] | None,
         embedder: str,
@@ -112,7 +112,7 @@ class BiasIndex:
         )
 
     @property
-    def statements(self) -> Sequence[Statement]:
+    def statements(self) -> Sequence[BiasStatement]:
         """The statements by row; those of a large index are parsed on access."""
         return self._statements
 
@@ -163,12 +163,12 @@ class BiasIndex:
         if k < 0:
             raise ValueError(f"k must not be negative, not {k}")
         # One at a time: for larger blocks FAISS uses other code (other rounding, several threads).
-        return [self._nearest(queries[i : i + 1], k, floor) for i in range(len(queries))]
+        return [self._nearest_hits(queries[i : i + 1], k, floor) for i in range(len(queries))]
 
     def vectors_of(self, rows: Sequence[int] | NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the vectors of ``rows``, shape ``(len(rows), dim)``."""
-        found = np.asarray(rows, np.intp)
-        return self._vectors[found if self._places is None else self._places[found]]
+        chosen = np.asarray(rows, np.intp)
+        return self._vectors[chosen if self._places is None else self._places[chosen]]
 
     def _by_row(self) -> NDArray[np.float32]:
         return self._vectors if self._places is None else self._vectors[self._places]
@@ -179,12 +179,18 @@ class BiasIndex:
 
     def reference(self, hit: Hit) -> Reference:
         """Return the statement of ``hit`` as a Reference, for a verdict."""
-        found = self._statements[hit.row]
+        statement = self._statements[hit.row]
         return Reference(
-            found.statement, found.bias_type, found.group, found.attribute, hit.similarity
+            statement.statement,
+            statement.bias_type,
+            statement.group,
+            statement.attribute,
+            hit.similarity,
         )
 
-    def extended(self, statements: Sequence[Statement], vectors: NDArray[np.float32]) -> BiasIndex:
+    def extended(
+        self, statements: Sequence[BiasStatement], vectors: NDArray[np.float32]
+    ) -> BiasIndex:
         """Return a new index with ``statements`` after those of this one, which is unchanged.
 
         It is in memory and searched exactly. ``vectors`` has shape ``(len(statements), dim)`` and
@@ -206,7 +212,7 @@ class BiasIndex:
         """Write the index to ``folder`` as a release; create the folder if it is missing.
 
         In a release, the files of every version have the same names. Vectors that 16-bit numbers
-        represent exactly, as those of :func:`guard.retrieve.build.build`, are written with 16
+        represent exactly, as those of :func:`guard.retrieve.build.build_index`, are written with 16
         bits. Nothing is replaced before everything is written, so a failure leaves the older
         index unchanged. The manifest is replaced last; :meth:`load` refuses a folder whose files
         do not belong together. To change an index in use, see :mod:`guard.retrieve.store`.
@@ -216,14 +222,17 @@ class BiasIndex:
         half = vectors.astype("<f2")
         exact = np.array_equal(half, vectors)
         np.save(array, half if exact else vectors, allow_pickle=False)
-        contents = {STATEMENTS: lines(self._statements).encode(), VECTORS: array.getvalue()}
+        contents = {
+            STATEMENTS: statement_lines(self._statements).encode(),
+            VECTORS: array.getvalue(),
+        }
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
         # A release is searched exactly: its content has no graph.
         version = self._version
         if self._graph is not None:
-            version = _version(self._statements, self._by_row(), self._embedder)
+            version = _content_version(self._statements, self._by_row(), self._embedder)
         contents[MANIFEST] = manifest_json(
-            self._embedder, version, self.dim, counts(self._table), hashes
+            self._embedder, version, self.dim, statement_counts(self._table), hashes
         )
         replace_all(folder, contents)
 
@@ -246,62 +255,62 @@ class BiasIndex:
                 raise BiasIndexError(
                     f"The bias index at {folder} was built with the embedder "
                     f"'{manifest.embedder}' and cannot be searched with '{embedder_name}'; "
-                    f"{_rebuilding(folder, manifest, embedder_name)}."
+                    f"{_rebuilding_advice(folder, manifest, embedder_name)}."
                 )
-            found = opened(manifest)
-            if dim is not None and found.vectors.shape[1] != dim:
+            content = open_index(manifest)
+            if dim is not None and content.vectors.shape[1] != dim:
                 raise BiasIndexError(
-                    f"The bias index at {folder} has vectors of {found.vectors.shape[1]} numbers; "
-                    f"those of '{embedder_name}' have {dim}; "
-                    f"{_rebuilding(folder, manifest, embedder_name)}."
+                    f"The bias index at {folder} has vectors of {content.vectors.shape[1]} "
+                    f"numbers; those of '{embedder_name}' have {dim}; "
+                    f"{_rebuilding_advice(folder, manifest, embedder_name)}."
                 )
-            if found.table is None:
+            if content.table is None:
                 try:
-                    return cls(found.statements, found.vectors, manifest.embedder)
+                    return cls(content.statements, content.vectors, manifest.embedder)
                 except ValueError as error:
-                    raise damaged(folder, error) from error
+                    raise damaged_index(folder, error) from error
             index = cls.__new__(cls)
-            index._set(
-                found.statements,
-                found.vectors,
-                found.places,
+            index._set_content(
+                content.statements,
+                content.vectors,
+                content.places,
                 manifest.embedder,
-                found.table,
-                found.graph,
+                content.table,
+                content.graph,
                 manifest.version,
             )
             return index
 
         return read_whole(Path(folder), read)
 
-    def _nearest(self, query: NDArray[np.float32], k: int, floor: float) -> list[Hit]:
+    def _nearest_hits(self, query: NDArray[np.float32], k: int, floor: float) -> list[Hit]:
         asked = min(k, len(self))
         while asked:
-            similarities, rows = self._found(query, asked)
-            hits = self._distinct(similarities, rows, floor)
+            similarities, rows = self._nearest_rows(query, asked)
+            hits = self._distinct_hits(similarities, rows, floor)
             # If near-copies took the places of others, search again for more.
             if len(hits) >= k or asked == len(self) or similarities[-1] < floor:
                 return hits[:k]
             asked = min(2 * asked, len(self))
         return []
 
-    def _found(self, query: NDArray[np.float32], k: int) -> tuple[list[float], list[int]]:
+    def _nearest_rows(self, query: NDArray[np.float32], k: int) -> tuple[list[float], list[int]]:
         if self._graph is not None and k <= _MOST_BY_GRAPH and k < len(self):
             return self._graph.search(query, k)
         # On the array itself: a FAISS index would hold a second copy of the vectors.
         similarities, rows = faiss.knn(query, self._by_row(), k, faiss.METRIC_INNER_PRODUCT)
         return similarities[0].tolist(), rows[0].tolist()
 
-    def _distinct(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:
+    def _distinct_hits(self, similarities: list[float], rows: list[int], floor: float) -> list[Hit]:
         # Equal similarities are ordered by row; FAISS's order is arbitrary.
-        found = sorted(
+        nearest = sorted(
             (-similarity, row)
             for similarity, row in zip(similarities, rows, strict=True)
             if row >= 0 and similarity >= floor
         )
         seen: set[int] = set()
         hits = []
-        for negative, row in found:
+        for negative, row in nearest:
             if self._first[row] not in seen:
                 seen.add(self._first[row])
                 hits.append(Hit(row, max(-1.0, min(1.0, -negative))))
@@ -313,9 +322,9 @@ def is_shipped(folder: Path) -> bool:
     return folder.resolve() in [shipped_index(name).resolve() for name in ENCODERS]
 
 
-def _rebuilding(folder: Path, manifest: Manifest, embedder: str | None) -> str:
+def _rebuilding_advice(folder: Path, manifest: Manifest, embedder: str | None) -> str:
     """Return the advice that turns an index of another embedder into one of ``embedder``."""
-    option = _option(embedder)
+    option = _embedder_option(embedder)
     if is_shipped(folder):
         return (
             "build one of your own with the embedder in use and name its folder as the index: "
@@ -329,7 +338,7 @@ def _rebuilding(folder: Path, manifest: Manifest, embedder: str | None) -> str:
     return f"{again}: guard index build {file} --to {place} --replace{option}"
 
 
-def _option(embedder: str | None) -> str:
+def _embedder_option(embedder: str | None) -> str:
     """Return the command line option for ``embedder``; empty if it is not a shipped one."""
     for name in ENCODERS:
         with suppress(GuardError):
@@ -338,7 +347,7 @@ def _option(embedder: str | None) -> str:
     return ""
 
 
-def counts(table: Table) -> dict[str, Any]:
+def statement_counts(table: Table) -> dict[str, Any]:
     """Return a manifest's counts of the statements in ``table``."""
     types = np.bincount(table["type"], minlength=len(BIAS_TYPES))
     return {
@@ -349,8 +358,10 @@ def counts(table: Table) -> dict[str, Any]:
     }
 
 
-def _version(statements: Sequence[Statement], vectors: NDArray[np.float32], embedder: str) -> str:
-    written = lines(statements).encode()
+def _content_version(
+    statements: Sequence[BiasStatement], vectors: NDArray[np.float32], embedder: str
+) -> str:
+    written = statement_lines(statements).encode()
     version = Version(embedder, len(written))
     version.update(written)
     version.shape(*vectors.shape)

@@ -1,4 +1,7 @@
-"""Opening the files of a bias index: read into memory, and checked before they are used."""
+"""Opening the files of a bias index: read into memory, and checked before they are used.
+
+Why: docs/decisions/index-in-memory.md.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from guard.errors import BiasIndexError
 from guard.retrieve import graph as graphs
 from guard.retrieve.embedder import LENGTH_TOLERANCE
 from guard.retrieve.folder import Manifest, Version
-from guard.retrieve.statement import Statement, read_statements
+from guard.retrieve.statement import BiasStatement, read_statements
 from guard.retrieve.table import ROW, StatementLines, Table
 from guard.verdict import BIAS_TYPES
 
@@ -26,14 +29,14 @@ class Opened(NamedTuple):
     ``vectors[i]``.
     """
 
-    statements: Sequence[Statement]
+    statements: Sequence[BiasStatement]
     vectors: NDArray[np.float32]
     places: NDArray[np.int32] | None
     table: Table | None
     graph: graphs.Graph | None
 
 
-def opened(manifest: Manifest) -> Opened:
+def open_index(manifest: Manifest) -> Opened:
     """Open the files that ``manifest`` names, after comparing their hashes.
 
     The folder is not read again afterwards.
@@ -43,35 +46,35 @@ def opened(manifest: Manifest) -> Opened:
 
     """
     try:
-        return _opened(manifest)
+        return _open_files(manifest)
     except BiasIndexError:
         raise
     except Exception as error:  # NumPy raises various errors on a malformed file
-        raise damaged(manifest.folder, error) from error
+        raise damaged_index(manifest.folder, error) from error
 
 
-def damaged(folder: Path, error: Exception) -> BiasIndexError:
+def damaged_index(folder: Path, error: Exception) -> BiasIndexError:
     """Return the error for an index whose files have the recorded hashes but are unusable."""
     return BiasIndexError(f"The bias index at {folder} is damaged: {error}. Build it again.")
 
 
-def _opened(manifest: Manifest) -> Opened:
+def _open_files(manifest: Manifest) -> Opened:
     lines_at, vectors_at = manifest.path("statements"), manifest.path("vectors")
     assert lines_at is not None
     assert vectors_at is not None
     lines = manifest.read(lines_at)
     version = Version(manifest.embedder, len(lines))
     version.update(lines)
-    vectors = _vectors(vectors_at.name, manifest.read(vectors_at))
+    vectors = _checked_vectors(vectors_at.name, manifest.read(vectors_at))
     version.shape(*vectors.shape)
     version.update(vectors.data)
-    graph = _graph(manifest, vectors, version)
+    graph = _opened_graph(manifest, vectors, version)
     if str(version) != manifest.version:
         raise BiasIndexError(
             f"The bias index at {manifest.folder} has the version {version}, but its manifest "
             f"says {manifest.version}; build it again."
         )
-    table = _array(manifest, "table")
+    table = _role_array(manifest, "table")
     if table is None:
         return Opened(read_statements(lines_at, lines), vectors, None, None, graph)
     _check_table(table, len(vectors), len(lines))
@@ -81,10 +84,10 @@ def _opened(manifest: Manifest) -> Opened:
     return Opened(StatementLines(lines, table["offset"]), vectors, places, table, graph)
 
 
-def _graph(
+def _opened_graph(
     manifest: Manifest, vectors: NDArray[np.float32], version: Version
 ) -> graphs.Graph | None:
-    path, nodes = manifest.path("graph"), _array(manifest, "nodes")
+    path, nodes = manifest.path("graph"), _role_array(manifest, "nodes")
     if path is None or nodes is None:
         return None
     for role in ("graph", "nodes"):
@@ -92,15 +95,15 @@ def _graph(
     if nodes.dtype != np.int32 or nodes.ndim != 1 or nodes.max(initial=-1) >= len(vectors):
         raise ValueError(f"its graph does not belong to {len(vectors)} statements")
     with manifest.reading(path) as read:
-        return graphs.load(path.name, read, nodes, vectors.shape[1])
+        return graphs.load_graph(path.name, read, nodes, vectors.shape[1])
 
 
-def _array(manifest: Manifest, role: str) -> Any:
+def _role_array(manifest: Manifest, role: str) -> Any:
     path = manifest.path(role)
     return None if path is None else _read_array(manifest.read(path))
 
 
-def _vectors(name: str, data: bytes) -> NDArray[np.float32]:
+def _checked_vectors(name: str, data: bytes) -> NDArray[np.float32]:
     stored: NDArray[Any] = _read_array(data)
     if stored.dtype not in (np.dtype("<f4"), np.dtype("<f2")) or stored.ndim != 2:
         raise ValueError(f"{name} does not hold rows of 32-bit or 16-bit numbers")

@@ -20,8 +20,8 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from guard.errors import BiasIndexError
-from guard.retrieve.embedder import LENGTH_TOLERANCE, Embedder
-from guard.retrieve.writing import index_errors, unwritable
+from guard.retrieve.embedder import LENGTH_TOLERANCE, StatementEmbedder
+from guard.retrieve.writing import index_errors, unwritable_folder
 
 Floats = NDArray[np.float32]
 Report = Callable[[int, int], None]
@@ -42,10 +42,10 @@ class VectorCache:
         self._found: dict[bytes, Floats] = {}
         self._asked: set[bytes] = set()
         if path is not None and path.is_file():
-            self._read(path)
+            self._read_file(path)
 
     def vectors(
-        self, texts: Sequence[str], embedder: Embedder, report: Report | None = None
+        self, texts: Sequence[str], embedder: StatementEmbedder, report: Report | None = None
     ) -> Floats:
         """Return the vectors of ``texts``, (n, dim), embedding those that are not in the cache.
 
@@ -54,7 +54,7 @@ class VectorCache:
                 they cannot be stored.
 
         """
-        keys = [_key(text) for text in texts]
+        keys = [_text_key(text) for text in texts]
         self._asked.update(keys)
         missing = [i for i, key in enumerate(keys) if key not in self._found]
         done = len(keys) - len(missing)
@@ -62,8 +62,8 @@ class VectorCache:
         for begin in range(0, len(missing), BATCH):
             report(done + begin, len(keys))
             rows = missing[begin : begin + BATCH]
-            made = _embedded(embedder, [texts[i] for i in rows])
-            self._store([keys[i] for i in rows], made)
+            vectors = _checked_embeddings(embedder, [texts[i] for i in rows])
+            self._store_vectors([keys[i] for i in rows], vectors)
         report(len(keys), len(keys))
         return np.stack([self._found[key] for key in keys]) if keys else np.zeros((0, 0), "f4")
 
@@ -80,10 +80,10 @@ class VectorCache:
                 self._path.unlink(missing_ok=True)
             for other in self._path.parent.glob(f"{_FILE}*"):
                 if other.suffix != _LOCK and other != self._path:
-                    _drop(other)
+                    _drop_unlocked(other)
 
-    def _store(self, keys: Sequence[bytes], vectors: Floats) -> None:
-        records = np.empty(len(keys), _record(vectors.shape[1]))
+    def _store_vectors(self, keys: Sequence[bytes], vectors: Floats) -> None:
+        records = np.empty(len(keys), _record_type(vectors.shape[1]))
         records["key"] = [np.void(key) for key in keys]
         records["vector"] = vectors
         records["sum"] = [zlib.crc32(row.tobytes()) for row in vectors]
@@ -99,10 +99,10 @@ class VectorCache:
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _read(self, path: Path) -> None:
+    def _read_file(self, path: Path) -> None:
         data = path.read_bytes()
         dim = int.from_bytes(data[:_KEY_BYTES], "little")
-        record = _record(dim) if 0 < dim < 1 << 20 else np.dtype("V1")
+        record = _record_type(dim) if 0 < dim < 1 << 20 else np.dtype("V1")
         whole = (len(data) - _KEY_BYTES) // record.itemsize
         if record.names is None or whole < 1:
             path.unlink()
@@ -127,16 +127,16 @@ def vector_cache(folder: Path, embedder: str) -> Iterator[VectorCache]:
         yield VectorCache(None)
         return
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable_folder(folder, error) from error
     try:
         with index_errors(folder):
-            found = VectorCache(path)
-        yield found
+            cache = VectorCache(path)
+        yield cache
     finally:
         lock.release()
 
 
-def _drop(path: Path) -> None:
+def _drop_unlocked(path: Path) -> None:
     lock = FileLock(path.with_suffix(_LOCK))
     try:
         lock.acquire(timeout=0)
@@ -148,20 +148,20 @@ def _drop(path: Path) -> None:
         lock.release()
 
 
-def _embedded(embedder: Embedder, texts: Sequence[str]) -> Floats:
-    made = np.ascontiguousarray(embedder.embed(texts), np.float32)
-    if made.ndim != 2 or len(made) != len(texts) or not made.shape[1]:
-        wrong = f"shape {made.shape} for {len(texts)} texts"
-    elif not (np.abs(np.linalg.norm(made, axis=1) - 1) <= LENGTH_TOLERANCE).all():
+def _checked_embeddings(embedder: StatementEmbedder, texts: Sequence[str]) -> Floats:
+    vectors = np.ascontiguousarray(embedder.embed(texts), np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
+        wrong = f"shape {vectors.shape} for {len(texts)} texts"
+    elif not (np.abs(np.linalg.norm(vectors, axis=1) - 1) <= LENGTH_TOLERANCE).all():
         wrong = "a vector that does not have length 1"
     else:
-        return made
+        return vectors
     raise BiasIndexError(f"The embedder '{embedder.name}' returned unusable vectors: {wrong}.")
 
 
-def _key(text: str) -> bytes:
+def _text_key(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest()
 
 
-def _record(dim: int) -> np.dtype[np.void]:
+def _record_type(dim: int) -> np.dtype[np.void]:
     return np.dtype([("key", f"V{_KEY_BYTES}"), ("vector", "<f4", (dim,)), ("sum", "<u4")])

@@ -27,13 +27,13 @@ _WORD = re.compile(r"[^\W_]+")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")  # all of ASCII but white space
 
 
-def fold(text: str) -> str:
+def fold_words(text: str) -> str:
     """Return the words of ``text`` without case or punctuation; equal for near-copies."""
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class BiasStatement:
     """A biased statement with its group and attribute.
 
     Raises:
@@ -62,7 +62,7 @@ class Statement:
                 raise ValueError(f"'{name}' has a control character")
             if has_surrogate(value):
                 raise ValueError(f"'{name}' has a lone surrogate, which UTF-8 cannot encode")
-        if not fold(self.statement):
+        if not fold_words(self.statement):
             raise ValueError("'statement' has no word in it")
         if self.bias_type not in BIAS_TYPES:
             raise ValueError(
@@ -72,11 +72,11 @@ class Statement:
             raise ValueError(f"'implicit' must be true or false, not {self.implicit!r}")
 
 
-_KEYS = tuple(f.name for f in fields(Statement))
+_KEYS = tuple(f.name for f in fields(BiasStatement))
 _NEEDED = _KEYS[:4]
 
 
-def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, ...]:
+def read_statements(path: Path, data: bytes | None = None) -> tuple[BiasStatement, ...]:
     """Parse a file of JSON lines, or its bytes ``data``; blank lines are skipped.
 
     Raises:
@@ -90,23 +90,23 @@ def read_statements(path: Path, data: bytes | None = None) -> tuple[Statement, .
         raise BiasIndexError(f"There is no statements file at {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BiasIndexError(f"{path} cannot be read: {error}.") from error
-    found = []
+    statements = []
     # Not splitlines(): it also splits at characters that JSON allows inside a string.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                found.append(parsed(line))
+                statements.append(parse_statement(line))
             except ValueError as error:
                 raise BiasIndexError(f"{path}, line {number}: {error}.") from error
-    return tuple(found)
+    return tuple(statements)
 
 
-def lines(statements: Iterable[Statement]) -> str:
+def statement_lines(statements: Iterable[BiasStatement]) -> str:
     """Return ``statements`` as JSON lines, in the normalised form that is hashed."""
     return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in statements)
 
 
-def parsed(line: str) -> Statement:
+def parse_statement(line: str) -> BiasStatement:
     """Parse one JSON line; raises ValueError that states the fault."""
     try:
         item: Any = json.loads(line)
@@ -120,4 +120,4 @@ def parsed(line: str) -> Statement:
         raise ValueError(f"'{missing[0]}' is missing")
     if unknown := [key for key in item if key not in _KEYS]:
         raise ValueError(f"unknown key '{unknown[0]}'")
-    return Statement(**item)
+    return BiasStatement(**item)

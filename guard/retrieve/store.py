@@ -17,20 +17,20 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from guard.errors import BiasIndexError
-from guard.retrieve.draft import Draft, Report, quiet
-from guard.retrieve.embedder import Embedder
+from guard.retrieve.draft import Draft, Report, report_nothing
+from guard.retrieve.embedder import StatementEmbedder
 from guard.retrieve.folder import MANIFEST, Manifest, is_index, read_manifest
 from guard.retrieve.index import BiasIndex, is_shipped
 from guard.retrieve.resume import vector_cache
-from guard.retrieve.statement import Statement
-from guard.retrieve.table import key
+from guard.retrieve.statement import BiasStatement
+from guard.retrieve.table import fold_key
 from guard.retrieve.writing import index_errors
 
 #: The step that is reported while another writer works.
 WAITING = "waiting for another writer"
 
 
-class Change(NamedTuple):
+class IndexChange(NamedTuple):
     """The result of a change: counts of statements, and the index's new version.
 
     ``unmatched`` has the statements and groups to be removed that are not in the index.
@@ -44,15 +44,15 @@ class Change(NamedTuple):
     unmatched: tuple[str, ...] = ()
 
 
-def create(
+def create_index(
     folder: Path,
-    statements: Iterable[Statement],
-    embedder: Embedder,
+    statements: Iterable[BiasStatement],
+    embedder: StatementEmbedder,
     *,
     base: BiasIndex | None = None,
     replace: bool = False,
-    report: Report = quiet,
-) -> Change:
+    report: Report = report_nothing,
+) -> IndexChange:
     """Make an index of ``statements`` in ``folder``, after those of ``base`` if any.
 
     Near-copies (the same words) are stored once. With ``replace``, an existing index is replaced
@@ -67,31 +67,31 @@ def create(
     asked = list(statements)
     if base is not None and base.embedder != embedder.name:
         asked, base = [*base.statements, *asked], None
-    new = _unlike(asked, base)
+    new = _new_statements(asked, base)
     if not new and not base:
         raise BiasIndexError(f"There is no statement to build the bias index at {folder} from.")
     _check_own(folder)
     with index_errors(folder):
         _check_free(folder, replace)
-    with _made(folder), vector_cache(folder, embedder.name) as cache:
+    with _made_folder(folder), vector_cache(folder, embedder.name) as cache:
         texts = [s.statement for s in new]
         vectors = cache.vectors(texts, embedder, partial(report, "embedding"))
-        with index_errors(folder), _locked(folder, report):
+        with index_errors(folder), _locked_folder(folder, report):
             before = _check_free(folder, replace)
             rows = np.arange(0 if base is None else len(base))
             draft = Draft(folder, embedder.name, base, rows, new, vectors)
             version = draft.publish(before, report=report)
         cache.drop(all=True)
-    return Change(len(new), len(asked) - len(new), 0, len(rows) + len(new), version)
+    return IndexChange(len(new), len(asked) - len(new), 0, len(rows) + len(new), version)
 
 
-def add(
+def add_statements(
     folder: Path,
-    statements: Iterable[Statement],
-    embedder: Embedder,
+    statements: Iterable[BiasStatement],
+    embedder: StatementEmbedder,
     *,
-    report: Report = quiet,
-) -> Change:
+    report: Report = report_nothing,
+) -> IndexChange:
     """Add ``statements`` to the index in ``folder``; those that it already has are left out.
 
     An interrupted call resumes when run again.
@@ -102,31 +102,33 @@ def add(
     """
     _check_own(folder)
     asked = list(statements)
-    new = _unlike(asked, BiasIndex.load(folder, embedder.name))
+    new = _new_statements(asked, BiasIndex.load(folder, embedder.name))
     with vector_cache(folder, embedder.name) as cache:
-        made = cache.vectors([s.statement for s in new], embedder, partial(report, "embedding"))
-        dim = made.shape[1] if new else None
-        with index_errors(folder), _locked(folder, report):
+        vectors_of_new = cache.vectors(
+            [s.statement for s in new], embedder, partial(report, "embedding")
+        )
+        dim = vectors_of_new.shape[1] if new else None
+        with index_errors(folder), _locked_folder(folder, report):
             # Another writer may have changed the index in the meantime. If it removed statements
             # that are to be added, these are embedded now.
             old = BiasIndex.load(folder, embedder.name, dim)
-            new = _unlike(asked, old)
+            new = _new_statements(asked, old)
             version = old.version
             if new:
                 vectors = cache.vectors([s.statement for s in new], embedder)
                 draft = Draft(folder, embedder.name, old, np.arange(len(old)), new, vectors)
                 version = draft.publish(read_manifest(folder), grows=True, report=report)
         cache.drop()
-    return Change(len(new), len(asked) - len(new), 0, len(old) + len(new), version)
+    return IndexChange(len(new), len(asked) - len(new), 0, len(old) + len(new), version)
 
 
-def remove(
+def remove_statements(
     folder: Path,
     *,
     statements: Iterable[str] = (),
     groups: Iterable[str] = (),
-    report: Report = quiet,
-) -> Change:
+    report: Report = report_nothing,
+) -> IndexChange:
     """Remove ``statements``, their near-copies, and every statement about one of ``groups``.
 
     Raises:
@@ -134,9 +136,9 @@ def remove(
 
     """
     _check_own(folder)
-    asked = {"fold": _keys(statements), "group": _keys(groups)}
+    asked = {"fold": _fold_keys(statements), "group": _fold_keys(groups)}
     read_manifest(folder)
-    with index_errors(folder), _locked(folder, report):
+    with index_errors(folder), _locked_folder(folder, report):
         old = BiasIndex.load(folder, None)
         gone = np.zeros(len(old), bool)
         unmatched: list[str] = []
@@ -149,23 +151,25 @@ def remove(
             nothing = np.zeros((0, old.dim), np.float32)
             draft = Draft(folder, old.embedder, old, rows, [], nothing)
             version = draft.publish(read_manifest(folder), grows=True, report=report)
-    return Change(0, 0, len(old) - len(rows), len(rows), version, tuple(sorted(unmatched)))
+    return IndexChange(0, 0, len(old) - len(rows), len(rows), version, tuple(sorted(unmatched)))
 
 
 _LOCK = ".lock"
 
 
-def _keys(texts: Iterable[str]) -> dict[int, str]:
-    return {key(text): text for text in texts}
+def _fold_keys(texts: Iterable[str]) -> dict[int, str]:
+    return {fold_key(text): text for text in texts}
 
 
-def _unlike(statements: Iterable[Statement], index: BiasIndex | None) -> list[Statement]:
+def _new_statements(
+    statements: Iterable[BiasStatement], index: BiasIndex | None
+) -> list[BiasStatement]:
     """Return the first of each set of near-copies that ``index`` does not have."""
-    found: dict[int, Statement] = {}
+    new: dict[int, BiasStatement] = {}
     for statement in statements:
-        found.setdefault(key(statement.statement), statement)
+        new.setdefault(fold_key(statement.statement), statement)
     held = set() if index is None else set(index.table["fold"].tolist())
-    return [statement for fold, statement in found.items() if fold not in held]
+    return [statement for fold, statement in new.items() if fold not in held]
 
 
 def _check_own(folder: Path) -> None:
@@ -196,7 +200,7 @@ def _check_free(folder: Path, replace: bool) -> Manifest | None:
 
 
 @contextmanager
-def _locked(folder: Path, report: Report) -> Iterator[None]:
+def _locked_folder(folder: Path, report: Report) -> Iterator[None]:
     """Lock the folder for other writers; the system releases the lock if this process is killed."""
     lock = FileLock(folder / _LOCK)
     try:
@@ -212,7 +216,7 @@ def _locked(folder: Path, report: Report) -> Iterator[None]:
 
 
 @contextmanager
-def _made(folder: Path) -> Iterator[None]:
+def _made_folder(folder: Path) -> Iterator[None]:
     """Create ``folder``; remove it after a failure if it is new."""
     with index_errors(folder):
         new = not folder.exists()

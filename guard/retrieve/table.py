@@ -1,4 +1,7 @@
-"""One short row for each statement of an index, so that the statements need not be parsed."""
+"""One short row for each statement of an index, so that the statements need not be parsed.
+
+Why: docs/decisions/opening-parses-no-statement.md.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.retrieve.statement import Statement, fold, parsed
+from guard.retrieve.statement import BiasStatement, fold_words, parse_statement
 from guard.verdict import BIAS_TYPES
 
 #: ``offset`` of the statement's line in bytes; ``fold`` and ``group``, hashes of the folded
@@ -28,18 +31,20 @@ ROW = np.dtype(
 Table = NDArray[np.void]
 
 
-def key(text: str) -> int:
+def fold_key(text: str) -> int:
     """Return a hash of the folded ``text``, the same for near-copies.
 
     64 bits: among 100,000 statements two have the same hash with probability 3e-10.
     """
-    return int.from_bytes(hashlib.blake2b(fold(text).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(fold_words(text).encode(), digest_size=8).digest(), "little"
+    )
 
 
-def table_of(statements: Iterable[Statement]) -> Table:
+def table_of(statements: Iterable[BiasStatement]) -> Table:
     """Return one row for each statement; the offsets are 0 until the file is written."""
     rows = [
-        (0, key(s.statement), key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
+        (0, fold_key(s.statement), fold_key(s.group), 0, BIAS_TYPES.index(s.bias_type), s.implicit)
         for s in statements
     ]
     return with_first(np.array(rows, ROW))
@@ -52,7 +57,7 @@ def with_first(table: Table) -> Table:
     return table
 
 
-class StatementLines(Sequence[Statement]):
+class StatementLines(Sequence[BiasStatement]):
     """The statements of a file of JSON lines, each parsed on access.
 
     A verdict quotes a handful of 100,000; parsing all would take most of the time to load an index.
@@ -67,15 +72,15 @@ class StatementLines(Sequence[Statement]):
         return len(self._offsets)
 
     @overload
-    def __getitem__(self, row: int) -> Statement: ...
+    def __getitem__(self, row: int) -> BiasStatement: ...
     @overload
-    def __getitem__(self, row: slice) -> tuple[Statement, ...]: ...
+    def __getitem__(self, row: slice) -> tuple[BiasStatement, ...]: ...
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
             return tuple(self[i] for i in range(*row.indices(len(self))))
-        return parsed(self.line(range(len(self))[row]).decode())
+        return parse_statement(self.line(range(len(self))[row]).decode())
 
-    def __iter__(self) -> Iterator[Statement]:
+    def __iter__(self) -> Iterator[BiasStatement]:
         return (self[row] for row in range(len(self)))
 
     def __eq__(self, other: object) -> bool:

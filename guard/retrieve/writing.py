@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from guard.errors import BiasIndexError
-from guard.retrieve.folder import ROLES, sha256
+from guard.retrieve.folder import ROLES, sha256_of_file
 
 # Prefix of temporary files; a killed writer leaves them behind.
 BEGUN = ".writing-"
@@ -21,7 +21,7 @@ BEGUN = ".writing-"
 def replace_all(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write all of ``contents`` beside their names in ``folder``, then rename them in order."""
     folder.mkdir(parents=True, exist_ok=True)
-    waiting = {folder / name: begun(folder) for name in contents}
+    waiting = {folder / name: begin_file(folder) for name in contents}
     try:
         for beside, data in zip(waiting.values(), contents.values(), strict=True):
             with beside.open("xb") as file:
@@ -36,7 +36,7 @@ def replace_all(folder: Path, contents: Mapping[str, bytes]) -> None:
     sync_folder(folder)
 
 
-def unwritable(folder: Path, error: OSError) -> BiasIndexError:
+def unwritable_folder(folder: Path, error: OSError) -> BiasIndexError:
     """Return the error for a folder that cannot be written."""
     return BiasIndexError(
         f"The bias index at {folder} cannot be written: {error.strerror or error}."
@@ -49,10 +49,10 @@ def index_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable_folder(folder, error) from error
 
 
-def begun(folder: Path) -> Path:
+def begin_file(folder: Path) -> Path:
     """Return the path of a new temporary file."""
     return folder / f"{BEGUN}{uuid4().hex}"
 
@@ -78,7 +78,7 @@ class Written(NamedTuple):
 def write_part(folder: Path, role: str, chunks: Iterable[Any]) -> Written:
     """Write a file that no manifest names yet; its name contains the hash of its content."""
     digest = hashlib.sha256()
-    beside = begun(folder)
+    beside = begin_file(folder)
     try:
         with beside.open("xb") as file:
             for chunk in chunks:
@@ -86,33 +86,33 @@ def write_part(folder: Path, role: str, chunks: Iterable[Any]) -> Written:
                 digest.update(chunk)
             file.flush()
             os.fsync(file.fileno())
-        return _placed(beside, role, digest.hexdigest())
+        return _placed_file(beside, role, digest.hexdigest())
     finally:
         beside.unlink(missing_ok=True)
 
 
 def write_part_by(folder: Path, role: str, write: Callable[[Path], None]) -> Written:
     """Do the same as :func:`write_part` for a file that ``write`` writes to a path."""
-    beside = begun(folder)
+    beside = begin_file(folder)
     try:
         write(beside)
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
-        return _placed(beside, role, sha256(beside))
+        return _placed_file(beside, role, sha256_of_file(beside))
     finally:
         beside.unlink(missing_ok=True)
 
 
-def _placed(beside: Path, role: str, digest: str) -> Written:
+def _placed_file(beside: Path, role: str, digest: str) -> Written:
     written = Written(f"{role}-{digest[:_NAME_DIGITS]}{ROLES[role]}", digest)
     path = beside.with_name(written.name)
     # An equal file may be open in a reader, and Windows cannot replace an open file.
-    if not path.is_file() or sha256(path) != digest:
+    if not path.is_file() or sha256_of_file(path) != digest:
         os.replace(beside, path)
     return written
 
 
-def sweep(folder: Path, keep: Iterable[str]) -> None:
+def sweep_folder(folder: Path, keep: Iterable[str]) -> None:
     """Remove the files that killed and earlier writers left in ``folder``, except ``keep``.
 
     Only files with names that writers make are removed. A reader that has one open keeps it.

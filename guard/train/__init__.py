@@ -1,1 +1,4 @@
-"""Training, calibration and export of the embedded encoder."""
+"""Training, calibration and export of the embedded encoder.
+
+Why: docs/decisions/training-needs-a-checkout.md.
+"""

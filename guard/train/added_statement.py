@@ -10,15 +10,15 @@ import random
 import numpy as np
 
 from guard.detect.encoder import Encoder
-from guard.retrieve.statement import Statement
-from guard.train.own import invented_group, invented_texts, predicates
+from guard.retrieve.statement import BiasStatement
+from guard.train.own import invented_group, invented_texts, predicate_pairs
 from guard.verdict import Window
 
 # Groups that each pair of predicates is said of.
 _NAMES = 6
 
 
-def effects(encoder: Encoder) -> dict[str, float]:
+def statement_effects(encoder: Encoder) -> dict[str, float]:
     """Add one statement at a time to the encoder's index and judge three sentences beside it.
 
     Returns shares over ``n`` sentences at the balanced point. ``before``: not biased without the
@@ -30,31 +30,31 @@ def effects(encoder: Encoder) -> dict[str, float]:
     assert index is not None, "there is no index to extend"
 
     def biased(*texts: str) -> list[bool]:
-        found = []
+        flips = []
         for scores in encoder.snapshot().score([*map(Window, texts)]):
             assert scores.score is not None, "every sentence is English"
             assert scores.bias_type is not None, "a score has a type"
-            found.append(scores.score >= limits[scores.bias_type])
-        return found
+            flips.append(scores.score >= limits[scores.bias_type])
+        return flips
 
     before, beside = [], []
-    for pair in predicates(held_back=True):
+    for pair in predicate_pairs(held_back=True):
         for _ in range(_NAMES):
             group = invented_group(rng)
             trait, known = rng.sample(pair, 2)
             text, statement = f"{group} {trait}.", f"{group} {known}."
             before += biased(text)
-            row = Statement(statement, "culture", group, known)
+            row = BiasStatement(statement, "culture", group, known)
             encoder.use_index(index.extended([row], encoder.embed([statement])))
             neutral = rng.choice(invented_texts()["neutral"]).format(g=group)
             opposed = rng.choice(invented_texts()["opposed"]).format(g=group, p=trait)
             beside.append(biased(text, neutral, opposed))
             encoder.use_index(index)
-    harmless, found = ~np.array(before), np.array(beside)
+    harmless, caught = ~np.array(before), np.array(beside)
     return {
-        "n": len(found),
+        "n": len(caught),
         "before": float(harmless.mean()),
-        "after": float(found[harmless, 0].mean()),
-        "neutral": float(1 - found[:, 1].mean()),
-        "opposed": float(1 - found[:, 2].mean()),
+        "after": float(caught[harmless, 0].mean()),
+        "neutral": float(1 - caught[:, 1].mean()),
+        "opposed": float(1 - caught[:, 2].mean()),
     }

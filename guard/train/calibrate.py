@@ -1,6 +1,7 @@
 """Scale of the scores, operating points and calibration error, on validation texts only.
 
 Pure functions of judged texts; :mod:`guard.train.pools` selects the texts.
+Why: docs/decisions/operating-point-rates.md.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ SMOOTHING_WIDTH = 0.1
 GRID: Floats = np.round(np.arange(0.02, 0.991, 0.005), 3)
 
 
-class Judged(NamedTuple):
+class JudgedTexts(NamedTuple):
     """n judged texts: ``pool`` and predicted ``kind`` by name, ``biased`` by label, ``logit``."""
 
     pool: NDArray[np.str_]
@@ -67,12 +68,12 @@ class Judged(NamedTuple):
     kind: NDArray[np.str_]
     logit: Floats
 
-    def where(self, chosen: NDArray[Any]) -> Judged:
+    def where(self, chosen: NDArray[Any]) -> JudgedTexts:
         """Return the texts of a mask or of places."""
-        return Judged(*(column[chosen] for column in self))
+        return JudgedTexts(*(column[chosen] for column in self))
 
 
-def equal_weights(texts: Judged) -> Floats:
+def equal_weights(texts: JudgedTexts) -> Floats:
     """Return weights that sum to 1, the same sum for each of ``SOURCES`` that has a text.
 
     Without a text of any, all weigh the same.
@@ -83,8 +84,8 @@ def equal_weights(texts: Judged) -> Floats:
         weight[inside] = 1 / max(1, int(inside.sum()))
     if not weight.any():
         weight[:] = 1
-    found: Floats = weight / weight.sum()
-    return found
+    weights: Floats = weight / weight.sum()
+    return weights
 
 
 def auroc(scores: Floats, biased: Bools) -> float:
@@ -103,7 +104,7 @@ def auroc(scores: Floats, biased: Bools) -> float:
 _SCALE_LIMITS = ((0.5, 5.0), (-10.0, 10.0))
 
 
-class Scale(NamedTuple):
+class LogitScale(NamedTuple):
     """A score is ``sigmoid((logit - offset) / temperature)`` (Platt 1999, equation 1)."""
 
     temperature: float
@@ -111,11 +112,11 @@ class Scale(NamedTuple):
 
     def scores(self, logits: Floats) -> Floats:
         """Return the scores of logits."""
-        found: Floats = expit((logits - self.offset) / self.temperature)
-        return found
+        scores: Floats = expit((logits - self.offset) / self.temperature)
+        return scores
 
 
-def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
+def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> LogitScale:
     """Return the scale with the least weighted log loss.
 
     Raises UsageError if the texts do not determine it: one label only, a logit that is no number,
@@ -127,15 +128,15 @@ def fit_scale(logits: Floats, biased: Bools, weights: Floats) -> Scale:
         return float(weights @ np.logaddexp(0, sign * (logits - at[1]) / at[0]))
 
     weights = weights / weights.sum()
-    found = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=_SCALE_LIMITS)
-    inside = all(low < x < high for x, (low, high) in zip(found.x, _SCALE_LIMITS, strict=True))
+    fitted = minimize(loss, [1.0, 0.0], method="L-BFGS-B", bounds=_SCALE_LIMITS)
+    inside = all(low < x < high for x, (low, high) in zip(fitted.x, _SCALE_LIMITS, strict=True))
     both = biased.any() and not biased.all() and np.ptp(logits) > 0
-    if not (both and np.isfinite(logits).all() and found.success and inside):
+    if not (both and np.isfinite(logits).all() and fitted.success and inside):
         raise UsageError(
             f"The scores of {len(logits)} validation texts cannot be calibrated: their "
             "labels or logits do not allow it. Use more --data or train longer."
         )
-    return Scale(*(round(float(x), 4) for x in found.x))
+    return LogitScale(*(round(float(x), 4) for x in fitted.x))
 
 
 class Curve(NamedTuple):
@@ -162,7 +163,7 @@ class Curves(NamedTuple):
     harmless: Curve
 
 
-def curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curves:
+def rate_curves(texts: JudgedTexts, predicted: Bools, chosen: Bools | None = None) -> Curves:
     """Return the rates of some texts, by default of all; ``predicted`` is (n, thresholds).
 
     Each pool of ``ACCURACY_POOLS`` has the same weight, and each text of ``HARMLESS``.
@@ -173,13 +174,13 @@ def curves(texts: Judged, predicted: Bools, chosen: Bools | None = None) -> Curv
         total, weight, count = np.zeros(predicted.shape[1]), 0.0, 0
         for pool in pools:
             inside = (texts.pool == pool) & among
-            of = inside & chosen
-            if not of.any():
+            counted = inside & chosen
+            if not counted.any():
                 continue
             share = 1 / int(inside.sum()) if even else 1.0
-            total += share * hits[of].sum(axis=0)
-            weight += share * int(of.sum())
-            count += int(of.sum())
+            total += share * hits[counted].sum(axis=0)
+            weight += share * int(counted.sum())
+            count += int(counted.sum())
         return Curve(total / weight if weight else total, count)
 
     biased = texts.biased
@@ -195,27 +196,31 @@ def grid_places(rates: Curves) -> dict[str, int]:
     """Return the place on ``GRID`` of every operating point, in order."""
     accuracy, recall, false_positives, harmless = (curve.rate for curve in rates)
     most = MAX_FALSE_POSITIVE_RATE
-    lowest = _first(harmless <= most["balanced"])
-    balanced = lowest + int(np.argmax(_smooth(accuracy)[lowest:]))
-    halved_false_positives = _first(false_positives <= QUIET_SHARE * false_positives[balanced])
-    quiet = max(balanced, _first(harmless <= most["quiet"]), halved_false_positives)
+    lowest = _first_allowed(harmless <= most["balanced"])
+    balanced = lowest + int(np.argmax(_smooth_rate(accuracy)[lowest:]))
+    halved_false_positives = _first_allowed(
+        false_positives <= QUIET_SHARE * false_positives[balanced]
+    )
+    quiet = max(balanced, _first_allowed(harmless <= most["quiet"]), halved_false_positives)
     recalling = np.flatnonzero(recall >= RECALL)
-    lowest = max(_first(harmless <= most["strict"]), int(recalling[-1]) if len(recalling) else 0)
+    lowest = max(
+        _first_allowed(harmless <= most["strict"]), int(recalling[-1]) if len(recalling) else 0
+    )
     return {"strict": min(balanced, lowest), "balanced": balanced, "quiet": quiet}
 
 
-def _first(allowed: Bools) -> int:
+def _first_allowed(allowed: Bools) -> int:
     return int(np.argmax(allowed)) if allowed.any() else len(GRID) - 1
 
 
-def _smooth(rate: Floats) -> Floats:
+def _smooth_rate(rate: Floats) -> Floats:
     """Return the mean of the rate over the thresholds within ``SMOOTHING_WIDTH``."""
     near = (np.abs(GRID[:, None] - GRID) <= SMOOTHING_WIDTH + 1e-9).astype(float)
-    found: Floats = np.round(near @ rate / near.sum(axis=1), 9)
-    return found
+    smoothed: Floats = np.round(near @ rate / near.sum(axis=1), 9)
+    return smoothed
 
 
-def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
+def operating_points(texts: JudgedTexts, scores: Floats) -> dict[str, Thresholds]:
     """Choose a threshold per point and predicted type, on calibrated scores.
 
     The false positive rate of every point on harmless texts is at most that of
@@ -235,45 +240,48 @@ def operating_points(texts: Judged, scores: Floats) -> dict[str, Thresholds]:
     if not (np.isin(texts.pool, HARMLESS) & ~texts.biased).any():
         raise UsageError("There is no harmless text to choose thresholds by; use more --data.")
     predicted = scores[:, None] >= GRID
-    common = curves(texts, predicted)
+    common = rate_curves(texts, predicted)
     everywhere = grid_places(common)
     of_kind = {}
     for kind in BIAS_TYPES:
-        own = curves(texts, predicted, texts.kind == kind)
+        own = rate_curves(texts, predicted, texts.kind == kind)
         of_kind[kind] = everywhere
         if own.accuracy.n + own.harmless.n >= MIN_TEXTS_OF_TYPE:
             blended = Curves(*(o.blended(c) for o, c in zip(own, common, strict=True)))
             of_kind[kind] = grid_places(blended) | {"quiet": everywhere["quiet"]}
-    found: dict[str, Thresholds] = {}
+    points: dict[str, Thresholds] = {}
     floor: Thresholds = dict.fromkeys(BIAS_TYPES, 0.0)
     most_wrong = float("inf")
     for point, most in MAX_FALSE_POSITIVE_RATE.items():
         if point == "quiet":
-            most_wrong = QUIET_SHARE * measured(texts, scores, floor).false_positive_rate
+            most_wrong = QUIET_SHARE * measured_rates(texts, scores, floor).false_positive_rate
         for rise in range(len(GRID)):
             at = {kind: min(of[point] + rise, len(GRID) - 1) for kind, of in of_kind.items()}
             limits = {kind: max(float(GRID[i]), floor[kind]) for kind, i in at.items()}
-            if _fits(texts, scores, limits, most, most_wrong):
+            if _fits_limits(texts, scores, limits, most, most_wrong):
                 break
         else:
             raise UsageError(
                 f"No threshold keeps the false positives of {point!r} on harmless texts at or "
                 f"below {most:.2%}: the detector does not tell them from biased ones. Train longer."
             )
-        found[point] = floor = limits
-    return found | {"quiet": _lowered_to_find(texts, scores, found["quiet"], found["balanced"])}
+        points[point] = floor = limits
+    return points | {"quiet": _lowered_to_find(texts, scores, points["quiet"], points["balanced"])}
 
 
-def _fits(
-    texts: Judged, scores: Floats, limits: Thresholds, harmless: float, most_wrong: float
+def _fits_limits(
+    texts: JudgedTexts, scores: Floats, limits: Thresholds, harmless: float, most_wrong: float
 ) -> bool:
     """Whether the rates of false positives are at most these (``most_wrong``: other pools)."""
-    of = measured(texts, scores, limits)
-    return of.harmless.hits <= harmless * of.harmless.n and not of.false_positive_rate > most_wrong
+    rates = measured_rates(texts, scores, limits)
+    return (
+        rates.harmless.hits <= harmless * rates.harmless.n
+        and not rates.false_positive_rate > most_wrong
+    )
 
 
 def _lowered_to_find(
-    texts: Judged, scores: Floats, quiet: Thresholds, balanced: Thresholds
+    texts: JudgedTexts, scores: Floats, quiet: Thresholds, balanced: Thresholds
 ) -> Thresholds:
     """Lower ``quiet`` by type until ``QUIET_FINDS`` of the type's plain statements are found.
 
@@ -282,7 +290,7 @@ def _lowered_to_find(
     target of all types is the largest share that it allows. The target of a type is at most the
     share that ``balanced`` finds.
     """
-    most = measured(texts, scores, balanced)
+    most = measured_rates(texts, scores, balanced)
     harmless = max(
         MAX_FALSE_POSITIVE_RATE["quiet"], QUIET_SHARE * most.harmless.hits / max(most.harmless.n, 1)
     )
@@ -292,36 +300,38 @@ def _lowered_to_find(
         kind: s if len(s) >= MIN_PLAIN_STATEMENTS else scores[plain] for kind, s in stated.items()
     }
 
-    def share(of: Floats, threshold: float) -> float:
-        return float((of >= threshold).mean()) if len(of) else 0.0
+    def share(scores_of: Floats, threshold: float) -> float:
+        return float((scores_of >= threshold).mean()) if len(scores_of) else 0.0
 
     for target in np.arange(QUIET_FINDS, 0, -0.01):
         limits = {}
-        for kind, of in stated.items():
-            least = min(target, share(of, balanced[kind]))
+        for kind, stated_scores in stated.items():
+            least = min(target, share(stated_scores, balanced[kind]))
             # The highest threshold that this share of the statements reaches.
-            reached = max((float(t) for t in GRID if share(of, t) >= least), default=float(GRID[0]))
+            reached = max(
+                (float(t) for t in GRID if share(stated_scores, t) >= least), default=float(GRID[0])
+            )
             limits[kind] = min(quiet[kind], reached)
-        if _fits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
+        if _fits_limits(texts, scores, limits, harmless, QUIET_SHARE * most.false_positive_rate):
             return limits
     return quiet
 
 
-def own_thresholds(texts: Judged, scores: Floats) -> dict[str, float]:
+def own_thresholds(texts: JudgedTexts, scores: Floats) -> dict[str, float]:
     """Return the threshold most accurate on the texts of each of ``ACCURACY_POOLS``, for all types.
 
     A detector trained for that source only would choose it. Accuracy is averaged over
     ``SMOOTHING_WIDTH``; of thresholds as accurate the highest is taken, which gives the fewest
     false positives.
     """
-    found = {}
+    lowered = {}
     for pool in ACCURACY_POOLS:
         inside = texts.pool == pool
         if inside.any():
             predicted = scores[inside, None] >= GRID
-            rate = _smooth(curves(texts.where(inside), predicted).accuracy.rate)
-            found[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
-    return found
+            rate = _smooth_rate(rate_curves(texts.where(inside), predicted).accuracy.rate)
+            lowered[pool] = float(GRID[np.flatnonzero(rate == rate.max())[-1]])
+    return lowered
 
 
 class Share(NamedTuple):
@@ -352,12 +362,12 @@ class Measured(NamedTuple):
     pools: dict[str, Share]
 
 
-def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
+def measured_rates(texts: JudgedTexts, scores: Floats, thresholds: Thresholds) -> Measured:
     """Return the rates of one set of thresholds, by predicted type."""
     predicted = scores >= np.array([thresholds[k] for k in texts.kind], float)
     accuracy, recall, false_positive_rate = (
         float(curve.rate[0]) if curve.n else float("nan")
-        for curve in curves(texts, predicted[:, None])[:3]
+        for curve in rate_curves(texts, predicted[:, None])[:3]
     )
     fair = ~texts.biased
     return Measured(
@@ -372,7 +382,7 @@ def measured(texts: Judged, scores: Floats, thresholds: Thresholds) -> Measured:
     )
 
 
-class Bin(NamedTuple):
+class ReliabilityBin(NamedTuple):
     """Texts of like score: their weight, mean score and share of biased ones."""
 
     weight: float
@@ -380,7 +390,7 @@ class Bin(NamedTuple):
     biased: float
 
 
-def reliability(scores: Floats, biased: Bools, weights: Floats) -> list[Bin]:
+def reliability_bins(scores: Floats, biased: Bools, weights: Floats) -> list[ReliabilityBin]:
     """Return the reliability diagram in at most ``BINS`` bins of equal weight, lowest scores first.
 
     Equal scores share a bin. A bin of weight 0 is left out.
@@ -389,28 +399,30 @@ def reliability(scores: Floats, biased: Bools, weights: Floats) -> list[Bin]:
     mass = np.bincount(place, weights)
     middle = (np.cumsum(mass) - mass / 2) / mass.sum()
     bin_of = np.minimum((middle * BINS).astype(int), BINS - 1)[place]
-    found = []
+    bins = []
     for b in np.unique(bin_of[weights > 0]):
         w = weights * (bin_of == b)
         total = float(w.sum())
-        found.append(Bin(total, float(w @ scores) / total, float(w @ biased) / total))
-    return found
+        bins.append(ReliabilityBin(total, float(w @ scores) / total, float(w @ biased) / total))
+    return bins
 
 
-def calibration_error(bins: Sequence[Bin]) -> float:
+def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     """Return the expected calibration error (Guo et al. 2017, equation 5)."""
     return sum(b.weight * abs(b.biased - b.score) for b in bins) / sum(b.weight for b in bins)
 
 
-def calibration_interval(texts: Judged, scores: Floats, draws: int = 1000) -> tuple[float, float]:
+def calibration_interval(
+    texts: JudgedTexts, scores: Floats, draws: int = 1000
+) -> tuple[float, float]:
     """Return the 95 % interval of the error; texts are redrawn within each pool."""
-    value = calibration_error(reliability(scores, texts.biased, equal_weights(texts)))
+    value = calibration_error(reliability_bins(scores, texts.biased, equal_weights(texts)))
     rng = np.random.default_rng(0)
     pools = [np.flatnonzero(texts.pool == p) for p in np.unique(texts.pool)]
-    found = []
+    errors = []
     for _ in range(draws):
         ids = np.concatenate([rng.choice(p, len(p)) for p in pools])
         drawn = texts.where(ids)
-        bins = reliability(scores[ids], drawn.biased, equal_weights(drawn))
-        found.append(calibration_error(bins))
-    return union_of_bootstraps(value, *percentile(np.array(found)))
+        bins = reliability_bins(scores[ids], drawn.biased, equal_weights(drawn))
+        errors.append(calibration_error(bins))
+    return union_of_bootstraps(value, *percentile(np.array(errors)))

@@ -44,13 +44,13 @@ _TRAINS = {"full": "the network", "lora": "adapters", "references": "the fusion"
            "onward": "the network, further"}  # fmt: skip
 
 
-def card(stored: dict[str, Any]) -> str:
+def card_text(stored: dict[str, Any]) -> str:
     """Return the card as Markdown.
 
-    ``stored`` is the result of :func:`guard.train.release.release` as JSON (null for nan). Raises
-    LookupError, TypeError, ValueError or AttributeError if it is not.
+    ``stored`` is the result of :func:`guard.train.release.release_weights` as JSON (null for nan).
+    Raises LookupError, TypeError, ValueError or AttributeError if it is not.
     """
-    figures = _numbers(stored)
+    figures = _rounded_numbers(stored)
     base = BASES[figures["training"][-1]["base"]]
     network, points, rows = figures["network"], figures["points"], figures["rows"]
     special = _TEMPLATE.with_name(
@@ -62,89 +62,92 @@ def card(stored: dict[str, Any]) -> str:
         parameters=network["parameters"] / 1e6,
         megabytes=network["bytes"] / 1e6,
         table=_TABLE if network["table"] else "",
-        measured="\n".join(_measured(of) for of in figures["measured"].values()),
+        measured="\n".join(_measured_line(of) for of in figures["measured"].values()),
         points=points,
         texts=sum(points["n"].values()),
-        operating_points="\n".join(_point(*point) for point in points["measured"].items()),
+        operating_points="\n".join(_point_line(*point) for point in points["measured"].items()),
         ece=points["calibration"],
-        reliability=_reliability(points["reliability"]),
+        reliability=_reliability_table(points["reliability"]),
         added=figures["added_statement"],
         retrieval=figures["retrieval"],
         sources="\n".join(
-            _line([name, licence, f"{sum(rows.get(p, 0) for p in parts):,}"])
+            _table_line([name, licence, f"{sum(rows.get(p, 0) for p in parts):,}"])
             for name, licence, parts in _SOURCES
         ),
         pools=", ".join(f"{name} {n:,}" for name, n in points["n"].items()),
-        runs="\n".join(_run(n, of) for n, of in enumerate(figures["training"], start=1)),
+        runs="\n".join(_run_line(n, of) for n, of in enumerate(figures["training"], start=1)),
         of_this_version=special.read_text(encoding="utf-8") if special.exists() else "",
     )
 
 
-def _run(number: int, of: dict[str, Any]) -> str:
+def _run_line(number: int, run: dict[str, Any]) -> str:
     """Return the line of a training run; the run of the fusion trains no layer of the network."""
-    fusion = of["method"] == "references"
-    kept = f", {of['averaged']:.0%} of the change kept" if "averaged" in of else ""
-    return _line([
+    fusion = run["method"] == "references"
+    kept = f", {run['averaged']:.0%} of the change kept" if "averaged" in run else ""
+    return _table_line([
         str(number),
-        _TRAINS[of["method"]] + kept,
-        f"{of['steps']:,}",
-        str(of["batch_size"]),
-        "–" if fusion else f"{of['lr']:g}",
-        f"{of['head_lr']:g}",
-        "all" if fusion else str(of.get("frozen") or 0),
-        str(len(of.get("teachers", ()))),
-        str(of["seed"]),
+        _TRAINS[run["method"]] + kept,
+        f"{run['steps']:,}",
+        str(run["batch_size"]),
+        "–" if fusion else f"{run['lr']:g}",
+        f"{run['head_lr']:g}",
+        "all" if fusion else str(run.get("frozen") or 0),
+        str(len(run.get("teachers", ()))),
+        str(run["seed"]),
     ])  # fmt: skip
 
 
-def _numbers(value: Any) -> Any:
+def _rounded_numbers(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _numbers(v) for k, v in value.items()}
+        return {k: _rounded_numbers(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_numbers(v) for v in value]
+        return [_rounded_numbers(v) for v in value]
     return float("nan") if value is None else value
 
 
-def _line(cells: Sequence[str]) -> str:
+def _table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _share(x: float) -> str:
+def _share_text(x: float) -> str:
     return "–" if x != x else f"{x:.3f}"
 
 
-def _measured(of: dict[str, Any]) -> str:
-    found, alone = of["references"]["balanced"], of["alone"]["balanced"]
-    accuracy, low, high = found["accuracy"]
+def _measured_line(figures: dict[str, Any]) -> str:
+    balanced, alone = figures["references"]["balanced"], figures["alone"]["balanced"]
+    accuracy, low, high = balanced["accuracy"]
     names = ("f1", "auroc", "false_negative_rate", "false_positive_rate", "cs", "as", "ece")
-    return _line([
-        of["title"],
-        f"{of['references']['n']:,}",
-        _share(found["prevalence"][0]),
+    return _table_line([
+        figures["title"],
+        f"{figures['references']['n']:,}",
+        _share_text(balanced["prevalence"][0]),
         f"{accuracy:.3f} [{low:.3f}, {high:.3f}]",
-        *(_share(found[name][0]) for name in names),
-        f"{_share(alone['accuracy'][0])}, {_share(alone['auroc'][0])}",
+        *(_share_text(balanced[name][0]) for name in names),
+        f"{_share_text(alone['accuracy'][0])}, {_share_text(alone['auroc'][0])}",
     ])  # fmt: skip
 
 
-def _point(name: str, of: dict[str, Any]) -> str:
-    harmless, unseen = of["harmless"], of["pools"].get("unseen", {"hits": 0, "n": 0, "bound": 1.0})
-    return _line([
+def _point_line(name: str, figures: dict[str, Any]) -> str:
+    harmless, unseen = (
+        figures["harmless"],
+        figures["pools"].get("unseen", {"hits": 0, "n": 0, "bound": 1.0}),
+    )
+    return _table_line([
         name,
         f"{calibrate.MAX_FALSE_POSITIVE_RATE[name]:.2%}",
         f"{harmless['hits']} of {harmless['n']:,}",
         f"{harmless['bound']:.2%}",
         f"{unseen['hits']} of {unseen['n']:,}, {unseen['bound']:.2%}",
-        f"{of['accuracy']:.3f}",
-        f"{of['recall']:.3f}",
+        f"{figures['accuracy']:.3f}",
+        f"{figures['recall']:.3f}",
     ])  # fmt: skip
 
 
-def _reliability(bins: list[dict[str, float]]) -> str:
+def _reliability_table(bins: list[dict[str, float]]) -> str:
     return "\n".join((
-        _line(["mean score", *(f"{b['score']:.2f}" for b in bins)]),
-        _line(["---"] * (len(bins) + 1)),
-        _line(["share biased", *(f"{b['biased']:.2f}" for b in bins)]),
+        _table_line(["mean score", *(f"{b['score']:.2f}" for b in bins)]),
+        _table_line(["---"] * (len(bins) + 1)),
+        _table_line(["share biased", *(f"{b['biased']:.2f}" for b in bins)]),
     ))  # fmt: skip
 
 
@@ -173,9 +176,10 @@ def adapter_card(figures: Mapping[str, Any]) -> str:
     return "\n".join((
         _ADAPTER_HEAD.format(version=figures["version"], base=settings["base"]),
         "## Base", "", _base_lines(settings["base"]), "",
-        "## Data", "", _line(["source", "licence", "rows in the corpus"]), _line(["---"] * 3),
+        "## Data", "",
+        _table_line(["source", "licence", "rows in the corpus"]), _table_line(["---"] * 3),
         *(
-            _line([name, licence, f"{sum(corpus.get(p, 0) for p in of):,}"])
+            _table_line([name, licence, f"{sum(corpus.get(p, 0) for p in of):,}"])
             for name, licence, of in _SOURCES
             if any(corpus.get(p, 0) for p in of)
         ), "",
@@ -196,12 +200,15 @@ def adapter_card(figures: Mapping[str, Any]) -> str:
         f"AUROC {measured['auroc']:.3f} ({by_pool}). A score is sigmoid((logit - "
         f"{figures['offset']:g}) / {figures['temperature']:g}). Texts by source: "
         f"{', '.join(f'{name} {n}' for name, n in figures['texts'].items())}.", "",
-        _line(["point", "threshold", "accuracy", "recall", "false positives", "harmless texts"]),
-        _line(["---"] * 6),
+        _table_line(
+            ["point", "threshold", "accuracy", "recall", "false positives", "harmless texts"]
+        ),
+        _table_line(["---"] * 6),
         *(
-            _line([
-                name, f"{of['threshold']:.3f}", _share(of["accuracy"]), _share(of["recall"]),
-                _share(of["false_positive_rate"]), f"{of['harmless_found']} of {of['harmless']}",
+            _table_line([
+                name, f"{of['threshold']:.3f}", _share_text(of["accuracy"]),
+                _share_text(of["recall"]), _share_text(of["false_positive_rate"]),
+                f"{of['harmless_found']} of {of['harmless']}",
             ])
             for name, of in figures["points"].items()
         ), "",

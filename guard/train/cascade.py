@@ -19,23 +19,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.cascade_files import Member, rounded, write_head
+from guard.detect.cascade_files import Member, rounded_head, write_head
 from guard.detect.deferral import MOST_DEVIATION, STRICT_TO_QUIET, Deferral, Floats, Scale
 from guard.detect.encoder import Encoder
 from guard.detect.first import FirstEncoder
-from guard.detect.weights import manifest
+from guard.detect.weights import read_manifest
 from guard.errors import UsageError
 from guard.gate.context import in_context
 from guard.policy import Points
 from guard.retrieve.index import BiasIndex
 from guard.train import own as own_texts
 from guard.train import stance
-from guard.train.checkpoint import replacing
+from guard.train.checkpoint import replacing_file
 from guard.train.config import HEAD_WINDOWS, MOST_DIFFERING
-from guard.train.corpus import eval_folds, licensed_rows, says
+from guard.train.corpus import eval_folds, licensed_rows, says_any
 from guard.train.own import corpus_folder
-from guard.train.rows import TrainingRow, fold, share, validates
-from guard.train.sources import Text, pieces, read_jsonl, row_of
+from guard.train.rows import TrainingRow, fold, in_validation, share
+from guard.train.sources import WholeText, read_jsonl, row_of, text_pieces
 from guard.verdict import BIAS_TYPES, Window
 
 #: The most of a source's rows on the validation side.
@@ -59,7 +59,7 @@ _LOT = 400
 Report = Callable[[int, int], None]
 
 
-class Case(NamedTuple):
+class CascadeCase(NamedTuple):
     """A window, with the source of its row; ``part`` is what it is for: train, fit or choose."""
 
     window: Window
@@ -71,12 +71,12 @@ class Case(NamedTuple):
 def rows_of(data: Path, statements: Path) -> list[TrainingRow]:
     """Return the rows of both sides of the split, without any that an evaluation file has."""
     rows = [
-        *own_texts.own(statements),
-        *stance.framed(statements),
-        *stance.listed(statements),
-        *stance.carried(),
+        *own_texts.own_rows(statements),
+        *stance.framed_rows(statements),
+        *stance.listed_rows(statements),
+        *stance.carried_rows(),
         *licensed_rows(data),
-        *_unseen(),
+        *_unseen_rows(),
     ]
     forbidden = eval_folds(data)
     first: dict[tuple[str, tuple[str, ...]], TrainingRow] = {}
@@ -85,51 +85,51 @@ def rows_of(data: Path, statements: Path) -> list[TrainingRow]:
     return [
         row
         for (text, _), row in first.items()
-        if text and not any(says(t, forbidden) for t in (row.text, *row.context))
+        if text and not any(says_any(t, forbidden) for t in (row.text, *row.context))
     ]
 
 
-def _unseen() -> Iterator[TrainingRow]:
+def _unseen_rows() -> Iterator[TrainingRow]:
     """Yield the sentences of the own texts that no run reads."""
     for item in read_jsonl(corpus_folder() / "unseen.jsonl"):
-        of = Text("unseen", item["text"], item["biased"], f"unseen:{fold(item['text'])}")
-        for text, context in in_context(pieces(of.text)):
-            yield row_of(of, text=text, context=context)
+        whole = WholeText("unseen", item["text"], item["biased"], f"unseen:{fold(item['text'])}")
+        for text, context in in_context(text_pieces(whole.text)):
+            yield row_of(whole, text=text, context=context)
 
 
-def cases(data: Path, statements: Path, most: int = HEAD_WINDOWS) -> list[Case]:
+def cascade_cases(data: Path, statements: Path, most: int = HEAD_WINDOWS) -> list[CascadeCase]:
     """Return the windows to judge, at most ``most``; which of larger sources follows from a hash.
 
     Raises UsageError if a source cannot be read.
     """
     by_source: dict[tuple[str, bool], list[TrainingRow]] = defaultdict(list)
     for row in rows_of(data, statements):
-        held_back = validates(row.family) or row.source == "unseen"
+        held_back = in_validation(row.family) or row.source == "unseen"
         by_source[row.source, held_back].append(row)
     chosen: list[tuple[TrainingRow, str]] = []
     for (source, held_back), rows in sorted(by_source.items()):
         limit = MOST if held_back else TRAINED.get(source, 0)
-        for row in sorted(rows, key=partial(_place, salt="cascade"))[:limit]:
+        for row in sorted(rows, key=partial(_hashed_place, salt="cascade"))[:limit]:
             half = "fit" if share(row.family, "cascade") < 0.5 else "choose"
             chosen.append((row, half if held_back else "train"))
-    chosen.sort(key=lambda pair: _place(pair[0], salt="order"))
+    chosen.sort(key=lambda pair: _hashed_place(pair[0], salt="order"))
     rng = random.Random("cascade")
     harmless = [r.text for r, _ in chosen if r.source in _HARMLESS]
-    found = []
+    cases = []
     for row, part in chosen[:most]:
         context = row.context
         if not context and harmless and rng.random() < _FOREIGN.get(row.source, _FOREIGN_ELSE):
             context = tuple(rng.choice(harmless) for _ in range(rng.randint(1, 2)))
-        found.append(Case(Window(row.text, context), row.source, row.biased, part))
-    return found
+        cases.append(CascadeCase(Window(row.text, context), row.source, row.biased, part))
+    return cases
 
 
-def _place(row: TrainingRow, salt: str) -> float:
+def _hashed_place(row: TrainingRow, salt: str) -> float:
     """Return where a row stands in an order that follows from a hash."""
     return share(f"{row.text}|{row.context}", salt)
 
 
-class Pair:
+class DetectorPair:
     """Both detectors, each with its index without the statements of the validation side."""
 
     def __init__(self, first: Path, last: Path) -> None:
@@ -138,22 +138,22 @@ class Pair:
         self.scale = Scale(self.first.operating_points, self.last.operating_points)
         self._indexes = [without_validation(e) for e in (self.first, self.last)]
 
-    def judged(self, window: Window) -> Row | None:
+    def judged(self, window: Window) -> JudgedRow | None:
         """Return what both find; None if the first alone would not decide."""
-        found = self.first.judge_with_features(window, self._indexes[0], self.scale)
-        if found.features is None:
+        first = self.first.judge_with_features(window, self._indexes[0], self.scale)
+        if first.features is None:
             return None
         scores = self.last.judge(window, self._indexes[1])
-        assert found.scores.score is not None
-        assert found.scores.bias_type is not None
-        mapped = self.scale.mapped(found.scores.score, found.scores.bias_type)
-        kinds = (found.scores.bias_type, scores.bias_type or found.scores.bias_type)
+        assert first.scores.score is not None
+        assert first.scores.bias_type is not None
+        mapped = self.scale.mapped(first.scores.score, first.scores.bias_type)
+        kinds = (first.scores.bias_type, scores.bias_type or first.scores.bias_type)
         ids = tuple(BIAS_TYPES.index(kind) for kind in kinds)
         # What the last leaves unjudged is no finding.
-        return Row(found.features, mapped, ids[0], scores.score or 0.0, ids[1])
+        return JudgedRow(first.features, mapped, ids[0], scores.score or 0.0, ids[1])
 
 
-class Row(NamedTuple):
+class JudgedRow(NamedTuple):
     """What both detectors find in a window: mapped score and type, then those of the last."""
 
     features: Floats
@@ -167,7 +167,9 @@ def without_validation(encoder: Encoder) -> BiasIndex:
     """Return the present index of an encoder without the statements of the validation side."""
     index = encoder.index
     assert index is not None
-    rows = [i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")]
+    rows = [
+        i for i, s in enumerate(index.statements) if not in_validation(f"own:{fold(s.statement)}")
+    ]
     kept = [index.statements[i] for i in rows]
     return BiasIndex(kept, index.vectors[rows], encoder.name)
 
@@ -183,59 +185,65 @@ class CaseTable(NamedTuple):
     known: NDArray[np.bool_]
 
 
-def table(pair: Pair, cases: Sequence[Case], work: Path, report: Report) -> CaseTable:
+def judged_table(
+    pair: DetectorPair, cases: Sequence[CascadeCase], work: Path, report: Report
+) -> CaseTable:
     """Judge all cases by both detectors; what ``work`` has of an earlier call is not judged again.
 
     Scores are stored beside the hash of the windows, the weights and the rows' order.
     """
-    folder = work / _digest(pair, cases)
+    folder = work / _table_digest(pair, cases)
     lots = [cases[i : i + _LOT] for i in range(0, len(cases), _LOT)]
-    found = []
+    tables = []
     for number, lot in enumerate(lots):
         path = folder / f"{number:03}.npz"
         if not path.exists():
-            _judge(pair, lot, path)
+            _judge_lot(pair, lot, path)
         with np.load(path, allow_pickle=False) as stored:
-            found.append({name: stored[name] for name in CaseTable._fields})
+            tables.append({name: stored[name] for name in CaseTable._fields})
         report(min((number + 1) * _LOT, len(cases)), len(cases))
-    return CaseTable(*(np.concatenate([lot[name] for lot in found]) for name in CaseTable._fields))
+    return CaseTable(*(np.concatenate([lot[name] for lot in tables]) for name in CaseTable._fields))
 
 
-def _judge(pair: Pair, lot: Sequence[Case], path: Path) -> None:
+def _judge_lot(pair: DetectorPair, lot: Sequence[CascadeCase], path: Path) -> None:
     rows = list(pair.last.threads().map(lambda case: pair.judged(case.window), lot))
     width = next((len(r.features) for r in rows if r is not None), 0)
-    filled = [Row(np.zeros(width, np.float32), 0.0, 0, 0.0, 0) if r is None else r for r in rows]
+    filled = [
+        JudgedRow(np.zeros(width, np.float32), 0.0, 0, 0.0, 0) if r is None else r for r in rows
+    ]
     arrays = map(np.array, zip(*filled, strict=True))
-    columns: dict[str, Any] = dict(zip(Row._fields, arrays, strict=True))
+    columns: dict[str, Any] = dict(zip(JudgedRow._fields, arrays, strict=True))
     columns["known"] = np.array([r is not None for r in rows])
-    with replacing(path) as part:
+    with replacing_file(path) as part:
         np.savez(part, **columns)
 
 
-def _digest(pair: Pair, cases: Sequence[Case]) -> str:
-    found = hashlib.sha256()
+def _table_digest(pair: DetectorPair, cases: Sequence[CascadeCase]) -> str:
+    digest = hashlib.sha256()
     for encoder in (pair.first, pair.last):
-        found.update(manifest(encoder.folder))
+        digest.update(read_manifest(encoder.folder))
     for case in cases:
-        found.update(f"{case}\n".encode(errors="surrogatepass"))
-    return found.hexdigest()[:16]
+        digest.update(f"{case}\n".encode(errors="surrogatepass"))
+    return digest.hexdigest()[:16]
 
 
-def differs(found: CaseTable, last: Points) -> NDArray[np.bool_]:
+def decides_otherwise(table: CaseTable, last: Points) -> NDArray[np.bool_]:
     """Return whether the two decide differently at ``STRICT_TO_QUIET``: (n, 3)."""
     limits = np.array([[last[point][kind] for kind in BIAS_TYPES] for point in STRICT_TO_QUIET])
-    by_first = found.mapped[:, None] >= limits[:, found.kind].T
-    by_last = found.score[:, None] >= limits[:, found.last_kind].T
+    by_first = table.mapped[:, None] >= limits[:, table.kind].T
+    by_last = table.score[:, None] >= limits[:, table.last_kind].T
     different: NDArray[np.bool_] = by_first != by_last
     return different
 
 
 def _in_any_column(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.logical_or.reduce(marks, axis=1)
-    return found
+    differing: NDArray[np.bool_] = np.logical_or.reduce(marks, axis=1)
+    return differing
 
 
-def fit(features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int = 17) -> Deferral:
+def fit_head(
+    features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int = 17
+) -> Deferral:
     """Return the head with the least weighted log loss, with the bound 1.
 
     ``features`` (n, f), ``target`` (n,) whether the two differ, ``weight`` (n,). Full batches of
@@ -263,8 +271,8 @@ def fit(features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int =
         rate.step()
 
     def array(tensor: Any) -> Floats:
-        found: Floats = tensor.detach().numpy().astype(np.float32)
-        return found
+        numbers: Floats = tensor.detach().numpy().astype(np.float32)
+        return numbers
 
     return Deferral(
         bound=1.0,
@@ -278,19 +286,19 @@ def fit(features: Floats, target: NDArray[np.bool_], weight: Floats, seed: int =
     )
 
 
-def weights_of(cases: Sequence[Case], different: NDArray[np.bool_]) -> Floats:
+def weights_of(cases: Sequence[CascadeCase], different: NDArray[np.bool_]) -> Floats:
     """Return how much each case weighs in the head's loss.
 
     Harmless texts are what assistants write most. A biased text of stance that the first alone
     would let pass is what a band of scores loses.
     """
-    found = np.ones(len(cases), np.float32)
+    probability = np.ones(len(cases), np.float32)
     for i, case in enumerate(cases):
         if case.source in STANCE and case.biased:
-            found[i] = _LOST if different[i] else _STANCE
+            probability[i] = _LOST if different[i] else _STANCE
         elif case.source in _EVERYDAY and not case.biased:
-            found[i] = _FAIR
-    return found
+            probability[i] = _FAIR
+    return probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +323,8 @@ class Choice:
     sources: dict[str, tuple[int, float, float]]
 
 
-def choose(
-    probability: Floats, found: CaseTable, cases: Sequence[Case], last: Points, most: float
+def choose_bound(
+    probability: Floats, table: CaseTable, cases: Sequence[CascadeCase], last: Points, most: float
 ) -> Choice:
     """Return the highest bound by which at most the share ``most`` of the texts decide otherwise.
 
@@ -324,7 +332,7 @@ def choose(
     """
     if not len(cases):
         raise UsageError("There is no validation text to choose the bound by; use more --data.")
-    apart = differs(found, last)
+    apart = decides_otherwise(table, last)
     different = _in_any_column(apart)
     order = np.argsort(-probability, kind="stable")
     # With the first i deferred, the others that differ are left.
@@ -333,13 +341,13 @@ def choose(
     bound = float(probability[order[count - 1]]) if count else 1.0
     # Not a digit more than is kept: what is at the bound is deferred.
     bound = float(np.floor(bound * 1e5) / 1e5)
-    deferred = (probability >= bound) | ~found.known
+    deferred = (probability >= bound) | ~table.known
     left_apart = apart & ~deferred[:, None]
     limits = np.linspace(min(last["strict"].values()), max(last["quiet"].values()), 20)
-    by_threshold = (found.mapped[:, None] >= limits) != (found.score[:, None] >= limits)
-    of_last = np.array([[last["balanced"][BIAS_TYPES[k]] for k in found.last_kind]])[0]
+    by_threshold = (table.mapped[:, None] >= limits) != (table.score[:, None] >= limits)
+    of_last = np.array([[last["balanced"][BIAS_TYPES[k]] for k in table.last_kind]])[0]
     stance_found = np.array([c.source in STANCE and c.biased for c in cases])
-    stance_found &= found.score >= of_last
+    stance_found &= table.score >= of_last
     sources = {}
     for source in sorted({c.source for c in cases}):
         inside = np.array([c.source == source for c in cases])
@@ -359,7 +367,7 @@ def choose(
     )
 
 
-def train(
+def train_cascade(
     data: Path,
     statements: Path,
     work: Path,
@@ -379,20 +387,20 @@ def train(
 
     Raises UsageError if a source cannot be read, WeightsError or BiasIndexError for the detectors.
     """
-    pair = Pair(first, last)
-    of = cases(data, statements, windows)
-    found = table(pair, of, work, report)
+    pair = DetectorPair(first, last)
+    all_cases = cascade_cases(data, statements, windows)
+    judged = judged_table(pair, all_cases, work, report)
     points = pair.last.operating_points
-    different = _in_any_column(differs(found, points))
-    learned = np.array([c.part != "choose" for c in of]) & found.known
-    weight = weights_of(of, different)
-    head = fit(found.features[learned], different[learned], weight[learned])
+    different = _in_any_column(decides_otherwise(judged, points))
+    learned = np.array([c.part != "choose" for c in all_cases]) & judged.known
+    weight = weights_of(all_cases, different)
+    head = fit_head(judged.features[learned], different[learned], weight[learned])
     # As it will be read: with four digits.
-    head = rounded(head)
-    chosen = [i for i, c in enumerate(of) if c.part == "choose"]
-    some = CaseTable(**{name: column[chosen] for name, column in found._asdict().items()})
+    head = rounded_head(head)
+    chosen = [i for i, c in enumerate(all_cases) if c.part == "choose"]
+    some = CaseTable(**{name: column[chosen] for name, column in judged._asdict().items()})
     probability = np.array([head.probability(x) for x in some.features])
-    choice = choose(probability, some, [of[i] for i in chosen], points, most)
+    choice = choose_bound(probability, some, [all_cases[i] for i in chosen], points, most)
     write_head(
         to,
         version,

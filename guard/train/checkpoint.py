@@ -25,7 +25,7 @@ _UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFil
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a file to write beside ``path``, which replaces ``path`` at the end.
 
     After an error the new file is deleted and ``path`` is unchanged. Raises UsageError if the file
@@ -45,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone_at(path: Path) -> Iterator[None]:
     """Keep other processes from what this one writes at ``path``.
 
     Raises UsageError if another one has it, or the folder cannot be written.
@@ -69,15 +69,15 @@ def alone(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` to ``path``; see :func:`replacing`."""
-    with replacing(path) as unfinished:
+def save_content(path: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` to ``path``; see :func:`replacing_file`."""
+    with replacing_file(path) as unfinished:
         torch.save(content, unfinished)
 
 
-def final(path: Path) -> dict[str, Any]:
+def final_content(path: Path) -> dict[str, Any]:
     """Return the content of a finished run's file; raise UsageError if ``path`` is none."""
-    content = read(path, FINAL)
+    content = read_content(path, FINAL)
     if content is None or not isinstance(content.get("before", []), list):
         raise not_finished(path)
     return content
@@ -90,7 +90,9 @@ def not_finished(path: Path) -> UsageError:
     )
 
 
-def load(path: Path, settings: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any] | None:
+def load_run(
+    path: Path, settings: Mapping[str, Any], keys: Collection[str]
+) -> dict[str, Any] | None:
     """Return the content of a run's file, which has ``keys``; None if there is no file.
 
     Raises UsageError if the file is damaged, or was written with other settings: resuming would
@@ -98,7 +100,7 @@ def load(path: Path, settings: Mapping[str, Any], keys: Collection[str]) -> dict
     """
     if not path.exists():
         return None
-    content = read(path, {"settings", *keys})
+    content = read_content(path, {"settings", *keys})
     if content is None:
         raise UsageError(f"{path} is damaged; delete it and run the command again.")
     changed = sorted(k for k in settings if settings[k] != content["settings"].get(k))
@@ -110,8 +112,8 @@ def load(path: Path, settings: Mapping[str, Any], keys: Collection[str]) -> dict
     return content
 
 
-def read(path: Path, keys: Collection[str]) -> dict[str, Any] | None:
-    """Return the content of a file of :func:`save`; None if it is damaged or lacks a key."""
+def read_content(path: Path, keys: Collection[str]) -> dict[str, Any] | None:
+    """Return the content of a file of :func:`save_content`; None if damaged or without a key."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE:

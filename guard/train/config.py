@@ -155,9 +155,9 @@ class TrainConfig:
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the model card."""
-        found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
+        settings = {k: v for k, v in asdict(self).items() if k not in _PLACES}
         files = {"start": file_hash(self.start), "embedder": file_hash(self.embedder)}
-        return found | files | {"teachers": [*map(file_hash, self.teachers)]}
+        return settings | files | {"teachers": [*map(file_hash, self.teachers)]}
 
     def for_embedder(self, work: Path, epochs: int = EMBEDDER_EPOCHS) -> TrainConfig:
         """Return the embedder's run, on the same data and machine."""

@@ -1,4 +1,7 @@
-"""The corpus: rows of all sources, checked against the evaluation files, split and sampled."""
+"""The corpus: rows of all sources, checked against the evaluation files, split and sampled.
+
+Why: docs/decisions/one-plain-recipe.md.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import NamedTuple
 from guard.train import forms, sources, stance
 from guard.train import own as own_texts
 from guard.train.config import REPEATS, TrainConfig
-from guard.train.rows import FORMS, Statement, TrainingRow, fold, share, validates
+from guard.train.rows import FORMS, Statement, TrainingRow, fold, in_validation, share
 
 # Fields of the evaluation files that hold a text.
 _EVAL_FIELDS = ("comment", "text", "sent_more", "sent_less", "prompt", "statement")
@@ -35,12 +38,12 @@ class Corpus:
 
     def digest(self) -> str:
         """Return a hash of what is learned from: another one is another run."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for row in self.train:
-            found.update(f"{row}\n".encode())
+            digest.update(f"{row}\n".encode())
         for statement in self.statements:
-            found.update(f"{statement.text}|{statement.bias_type}\n".encode())
-        return found.hexdigest()[:16]
+            digest.update(f"{statement.text}|{statement.bias_type}\n".encode())
+        return digest.hexdigest()[:16]
 
     def counts(self) -> dict[str, int]:
         """Training rows per source."""
@@ -57,7 +60,7 @@ def eval_folds(data: Path) -> set[str]:
         for item in sources.read_jsonl(path):
             texts = [item[f] for f in _EVAL_FIELDS if isinstance(item.get(f), str)]
             folds.update(map(fold, texts))
-            parts = (fold(p) for text in texts for p in sources.pieces(text))
+            parts = (fold(p) for text in texts for p in sources.text_pieces(text))
             folds.update(p for p in parts if len(p.split()) >= _LEAST_WORDS)
     folds.discard("")
     return folds
@@ -66,45 +69,45 @@ def eval_folds(data: Path) -> set[str]:
 def licensed_rows(data: Path) -> Iterator[TrainingRow]:
     """Yield the rows of every licensed source."""
     for read in (
-        sources.redditbias, sources.stereoset, sources.hearts, sources.emgsd, sources.toxigen,
-        sources.bold, sources.implicit_hate, sources.seegull,
+        sources.redditbias_rows, sources.stereoset_rows, sources.hearts_rows, sources.emgsd_rows,
+        sources.toxigen_rows, sources.bold_rows, sources.implicit_hate_rows, sources.seegull_rows,
     ):  # fmt: skip
         yield from read(data)
 
 
-def build(config: TrainConfig) -> Corpus:
+def build_corpus(config: TrainConfig) -> Corpus:
     """Assemble the corpus: read, drop repeats, validation and evaluation texts, add made-up rows.
 
     Raises UsageError if a source cannot be read.
     """
     rng = random.Random(config.seed)
     rows = [
-        *own_texts.own(config.statements),
-        *stance.framed(config.statements),
-        *stance.listed(config.statements),
-        *stance.carried(),
-        *forms.rows(config.seed),
+        *own_texts.own_rows(config.statements),
+        *stance.framed_rows(config.statements),
+        *stance.listed_rows(config.statements),
+        *stance.carried_rows(),
+        *forms.form_rows(config.seed),
     ]
     stated = [r for r in rows if r.source == "own"]
     if config.data is not None:
         rows += licensed_rows(config.data)
     rows = _without_repeats(rows)
-    predicates = own_texts.predicates(held_back=False)
-    train = [r for r in rows if not validates(r.family)]
+    predicates = own_texts.predicate_pairs(held_back=False)
+    train = [r for r in rows if not in_validation(r.family)]
     told = [r for r in train if r.source not in FORMS]
     train += [
-        *own_texts.invented(rng, told, predicates, config.invented),
+        *own_texts.invented_rows(rng, told, predicates, config.invented),
         *own_texts.plain_without_reference(rng, predicates, config.invented // 10),
     ]
     if config.data is not None:
         forbidden = eval_folds(config.data)
         train = [
-            replace(r, partners=tuple(p for p in r.partners if not says(p.text, forbidden)))
+            replace(r, partners=tuple(p for p in r.partners if not says_any(p.text, forbidden)))
             for r in train
-            if not any(says(text, forbidden) for text in (r.text, *r.context))
+            if not any(says_any(text, forbidden) for text in (r.text, *r.context))
         ]
     every_text = frozenset(r.text for r in train)
-    train = _capped(train, config)
+    train = _within_quotas(train, config)
     stated += [r for r in train if r.source in ("implied", "hearts", "stereoset", "seegull")]
     statements = [
         Statement(r.text, r.bias_type, r.family) for r in stated if r.biased and r.bias_type
@@ -112,19 +115,19 @@ def build(config: TrainConfig) -> Corpus:
     return Corpus(train, statements, every_text)
 
 
-def says(text: str, folds: set[str]) -> bool:
+def says_any(text: str, folds: set[str]) -> bool:
     """Return whether one of ``folds`` is the text's, or that of one of its segments."""
-    return any(fold(t) in folds for t in (text, *sources.pieces(text)))
+    return any(fold(t) in folds for t in (text, *sources.text_pieces(text)))
 
 
 def _by_source(rows: list[TrainingRow]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    places: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
-        found[row.source].append(i)
-    return found
+        places[row.source].append(i)
+    return places
 
 
-def _capped(rows: list[TrainingRow], config: TrainConfig) -> list[TrainingRow]:
+def _within_quotas(rows: list[TrainingRow], config: TrainConfig) -> list[TrainingRow]:
     """Leave out, at random and by whole families, the rows that no epoch will draw."""
     selected: set[int] = set()
     for source, ids in _by_source(rows).items():
@@ -197,21 +200,21 @@ class Sampler:
             rounds, rest = divmod(self._quota[source], len(ids))
             chosen += ids * rounds + _by_family(self._rows, ids, salt)[:rest]
         rng.shuffle(chosen)
-        picks = [Pick(i, self._context(self._rows[i], rng)) for i in chosen]
+        picks = [Pick(i, self._shown_context(self._rows[i], rng)) for i in chosen]
         size = self._config.batch_size
         order: list[Pick] = []
         for start in range(0, len(picks), size * 32):
             # Padding costs as much as text: rows of like length share a batch.
-            order += sorted(picks[start : start + size * 32], key=self._length)
+            order += sorted(picks[start : start + size * 32], key=self._pick_length)
         # Cut across blocks, so that every batch but the last is full and none is left over.
         batches = [order[b : b + size] for b in range(0, len(order), size)]
         rng.shuffle(batches)
         return batches
 
-    def _length(self, pick: Pick) -> int:
+    def _pick_length(self, pick: Pick) -> int:
         return len(self._rows[pick.row].text) + sum(map(len, pick.context))
 
-    def _context(self, row: TrainingRow, rng: random.Random) -> tuple[str, ...]:
+    def _shown_context(self, row: TrainingRow, rng: random.Random) -> tuple[str, ...]:
         """Return the row's own context, or sometimes an unrelated one, which must not matter."""
         if not self._config.context:
             return ()

@@ -2,6 +2,7 @@
 
 The base finds statements that share a text's words; implicit bias shares few of them. Posts of
 the implicit-hate corpus come with the statement they imply, which teaches the rest.
+Why: docs/decisions/embedder-in-the-encoders-loop.md.
 """
 
 from __future__ import annotations
@@ -15,10 +16,17 @@ from torch.nn import functional as F  # noqa: N812
 
 from guard.errors import UsageError
 from guard.train import checkpoint
-from guard.train.base import autocast, base_model, base_tokens, padded, pooled, text_embedder
+from guard.train.base import (
+    base_autocast,
+    base_model,
+    base_tokens,
+    padded_inputs,
+    pooled_vectors,
+    text_embedder,
+)
 from guard.train.config import TrainConfig
-from guard.train.loop import Plan, Show, run
-from guard.train.retrieval import pairs
+from guard.train.loop import Show, TrainingPlan, run_training
+from guard.train.retrieval import implied_pairs
 from guard.train.rows import fold
 
 _LR, _WARMUP = 5e-5, 0.1
@@ -33,7 +41,7 @@ _ANCHOR = 10.0
 _SHAPING = ("seed", "epochs", "batch_size", "bf16")
 
 
-def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float) -> Tensor:
+def contrast_loss(posts: Tensor, statements: Tensor, same: Tensor, temperature: float) -> Tensor:
     """Return the symmetric InfoNCE loss of n pairs (van den Oord et al. 2018, equation 4).
 
     ``posts`` and ``statements`` (n, d) have norm 1; ``same`` (n, n) is true where two statements
@@ -46,18 +54,18 @@ def contrast(posts: Tensor, statements: Tensor, same: Tensor, temperature: float
     return (F.cross_entropy(logits, goal) + F.cross_entropy(logits.T, goal)) / 2
 
 
-def train(config: TrainConfig, progress: Show | None = None) -> Path:
+def train_embedder(config: TrainConfig, progress: Show | None = None) -> Path:
     """Train, or resume from the work folder's checkpoint; return the path of the weights.
 
     A finished run is not repeated. ``config`` is that of :meth:`TrainConfig.for_embedder`.
     """
     final = config.work / "embedder.pt"
     described = {name: getattr(config, name) for name in _SHAPING}
-    if checkpoint.load(final, described, {"model"}) is not None:
+    if checkpoint.load_run(final, described, {"model"}) is not None:
         return final
     torch.set_num_threads(config.threads)
     assert config.data is not None
-    learned = pairs(config.data, validating=False)
+    learned = implied_pairs(config.data, validating=False)
     if len(learned) < config.batch_size:
         raise UsageError(
             f"{config.data} holds {len(learned)} posts to learn from, fewer than a batch of "
@@ -86,10 +94,11 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         batch = [learned[i] for i in order[begin : begin + config.batch_size]]
         sides = [[p.post for p in batch], [p.statement for p in batch]]
         # Apart, since a statement padded to a post's length costs as much as a post.
-        inputs = [padded([tokens.encode(t)[0] for t in some], tokens.pad) for some in sides]
-        with autocast(config.device, config.bf16):
+        inputs = [padded_inputs([tokens.encode(t)[0] for t in some], tokens.pad) for some in sides]
+        with base_autocast(config.device, config.bf16):
             posts, statements = (
-                pooled(model, *(part.to(config.device) for part in one)).float() for one in inputs
+                pooled_vectors(model, *(part.to(config.device) for part in one)).float()
+                for one in inputs
             )
         names = [fold(p.statement) for p in batch]
         same = torch.tensor([[a == b for b in names] for a in names]).to(config.device)
@@ -97,12 +106,14 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
         held = 1 - (statements * goals).sum(1).mean()
         # Posts move to the base's vectors of their statements. These hardly move, or plain
         # statements would retrieve each other worse.
-        return contrast(posts, goals, same, _TEMPERATURE) + _ANCHOR * held
+        return contrast_loss(posts, goals, same, _TEMPERATURE) + _ANCHOR * held
 
-    plan = Plan(round(per_epoch * config.epochs), _WARMUP, config.seed, config.checkpoint_every)
+    plan = TrainingPlan(
+        round(per_epoch * config.epochs), _WARMUP, config.seed, config.checkpoint_every
+    )
     file = config.work / checkpoint.NAME
-    with checkpoint.alone(final):
-        run(model, optimiser, plan, step_loss, file, settings, progress)
-        checkpoint.save(final, {"model": model.state_dict(), "settings": settings})
+    with checkpoint.alone_at(final):
+        run_training(model, optimiser, plan, step_loss, file, settings, progress)
+        checkpoint.save_content(final, {"model": model.state_dict(), "settings": settings})
         file.unlink(missing_ok=True)
     return final

@@ -1,4 +1,7 @@
-"""Trains the encoder: one run, seeded, resumable at any step."""
+"""Trains the encoder: one run, seeded, resumable at any step.
+
+Why: docs/decisions/one-network-taught-by-two.md.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from guard.train import checkpoint
 from guard.train.base import (
     BASES,
     Embed,
-    autocast,
+    base_autocast,
     base_model,
     base_tokens,
     in_passes,
@@ -29,10 +32,10 @@ from guard.train.base import (
 )
 from guard.train.batches import Batch, Prepared, make_batch
 from guard.train.config import TrainConfig, file_hash
-from guard.train.corpus import Sampler, build
-from guard.train.loop import Plan, Show, run
-from guard.train.model import DIM, BiasNet, Fusion, Outputs, Targets, losses, total
-from guard.train.references import TrainIndex, cached
+from guard.train.corpus import Sampler, build_corpus
+from guard.train.loop import Show, TrainingPlan, run_training
+from guard.train.model import DIM, BiasNet, Fusion, Outputs, Targets, loss_parts, total_loss
+from guard.train.references import TrainIndex, cached_vectors
 from guard.train.rows import FORMS, TrainingRow
 
 NAME = "final.pt"
@@ -55,29 +58,31 @@ class Nets(nn.Module):
         return tuple(self.net(*inputs))
 
 
-def prepare(config: TrainConfig) -> Prepared:
+def prepare_training(config: TrainConfig) -> Prepared:
     """Build the corpus, embed it (cached) and plan the batches.
 
     Raises UsageError if the quotas leave no row, or a teacher gives no number.
     """
     tokens = base_tokens(config.base, config.max_context_tokens)
-    corpus = build(config)
+    corpus = build_corpus(config)
     rows = corpus.train
     if not rows:
         raise UsageError(
             "There is no row to learn from: --quotas names no source that has texts, or --data is "
             "missing."
         )
-    index = TrainIndex(corpus, _embed(config), config)
+    index = TrainIndex(corpus, _training_embed(config), config)
     # Leave out invented rows that are biased by their reference alone if retrieval cannot find it.
     lost = frozenset(
         i for i, r in enumerate(rows)
         if r.biased and r.source == "invented" and not index.reachable(i)
     )  # fmt: skip
-    return Prepared(corpus, tokens, index, Sampler(rows, config, lost), _taught(rows, config))
+    return Prepared(
+        corpus, tokens, index, Sampler(rows, config, lost), _taught_scores(rows, config)
+    )
 
 
-def _embed(config: TrainConfig) -> Embed:
+def _training_embed(config: TrainConfig) -> Embed:
     """Return what makes the vectors that the sentence vectors learn from."""
     if config.method != "onward":
         return text_embedder(config.embedder, config.bf16, config.device)
@@ -94,7 +99,7 @@ def _embed(config: TrainConfig) -> Embed:
     return embed
 
 
-def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
+def _taught_scores(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     """Return the sigmoid of the teachers' mean logit of each row; (0,) without teachers.
 
     They read what training reads: of an overlong row its first part. Their logits are cached. Rows
@@ -104,14 +109,14 @@ def _taught(rows: Sequence[TrainingRow], config: TrainConfig) -> Tensor:
     if not config.teachers:
         return torch.zeros(0)
     taught = [i for i, row in enumerate(rows) if row.source not in FORMS]
-    found = torch.zeros(len(taught))
+    mean_logit = torch.zeros(len(taught))
     for path in config.teachers:
-        of = _cached_logits(path, [rows[i] for i in taught], config)
-        if not of.isfinite().all():
+        teacher_logit = _cached_logits(path, [rows[i] for i in taught], config)
+        if not teacher_logit.isfinite().all():
             raise UsageError(f"{path} gives no number for some text; name another teacher.")
-        found += of / len(config.teachers)
+        mean_logit += teacher_logit / len(config.teachers)
     soft = torch.full((len(rows),), -1.0)
-    soft[taught] = found.sigmoid()
+    soft[taught] = mean_logit.sigmoid()
     return soft
 
 
@@ -126,7 +131,7 @@ def _cached_logits(path: Path, rows: Sequence[TrainingRow], config: TrainConfig)
 
     file = config.cached(f"-logits-{config.max_context_tokens}-{file_hash(path)}")
     keys = [json.dumps([row.text, row.context]) for row in rows]
-    return torch.from_numpy(cached(file, keys, logits, width=1)[:, 0])
+    return torch.from_numpy(cached_vectors(file, keys, logits, width=1)[:, 0])
 
 
 def logits_of(
@@ -155,7 +160,7 @@ class _Batches(Dataset[Batch]):
         return make_batch(self._ready, self._epoch(epoch)[place], rng, self._config)
 
 
-def _on(device: str, batch: Batch) -> Batch:
+def _batch_on(device: str, batch: Batch) -> Batch:
     """Return the batch with its tensors on a device."""
     inputs, references = (tuple(t.to(device) for t in part) for part in batch[:2])
     return Batch(inputs, references, Targets(*(t.to(device) for t in batch.targets)))
@@ -173,7 +178,7 @@ def build_nets(config: TrainConfig, start: Mapping[str, Any] | None = None) -> N
     nets = Nets(encoder, config.dropout)
     if start is not None:
         assert config.start is not None
-        _fill(nets, start, config.start, config.described())
+        _fill_nets(nets, start, config.start, config.described())
     if config.frozen > (layers := len(encoder.encoder.layer)):
         raise UsageError(f"--frozen {config.frozen} is not possible: the network has {layers}.")
     if config.frozen:
@@ -226,7 +231,7 @@ def fit_embedding(nets: Nets, ready: Prepared, config: TrainConfig) -> None:
         nets.net.embed.bias.copy_(solved[-1])
 
 
-def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
+def _make_optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     """Decay weight matrices only; heads learn faster than the pretrained part."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in nets.named_parameters():
@@ -245,7 +250,7 @@ def _optimiser(nets: Nets, config: TrainConfig) -> torch.optim.Optimizer:
     )
 
 
-def train(config: TrainConfig, progress: Show | None = None) -> Path:
+def train_encoder(config: TrainConfig, progress: Show | None = None) -> Path:
     """Train, or resume from the work folder's checkpoint; return the path of the final weights.
 
     A finished run is not repeated. The file holds the state dict (LoRA adapters folded in), the
@@ -255,23 +260,23 @@ def train(config: TrainConfig, progress: Show | None = None) -> Path:
     work folder cannot be used, WeightsError as :func:`guard.train.base.base_folder`.
     """
     final = config.work / NAME
-    if checkpoint.load(final, config.described(), checkpoint.FINAL) is not None:
+    if checkpoint.load_run(final, config.described(), checkpoint.FINAL) is not None:
         return final
     torch.set_num_threads(config.threads)
     # Before the corpus is embedded, which takes an hour.
-    start = None if config.start is None else checkpoint.final(config.start)
+    start = None if config.start is None else checkpoint.final_content(config.start)
     nets = build_nets(config, start).to(config.device)
     before = [] if start is None else [*start.get("before", []), start["settings"]]
     for teacher_run in config.teachers:
         load_final(teacher_run)  # a damaged one is refused now, and not after that hour
-    with checkpoint.alone(final):
-        return _trained(config, nets, before, progress)
+    with checkpoint.alone_at(final):
+        return _trained_path(config, nets, before, progress)
 
 
-def _trained(
+def _trained_path(
     config: TrainConfig, nets: Nets, before: list[dict[str, Any]], progress: Show | None
 ) -> Path:
-    ready = prepare(config)
+    ready = prepare_training(config)
     steps = max(1, round(config.epochs * ready.sampler.epoch_steps))
     steps = min(steps, config.max_steps or steps)
     # The plan's length belongs to the schedule: resuming under another would bend it.
@@ -297,15 +302,15 @@ def _trained(
                 num_workers=0 if config.device == "cpu" else _WORKERS,
                 generator=torch.Generator(),  # or a resumed step would draw other dropout masks
             ))  # fmt: skip
-        batch = _on(config.device, next(batches))
-        with autocast(config.device, config.bf16):
+        batch = _batch_on(config.device, next(batches))
+        with base_autocast(config.device, config.bf16):
             out = nets.net(*batch.inputs)
         out = Outputs(*(part.float() for part in out))
         change, type_change = nets.fusion(out, *batch.references)
-        return total(losses(out, change, type_change, batch.targets), config.distill)
+        return total_loss(loss_parts(out, change, type_change, batch.targets), config.distill)
 
-    plan = Plan(steps, config.warmup, config.seed, config.checkpoint_every)
-    run(nets, _optimiser(nets, config), plan, step_loss, file, settings, progress)
+    plan = TrainingPlan(steps, config.warmup, config.seed, config.checkpoint_every)
+    run_training(nets, _make_optimiser(nets, config), plan, step_loss, file, settings, progress)
     state = nets.state_dict()
     if config.method == "lora":  # under the names of a network without adapters
         plain = nets.net.encoder.merge_and_unload().state_dict()
@@ -317,12 +322,12 @@ def _trained(
         "before": before,
     }
     final = config.work / NAME
-    checkpoint.save(final, content)
+    checkpoint.save_content(final, content)
     file.unlink(missing_ok=True)
     return final
 
 
-def untrained(settings: Mapping[str, Any]) -> Nets:
+def untrained_nets(settings: Mapping[str, Any]) -> Nets:
     """Return a network of the shape that a run of these settings trains.
 
     Raises KeyError or TypeError if the settings name no known base or no number of layers.
@@ -338,21 +343,23 @@ def load_final(path: Path) -> tuple[Nets, dict[str, Any]]:
 
     Raises UsageError if ``path`` is no finished run, or its weights do not fit its settings.
     """
-    content = checkpoint.final(path)
+    content = checkpoint.final_content(path)
     try:
-        nets = untrained(content["settings"])
+        nets = untrained_nets(content["settings"])
     except (KeyError, TypeError):
         raise checkpoint.not_finished(path) from None
-    _fill(nets, content, path, content["settings"])
+    _fill_nets(nets, content, path, content["settings"])
     return nets.eval(), content
 
 
-def _fill(nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[str, Any]) -> None:
+def _fill_nets(
+    nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[str, Any]
+) -> None:
     """Load the weights of a finished run into the network of a run with ``settings``."""
-    of, wanted = _shape(content["settings"]), _shape(settings)
-    if of != wanted:
+    shape, wanted = _shape_of(content["settings"]), _shape_of(settings)
+    if shape != wanted:
         raise UsageError(
-            f"{path} was trained with {of}, this run has {wanted}; use the same --base and "
+            f"{path} was trained with {shape}, this run has {wanted}; use the same --base and "
             "--layers."
         )
     try:
@@ -361,6 +368,6 @@ def _fill(nets: Nets, content: Mapping[str, Any], path: Path, settings: Mapping[
         raise checkpoint.not_finished(path) from None
 
 
-def _shape(settings: Mapping[str, Any]) -> str:
+def _shape_of(settings: Mapping[str, Any]) -> str:
     layers = settings.get("layers")
     return f"--base {settings.get('base')}" + ("" if layers is None else f" --layers {layers}")

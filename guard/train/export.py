@@ -1,4 +1,7 @@
-"""From trained weights to the files that ship: ONNX with int8 weights, and the fusion head."""
+"""From trained weights to the files that ship: ONNX with int8 weights, and the fusion head.
+
+Why: docs/decisions/large-activations-apart.md.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
 from guard.detect import weights as files
-from guard.detect.runtime import runtime
+from guard.detect.runtime import onnx_runtime
 from guard.detect.tokens import MAX_TOKENS, WindowTokens
 from guard.policy import OperatingPoint
-from guard.train.base import BASES, base_folder, base_tokens, padded
+from guard.train.base import BASES, base_folder, base_tokens, padded_inputs
 from guard.train.config import BaseName
 from guard.train.encoder import Nets
 from guard.train.model import DIM
@@ -106,7 +109,7 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
     hooks = [part.dense.register_forward_pre_hook(see) for part in parents]
     with torch.no_grad():
         for text in texts:
-            split.net(*padded(tokens.encode(text)[:1], tokens.pad))
+            split.net(*padded_inputs(tokens.encode(text)[:1], tokens.pad))
     for part, hook in zip(parents, hooks, strict=True):
         hook.remove()
         part.dense = SplitLinear(
@@ -115,7 +118,7 @@ def with_outliers_apart(nets: Nets, tokens: WindowTokens, texts: Sequence[str]) 
     return split
 
 
-def quantise(source: Path, target: Path) -> None:
+def quantise_weights(source: Path, target: Path) -> None:
     """Store weights as int8 with a scale per channel; activations are scaled as they come.
 
     The integers of a product's weight go to 64. To 127 two products, which processors without VNNI
@@ -123,7 +126,7 @@ def quantise(source: Path, target: Path) -> None:
     """
     import logging
 
-    runtime()
+    onnx_runtime()
     target.with_name(files.TABLE).unlink(missing_ok=True)  # onnx would append to it
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -246,7 +249,7 @@ def with_tokens(nets: Nets, used: list[int]) -> Nets:
     return smaller
 
 
-def export(
+def export_detector(
     nets: Nets,
     folder: Path,
     config: dict[str, Any],
@@ -268,7 +271,7 @@ def export(
     some = random.Random(0).sample(texts, min(_OUTLIER_TEXTS, len(texts)))
     split = with_outliers_apart(nets, base_tokens(base), some)
     export_onnx(with_tokens(split, used), scratch / "encoder.fp32.onnx")
-    quantise(scratch / "encoder.fp32.onnx", folder / files.ONNX)
+    quantise_weights(scratch / "encoder.fp32.onnx", folder / files.ONNX)
     fusion = nets.fusion.state_dict()
     np.savez(folder / files.FUSION, **{k: v.numpy().astype(np.float32) for k, v in fusion.items()})
     (folder / files.TOKENIZER).write_text(

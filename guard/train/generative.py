@@ -29,16 +29,16 @@ from guard.detect.encoder import Encoder
 from guard.detect.instruction import Instruction
 from guard.errors import UsageError
 from guard.local.adapter import AdapterBase, AdapterSettings, base_hash, write_adapter
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.train import calibrate, checkpoint, pools
 from guard.train.answers import Prompts, RowReferences, corpus_rows, redditbias_rows
 from guard.train.card import adapter_card
 from guard.train.config import QUOTAS, TrainConfig
 from guard.train.corpus import Corpus, Sampler
-from guard.train.loop import Plan, Progress, Show, run
-from guard.train.lora import Adapters, Losses, adapted, decisions, step_loss
+from guard.train.loop import Show, TrainingPlan, TrainingProgress, run_training
+from guard.train.lora import Adapters, Losses, adapted_copy, decision_logits, step_loss
 from guard.train.rows import share
-from guard.train.sources import Text
+from guard.train.sources import WholeText
 from guard.verdict import BIAS_TYPES
 
 Preset = Literal["paper", "own"]
@@ -57,7 +57,7 @@ class GenerativeConfig:
     """One run. Every random choice follows from ``seed`` and the step, so a run can be resumed.
 
     Attributes:
-        base: a model as :func:`guard.local.model.load` takes it.
+        base: a model as :func:`guard.local.model.load_model` takes it.
         data: folder of the licensed sources.
         work: folder of the checkpoint, the validation's figures and the adapter.
         preset: ``paper`` or ``own``, which set what is None below.
@@ -109,13 +109,13 @@ class GenerativeConfig:
 
     def setting(self, name: str) -> float:
         """Return a setting of the preset, or what was given in its place."""
-        given = getattr(self, name)
-        return float(PRESETS[self.preset][name] if given is None else given)
+        value = getattr(self, name)
+        return float(PRESETS[self.preset][name] if value is None else value)
 
     def described(self) -> dict[str, Any]:
         """Return the settings that shape the result, for the checkpoint and the card."""
-        found = {k: v for k, v in asdict(self).items() if k not in _PLACES}
-        return found | {name: self.setting(name) for name in PRESETS[self.preset]}
+        settings = {k: v for k, v in asdict(self).items() if k not in _PLACES}
+        return settings | {name: self.setting(name) for name in PRESETS[self.preset]}
 
 
 _PLACES = {"data", "work", "statements", "checkpoint_every", "threads", "device", "validation"}
@@ -125,18 +125,18 @@ class GenerativeRun:
     """A run and what it reads. It holds the work folder: use it as a context manager.
 
     Raises UsageError if the data, the base or the settings cannot be used, or another process works
-    in the folder, WeightsError as :func:`guard.local.model.load`.
+    in the folder, WeightsError as :func:`guard.local.model.load_model`.
     """
 
     def __init__(self, config: GenerativeConfig, report: Callable[[str], None] = print) -> None:
         self.config, self._report = config, report
         torch.set_num_threads(config.threads)
-        self._alone = checkpoint.alone(config.work / NAME)
+        self._alone = checkpoint.alone_at(config.work / NAME)
 
     def __enter__(self) -> GenerativeRun:
         self._alone.__enter__()
         try:
-            self._prepare()
+            self._prepare_rows()
         except BaseException:
             self._alone.__exit__(None, None, None)
             raise
@@ -145,18 +145,18 @@ class GenerativeRun:
     def __exit__(self, *error: object) -> None:
         self._alone.__exit__(None, None, None)
 
-    def _prepare(self) -> None:
+    def _prepare_rows(self) -> None:
         config = self.config
-        model = load(config.base, "bfloat16" if config.bf16 else "float32")
-        self._tuned = adapted(model.network, config.rank, config.seed, config.device)
+        model = load_model(config.base, "bfloat16" if config.bf16 else "float32")
+        self._tuned = adapted_copy(model.network, config.rank, config.seed, config.device)
         self._adapters = Adapters(self._tuned)
-        found = None
+        references = None
         if config.instruction.references:
             encoder = Encoder()
             assert encoder.index is not None, "the shipped index is opened"
-            found = RowReferences(encoder, encoder.index)
-        self._prompts = Prompts(model, config.instruction, found, config.setting("spelled"))
-        corpus, sampling = self._corpus(references=found is not None)
+            references = RowReferences(encoder, encoder.index)
+        self._prompts = Prompts(model, config.instruction, references, config.setting("spelled"))
+        corpus, sampling = self._build_corpus(references=references is not None)
         if not corpus.train:
             raise UsageError(
                 "There is no row to learn from: --quotas names no source that has texts."
@@ -171,7 +171,7 @@ class GenerativeRun:
             "steps": min(steps, config.max_steps or steps),
         }
 
-    def _corpus(self, *, references: bool) -> tuple[Corpus, TrainConfig]:
+    def _build_corpus(self, *, references: bool) -> tuple[Corpus, TrainConfig]:
         config = self.config
         sampling = TrainConfig(
             work=config.work, data=config.data, statements=config.statements, seed=config.seed,
@@ -185,15 +185,17 @@ class GenerativeRun:
         return Corpus(rows, [], frozenset(row.text for row in rows)), sampling
 
     @cached_property
-    def texts(self) -> list[Text]:
+    def texts(self) -> list[WholeText]:
         """The validation texts, at most so many of each pool, far from what is learned."""
-        read = pools.read(self.config.data, self.config.statements)
-        chosen: dict[str, list[Text]] = {}
+        read = pools.validation_texts(self.config.data, self.config.statements)
+        chosen: dict[str, list[WholeText]] = {}
         for text in sorted(read, key=lambda text: share(text.text, "generative")):
-            of = chosen.setdefault(text.pool, [])
-            if len(of) < self.config.validation:
-                of.append(text)
-        return pools.far_from_training([t for of in chosen.values() for t in of], self._every_text)
+            texts = chosen.setdefault(text.pool, [])
+            if len(texts) < self.config.validation:
+                texts.append(text)
+        return pools.far_from_training(
+            [t for texts in chosen.values() for t in texts], self._every_text
+        )
 
     def train(self, progress: Show | None = None) -> Path:
         """Train, or resume from the checkpoint; return the file of the trained adapters.
@@ -203,7 +205,7 @@ class GenerativeRun:
         the step is done and saved.
         """
         final = self.config.work / NAME
-        done = checkpoint.load(final, self.settings, {"net"})
+        done = checkpoint.load_run(final, self.settings, {"net"})
         if done is not None:
             self._adapters.load_state_dict(done["net"])
             return final
@@ -218,20 +220,26 @@ class GenerativeRun:
             asked = [self._prompts.asked(self._rows[pick.row], pick, rng) for pick in picks]
             return step_loss(self._tuned, asked, how)
 
-        def show(done: Progress) -> None:
+        def show(done: TrainingProgress) -> None:
             if progress is not None:
                 progress(done)
             if done.step % per_epoch == 0 and done.step < done.steps:
-                self._note(done.step, self._measured(self.logits()))
+                self._note_figures(done.step, self._measured_figures(self.logits()))
 
         optimiser = torch.optim.AdamW(
             self._adapters.parameters(), config.setting("lr"), weight_decay=config.weight_decay
         )
-        plan = Plan(self.settings["steps"], config.warmup, config.seed, config.checkpoint_every)
+        plan = TrainingPlan(
+            self.settings["steps"], config.warmup, config.seed, config.checkpoint_every
+        )
         unfinished = config.work / checkpoint.NAME
-        with _signals() as stopping:
-            run(self._adapters, optimiser, plan, loss_of, unfinished, self.settings, show, stopping)
-        checkpoint.save(final, {"net": self._adapters.state_dict(), "settings": self.settings})
+        with _stop_signals() as stopping:
+            run_training(
+                self._adapters, optimiser, plan, loss_of, unfinished, self.settings, show, stopping
+            )
+        checkpoint.save_content(
+            final, {"net": self._adapters.state_dict(), "settings": self.settings}
+        )
         unfinished.unlink(missing_ok=True)
         return final
 
@@ -240,7 +248,7 @@ class GenerativeRun:
         config = self.config
         return Losses(config.setting("first"), config.tokens, config.checkpointing)
 
-    def _note(self, step: int, figures: Mapping[str, Any]) -> None:
+    def _note_figures(self, step: int, figures: Mapping[str, Any]) -> None:
         """Add figures of the validation to the run's file, and show them."""
         epoch = step / self._sampler.epoch_steps
         line = json.dumps({"step": step, "epoch": round(epoch, 3), **figures})
@@ -255,25 +263,25 @@ class GenerativeRun:
         """
         prompts = [(i, p) for i, t in enumerate(self.texts) for p in self._prompts.of_text(t.text)]
         yes, no = self._prompts.yes, self._prompts.no
-        each = decisions(self._tuned, [p for _, p in prompts], yes, no, self._losses)
-        found = np.full(len(self.texts), -np.inf)
+        each = decision_logits(self._tuned, [p for _, p in prompts], yes, no, self._losses)
+        highest = np.full(len(self.texts), -np.inf)
         for (i, _), logit in zip(prompts, each.tolist(), strict=True):
-            found[i] = max(found[i], logit)
-        return found
+            highest[i] = max(highest[i], logit)
+        return highest
 
-    def _measured(self, logits: calibrate.Floats) -> dict[str, Any]:
+    def _measured_figures(self, logits: calibrate.Floats) -> dict[str, Any]:
         """Return loss of the decision, accuracy at the logit 0 and AUROC; AUROC by pool, too."""
         biased = np.array([text.biased for text in self.texts])
         pool = np.array([text.pool for text in self.texts])
         by_pool = {
-            str(name): _auroc(biased[pool == name], logits[pool == name])
+            str(name): _rounded_auroc(biased[pool == name], logits[pool == name])
             for name in np.unique(pool)
         }
         return {
             "n": len(biased),
             "loss": round(float(np.logaddexp(0, np.where(biased, -logits, logits)).mean()), 4),
             "accuracy": round(float(((logits > 0) == biased).mean()), 4),
-            "auroc": _auroc(biased, logits),
+            "auroc": _rounded_auroc(biased, logits),
             "pools": {name: value for name, value in by_pool.items() if value is not None},
         }
 
@@ -285,7 +293,7 @@ class GenerativeRun:
         """
         config, settings, logits = self.config, self.settings, self.logits()
         # The type is not known before an answer is written: all types share a threshold.
-        judged = calibrate.Judged(
+        judged = calibrate.JudgedTexts(
             np.array([text.pool for text in self.texts]),
             np.array([text.biased for text in self.texts]),
             np.array([BIAS_TYPES[0]] * len(self.texts)),
@@ -297,8 +305,8 @@ class GenerativeRun:
             name: dict.fromkeys(BIAS_TYPES, limits[BIAS_TYPES[0]])
             for name, limits in calibrate.operating_points(judged, scores).items()
         }
-        measured = self._measured(logits)
-        self._note(settings["steps"], measured)
+        measured = self._measured_figures(logits)
+        self._note_figures(settings["steps"], measured)
         figures = {
             "version": version,
             "settings": settings,
@@ -308,7 +316,7 @@ class GenerativeRun:
             "texts": dict(Counter(text.pool for text in self.texts)),
             **scale._asdict(),
             "points": {
-                name: {"threshold": limits[BIAS_TYPES[0]]} | _rates(judged, scores, limits)
+                name: {"threshold": limits[BIAS_TYPES[0]]} | _pool_rates(judged, scores, limits)
                 for name, limits in points.items()
             },
         }
@@ -323,32 +331,32 @@ class GenerativeRun:
             ),
             adapter_card(figures), "float16",
         )  # fmt: skip
-        with checkpoint.replacing(config.work / FIGURES) as part:
+        with checkpoint.replacing_file(config.work / FIGURES) as part:
             part.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         return folder
 
 
-def _auroc(biased: calibrate.Bools, logits: calibrate.Floats) -> float | None:
+def _rounded_auroc(biased: calibrate.Bools, logits: calibrate.Floats) -> float | None:
     """Return the AUROC with four digits; None, which JSON has, without one."""
-    found = calibrate.auroc(logits, biased)
-    return None if math.isnan(found) else round(found, 4)
+    auroc = calibrate.auroc(logits, biased)
+    return None if math.isnan(auroc) else round(auroc, 4)
 
 
-def _rates(
-    judged: calibrate.Judged, scores: calibrate.Floats, limits: calibrate.Thresholds
+def _pool_rates(
+    judged: calibrate.JudgedTexts, scores: calibrate.Floats, limits: calibrate.Thresholds
 ) -> dict[str, float]:
-    found = calibrate.measured(judged, scores, limits)
+    rates = calibrate.measured_rates(judged, scores, limits)
     return {
-        "accuracy": found.accuracy,
-        "recall": found.recall,
-        "false_positive_rate": found.false_positive_rate,
-        "harmless": found.harmless.n,
-        "harmless_found": found.harmless.hits,
+        "accuracy": rates.accuracy,
+        "recall": rates.recall,
+        "false_positive_rate": rates.false_positive_rate,
+        "harmless": rates.harmless.n,
+        "harmless_found": rates.harmless.hits,
     }
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], bool]]:
+def _stop_signals() -> Iterator[Callable[[], bool]]:
     """Yield what says whether Ctrl-C or SIGTERM came; the second one ends the process at once."""
     came = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -357,15 +365,15 @@ def _signals() -> Iterator[Callable[[], bool]]:
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
-        for one, usual in before.items():
-            signal.signal(one, usual)
+        for signum, usual in before.items():
+            signal.signal(signum, usual)
 
     def handler(*_: Any) -> None:
         came.set()
         restore()
 
-    for one in before:
-        signal.signal(one, handler)
+    for signum in before:
+        signal.signal(signum, handler)
     try:
         yield came.is_set
     finally:

@@ -54,7 +54,7 @@ class KeepingDetector:
         for line in data.split(b"\n"):
             with suppress(ValueError, LookupError, TypeError):
                 raw = json.loads(line)
-                self._kept[raw["window"]] = _read(raw)
+                self._kept[raw["window"]] = _parsed_scores(raw)
 
     @property
     def name(self) -> str:
@@ -82,32 +82,32 @@ class KeepingDetector:
 
     def judged(self, windows: Sequence[Window]) -> list[KeptScores]:
         """Return what the detector gives for windows; ``failure`` for those that it fails on."""
-        keys = [_key(window) for window in windows]
+        keys = [_window_key(window) for window in windows]
         missing = {k: w for k, w in zip(keys, windows, strict=True) if k not in self._kept}
         failed = {}
         if missing:
-            for key, found in zip(
+            for key, judged in zip(
                 missing, timed_many(self._session, [*missing.values()]), strict=True
             ):
-                ms = found.elapsed_ms / len(missing)
-                if found.scores is None:
+                ms = judged.elapsed_ms / len(missing)
+                if judged.scores is None:
                     failed[key] = KeptScores(Scores(unjudged="failure"), ms)
                 else:
-                    self._keep(key, KeptScores(found.scores, ms))
+                    self._keep_scores(key, KeptScores(judged.scores, ms))
         return [failed.get(key) or self._kept[key] for key in keys]
 
-    def _keep(self, key: str, found: KeptScores) -> None:
-        scores = found.scores
+    def _keep_scores(self, key: str, judged: KeptScores) -> None:
+        scores = judged.scores
         small = Scores(scores.score, scores.bias_type, unjudged=scores.unjudged)
         line = {
             "window": key,
             "score": small.score,
             "bias_type": small.bias_type,
             "unjudged": small.unjudged,
-            "ms": round(found.ms, 3),
+            "ms": round(judged.ms, 3),
         }
         with self._lock:
-            self._kept[key] = KeptScores(small, found.ms)
+            self._kept[key] = KeptScores(small, judged.ms)
             try:
                 with self._path.open("ab") as file:
                     file.write(self._end + json.dumps(line).encode() + b"\n")
@@ -128,12 +128,12 @@ class _KeepingSession:
         return [found.scores for found in self._detector.judged(windows)]
 
 
-def _key(window: Window) -> str:
+def _window_key(window: Window) -> str:
     data = repr((window.text, window.context, window.user)).encode(errors="surrogatepass")
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _read(raw: dict[str, Any]) -> KeptScores:
+def _parsed_scores(raw: dict[str, Any]) -> KeptScores:
     """Return what a line says; raises ValueError for what is no score."""
     if raw["bias_type"] not in (None, *BIAS_TYPES):
         raise ValueError

@@ -14,7 +14,7 @@ from guard.errors import UsageError
 from guard.train import checkpoint
 
 
-class Progress(NamedTuple):
+class TrainingProgress(NamedTuple):
     """The report of one training step; steps count from 1.
 
     ``loss`` stays a tensor: reading it would make each step wait for the GPU.
@@ -26,7 +26,7 @@ class Progress(NamedTuple):
     seconds: float
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """The length of a run: the rate rises over the share ``warmup`` of the steps, then falls."""
 
     steps: int
@@ -37,13 +37,13 @@ class Plan(NamedTuple):
 
 # Seconds after which a step saves a checkpoint, however slow the machine is.
 _LONGEST = 600.0
-Show = Callable[[Progress], None]
+Show = Callable[[TrainingProgress], None]
 
 
-def run(
+def run_training(
     net: nn.Module,
     optimiser: torch.optim.Optimizer,
-    plan: Plan,
+    plan: TrainingPlan,
     step_loss: Callable[[int], Tensor],
     file: Path,
     settings: Mapping[str, Any],
@@ -59,7 +59,7 @@ def run(
     ``file`` is of a run with other settings, or if the loss is no number any more.
     """
     rates = [group["lr"] for group in optimiser.param_groups]
-    saved = checkpoint.load(file, settings, {"net", "optimiser", "step"})
+    saved = checkpoint.load_run(file, settings, {"net", "optimiser", "step"})
     done = 0
     if saved is not None:
         net.load_state_dict(saved["net"])
@@ -82,22 +82,22 @@ def run(
         optimiser.step()
         if progress is not None:
             seconds = time.perf_counter() - started
-            progress(Progress(step + 1, plan.steps, loss.detach(), seconds))
+            progress(TrainingProgress(step + 1, plan.steps, loss.detach(), seconds))
         stopped = stopping()
         due = (step + 1) % plan.checkpoint_every == 0 or time.monotonic() - saved_at > _LONGEST
         due = due or stopped
         if due and step + 1 < plan.steps:
-            _check(loss, file)
+            _check_loss(loss, file)
             content = {"net": net.state_dict(), "optimiser": optimiser.state_dict()}
-            checkpoint.save(file, content | {"step": step + 1, "settings": dict(settings)})
+            checkpoint.save_content(file, content | {"step": step + 1, "settings": dict(settings)})
             saved_at = time.monotonic()
         if stopped and step + 1 < plan.steps:
             raise KeyboardInterrupt
     if done < plan.steps:
-        _check(loss, file)
+        _check_loss(loss, file)
 
 
-def _check(loss: Tensor, file: Path) -> None:
+def _check_loss(loss: Tensor, file: Path) -> None:
     """Raise UsageError if the loss is no number any more; then the weights are none either."""
     if not loss.isfinite():
         raise UsageError(

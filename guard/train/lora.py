@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from guard.errors import UsageError
-from guard.local.adapter import sharing
+from guard.local.adapter import sharing_copy
 from guard.local.prefix import common_prefix
 
 
@@ -60,7 +60,7 @@ class _LowRank(torch.autograd.Function):
         return of_x, None, None, (of_low.T @ flat).to(a.dtype), of_b, None
 
 
-def adapted(network: Any, rank: int, seed: int, device: str) -> Any:
+def adapted_copy(network: Any, rank: int, seed: int, device: str) -> Any:
     """Return a PEFT model on a copy of ``network`` that shares its tensors where it can.
 
     Only the adapters are trained; they are float32, of scale ``alpha / rank`` = 2, and begin
@@ -70,7 +70,7 @@ def adapted(network: Any, rank: int, seed: int, device: str) -> Any:
     from peft.tuners.lora import Linear
 
     torch.manual_seed(seed)
-    copy = sharing(network, device)
+    copy = sharing_copy(network, device)
     config = peft.LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
@@ -144,13 +144,13 @@ def step_loss(model: Any, rows: Sequence[LearnedAnswer], how: Losses) -> Tensor:
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
     loss = torch.zeros((), device=device)
-    shared = 0 if how.checkpointing else _common(model, [row.prompt for row in rows])
-    layers = _read(model, rows[0].prompt[:shared]) if shared else []
+    shared = 0 if how.checkpointing else _common_length(model, [row.prompt for row in rows])
+    layers = _read_prefix(model, rows[0].prompt[:shared]) if shared else []
     # Each pass goes back to the common beginning; from there on the way is gone once.
     ends = [tensor.detach().requires_grad_() for pair in layers for tensor in pair]
     pairs = list(zip(ends[::2], ends[1::2], strict=True))
-    for some in passes(rows, shared, how.tokens):
-        part = _pass(model, some, shared, pairs, how.first) / weights
+    for some in row_passes(rows, shared, how.tokens):
+        part = _pass_loss(model, some, shared, pairs, how.first) / weights
         part.backward()  # type: ignore[no-untyped-call]
         loss += part.detach()
     if layers:
@@ -160,7 +160,7 @@ def step_loss(model: Any, rows: Sequence[LearnedAnswer], how: Losses) -> Tensor:
     return loss
 
 
-def _common(model: Any, prompts: Sequence[Sequence[int]]) -> int:
+def _common_length(model: Any, prompts: Sequence[Sequence[int]]) -> int:
     """Return how many tokens all prompts begin with, of which each keeps one.
 
     0 for a model with layers that do not keep every token's keys and values, such as a sliding
@@ -172,7 +172,7 @@ def _common(model: Any, prompts: Sequence[Sequence[int]]) -> int:
     return min(len(common_prefix(prompts)), min(map(len, prompts)) - 1)
 
 
-def passes(
+def row_passes(
     rows: Sequence[LearnedAnswer], shared: int, tokens: int
 ) -> Iterator[list[LearnedAnswer]]:
     """Yield the rows in passes of at most so many tokens with padding, like lengths together."""
@@ -187,20 +187,20 @@ def passes(
     yield some
 
 
-def _read(model: Any, prefix: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+def _read_prefix(model: Any, prefix: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
     """Return the keys and values of each layer, (1, heads, tokens, dim), with their graph."""
     ids = torch.tensor([prefix], device=next(model.parameters()).device)
-    cache = model(input_ids=ids, use_cache=True, **_kept(model, 1)).past_key_values
+    cache = model(input_ids=ids, use_cache=True, **_kept_argument(model, 1)).past_key_values
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def _kept(model: Any, count: int) -> dict[str, int]:
+def _kept_argument(model: Any, count: int) -> dict[str, int]:
     """Return the argument by which a model computes logits of the last ``count`` tokens only."""
     known = inspect.signature(model.get_base_model().forward).parameters
     return {"logits_to_keep": count} if "logits_to_keep" in known else {}
 
 
-def logits(
+def answer_logits(
     model: Any, rows: Sequence[LearnedAnswer], shared: int, layers: Sequence[tuple[Tensor, Tensor]]
 ) -> Tensor:
     """Return the logits of the answers' tokens: (rows, longest answer, vocabulary).
@@ -231,16 +231,16 @@ def logits(
         attention_mask=torch.tensor(mask, device=device),
         past_key_values=cache,
         use_cache=cache is not None,
-        **_kept(model, kept),
+        **_kept_argument(model, kept),
     ).logits[:, -kept:]
     longest = max(len(row.answer) for row in rows)
     at = torch.tensor([[begin - min(begins) + n for n in range(longest)] for begin in begins])
     at = at.clamp(max=kept - 1).to(device)
-    found: Tensor = out[torch.arange(len(rows), device=device)[:, None], at]
-    return found
+    logits: Tensor = out[torch.arange(len(rows), device=device)[:, None], at]
+    return logits
 
 
-def _pass(
+def _pass_loss(
     model: Any,
     rows: Sequence[LearnedAnswer],
     shared: int,
@@ -248,38 +248,38 @@ def _pass(
     first: float,
 ) -> Tensor:
     """Return the weighted sum of the cross-entropies of the answers' tokens."""
-    found = logits(model, rows, shared, layers)
-    kept = found.shape[1]
+    logits = answer_logits(model, rows, shared, layers)
+    kept = logits.shape[1]
     goals = torch.tensor(
-        [row.answer + [-100] * (kept - len(row.answer)) for row in rows], device=found.device
+        [row.answer + [-100] * (kept - len(row.answer)) for row in rows], device=logits.device
     )
     each = nn.functional.cross_entropy(
-        found.float().flatten(0, 1), goals.flatten(), reduction="none"
+        logits.float().flatten(0, 1), goals.flatten(), reduction="none"
     ).view(len(rows), kept)
-    weights = torch.ones(kept, device=found.device)
+    weights = torch.ones(kept, device=logits.device)
     weights[0] = first
     result: Tensor = (each * weights).sum()
     return result
 
 
-def decisions(
+def decision_logits(
     model: Any, prompts: Sequence[Sequence[int]], yes: int, no: int, how: Losses
 ) -> Tensor:
     """Return for each prompt log p(``yes``) - log p(``no``) of the next token: (n,) float32, CPU.
 
     Prompts of like length share a pass; the common beginning of all is read once.
     """
-    found = torch.zeros(len(prompts))
+    logits = torch.zeros(len(prompts))
     if not prompts:
-        return found
+        return logits
     rows = [LearnedAnswer(list(prompt), [number]) for number, prompt in enumerate(prompts)]
-    shared = _common(model, prompts)
+    shared = _common_length(model, prompts)
     model.eval()
     with torch.inference_mode():
-        layers = _read(model, prompts[0][:shared]) if shared else []
-        for some in passes(rows, shared, how.tokens):
-            last = logits(model, some, shared, layers)[:, 0].float().cpu()
+        layers = _read_prefix(model, prompts[0][:shared]) if shared else []
+        for some in row_passes(rows, shared, how.tokens):
+            last = answer_logits(model, some, shared, layers)[:, 0].float().cpu()
             if not math.isfinite(float(last.sum())):
                 raise UsageError("The model gives no number any more; train with a lower --lr.")
-            found[[row.answer[0] for row in some]] = last[:, yes] - last[:, no]
-    return found
+            logits[[row.answer[0] for row in some]] = last[:, yes] - last[:, no]
+    return logits

@@ -18,38 +18,42 @@ _GAP = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")
 _IN_GROUP = 1 / 3
 
 
-def _dropped(word: str, at: int, rng: random.Random) -> Edit:
+def _dropped_letter(word: str, at: int, rng: random.Random) -> Edit:
     i = rng.randrange(1, len(word))
     return Edit(at + i, at + i + 1, "")
 
 
-def _doubled(word: str, at: int, rng: random.Random) -> Edit:
+def _doubled_letter(word: str, at: int, rng: random.Random) -> Edit:
     i = rng.randrange(1, len(word))
     return Edit(at + i, at + i + 1, 2 * word[i])
 
 
-def _swapped(word: str, at: int, rng: random.Random) -> Edit:
+def _swapped_letters(word: str, at: int, rng: random.Random) -> Edit:
     i = rng.randrange(1, len(word) - 1)
     return Edit(at + i, at + i + 2, word[i + 1] + word[i])
 
 
-_IN_A_WORD: tuple[Callable[[str, int, random.Random], Edit], ...] = (_dropped, _doubled, _swapped)
+_IN_A_WORD: tuple[Callable[[str, int, random.Random], Edit], ...] = (
+    _dropped_letter,
+    _doubled_letter,
+    _swapped_letters,
+)
 
 
-def misspelt(row: TrainingRow, rng: random.Random) -> TrainingRow:
+def misspelt_row(row: TrainingRow, rng: random.Random) -> TrainingRow:
     """Return a row with a mistake: a letter dropped, doubled or swapped, or two words joined.
 
     Spans follow their words. A text of short words only may stay as it is.
     """
-    edit = _edit(row, rng)
+    edit = _random_edit(row, rng)
     if edit is None:
         return row
     text = row.text[: edit.start] + edit.text + row.text[edit.end :]
-    group, attribute = (_moved(span, edit) for span in (row.group, row.attribute))
+    group, attribute = (_moved_span(span, edit) for span in (row.group, row.attribute))
     return replace(row, text=text, group=group, attribute=attribute)
 
 
-def _edit(row: TrainingRow, rng: random.Random) -> Edit | None:
+def _random_edit(row: TrainingRow, rng: random.Random) -> Edit | None:
     gaps = [hit.start() for hit in _GAP.finditer(row.text)]
     if gaps and rng.random() < 1 / (len(_IN_A_WORD) + 1):
         at = rng.choice(gaps)
@@ -64,7 +68,7 @@ def _edit(row: TrainingRow, rng: random.Random) -> Edit | None:
     return rng.choice(_IN_A_WORD)(word[0], word.start(), rng)
 
 
-def _moved(span: Span | None, edit: Edit) -> Span | None:
+def _moved_span(span: Span | None, edit: Edit) -> Span | None:
     if span is None:
         return None
     change = len(edit.text) - (edit.end - edit.start)

@@ -147,14 +147,14 @@ class Targets(NamedTuple):
     known: Tensor  # (n,) 1, 0 where the label is unknown
 
 
-def _mean(values: Tensor, used: Tensor) -> Tensor:
+def _used_mean(values: Tensor, used: Tensor) -> Tensor:
     """Return the mean of the used values, 0 without any."""
     return (values * used).sum() / used.sum().clamp(min=1)
 
 
 def _log_loss(logits: Tensor, labels: Tensor, used: Tensor) -> Tensor:
     each = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
-    return _mean(each, used)
+    return _used_mean(each, used)
 
 
 # What each part of the loss counts; that of the sentence vectors is a setting.
@@ -163,7 +163,7 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
-def losses(
+def loss_parts(
     out: Outputs, change: Tensor, type_change: Tensor, targets: Targets
 ) -> dict[str, Tensor]:
     """Compare a batch's outputs with its labels; return the parts of the loss, each a scalar."""
@@ -178,14 +178,14 @@ def losses(
         "final": _log_loss(out.logit + change, targets.biased, targets.known),
         "alone": _log_loss(out.logit, targets.alone, (targets.alone >= 0) * targets.known),
         "soft": soft,
-        "types": _mean(types, targets.types >= 0),
+        "types": _used_mean(types, targets.types >= 0),
         "spans": _log_loss(out.spans, targets.spans, marked),
         "distill": (1 - (out.embedding * targets.embedding).sum(-1)).mean(),
         "implied": _log_loss(out.implied, targets.implied, targets.implied >= 0),
     }
 
 
-def total(parts: dict[str, Tensor], distill: float) -> Tensor:
+def total_loss(parts: dict[str, Tensor], distill: float) -> Tensor:
     """Return the weighted sum that is minimised; ``distill`` is the weight of that part."""
     weights = _WEIGHTS | {"distill": distill}
     return sum((weights[name] * part for name, part in parts.items()), start=torch.zeros(()))

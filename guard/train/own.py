@@ -13,7 +13,7 @@ from guard.gate.context import in_context
 from guard.places import shipped
 from guard.retrieve.phrases import find_phrase, find_stem
 from guard.train.rows import Statement, TrainingRow, fold, share
-from guard.train.sources import Text, pieces, read_jsonl, row_of, segment_with
+from guard.train.sources import WholeText, read_jsonl, row_of, segment_with, text_pieces
 from guard.verdict import BIAS_TYPES, BiasType
 
 # Pools of the bias index's statements: stated, and implied.
@@ -26,45 +26,48 @@ def corpus_folder() -> Path:
     return shipped("benchmarks") / "detector" / "corpus"
 
 
-def own_texts(statements: Path) -> Iterator[tuple[Text, dict[str, Any]]]:
+def own_texts(statements: Path) -> Iterator[tuple[WholeText, dict[str, Any]]]:
     """Yield the index's statements, the hard negatives and both halves of the minimal pairs."""
     folder = corpus_folder()
     for item in read_jsonl(statements):
         said = item["statement"]
-        yield Text(STATED[bool(item.get("implicit"))], said, True, f"own:{fold(said)}"), item
+        yield WholeText(STATED[bool(item.get("implicit"))], said, True, f"own:{fold(said)}"), item
     for item in read_jsonl(folder / "negatives.jsonl"):
-        yield Text("negatives", item["text"], False, f"own:{fold(item['text'])}"), item
+        yield WholeText("negatives", item["text"], False, f"own:{fold(item['text'])}"), item
     for item in read_jsonl(folder / "pairs.jsonl"):
         for half in ("biased", "harmless"):
-            yield Text("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"), item
+            yield (
+                WholeText("pairs", item[half], half == "biased", f"pair:{fold(item['biased'])}"),
+                item,
+            )
 
 
-def own(statements: Path) -> Iterator[TrainingRow]:
+def own_rows(statements: Path) -> Iterator[TrainingRow]:
     """Yield the rows of :func:`own_texts`."""
-    for of, item in own_texts(statements):
+    for whole, item in own_texts(statements):
         kind = item.get("bias_type") or None
-        segments = in_context(pieces(of.text))
-        if of.pool == "negatives":
+        segments = in_context(text_pieces(whole.text))
+        if whole.pool == "negatives":
             for text, context in segments:
-                yield row_of(of, text=text, context=context, bias_type=kind)
-        elif of.biased:
+                yield row_of(whole, text=text, context=context, bias_type=kind)
+        elif whole.biased:
             text, context = (
                 segment_with(item["attribute"], segments, find_stem)
-                if of.pool == "pairs"
-                else (of.text, ())
+                if whole.pool == "pairs"
+                else (whole.text, ())
             )
             group, attribute = find_stem(text, item["group"]), find_stem(text, item["attribute"])
             yield row_of(
-                of, "pairs" if of.pool == "pairs" else "own", text=text, context=context,
+                whole, "pairs" if whole.pool == "pairs" else "own", text=text, context=context,
                 bias_type=kind, group=group, attribute=attribute, implied=item.get("implicit"),
             )  # fmt: skip
         else:
             # The biased half is a reference of this one: quoting, opposing or limiting a stereotype
             # is not bias, whatever is retrieved. What makes it harmless is said last.
-            partner = Statement(item["biased"], item["bias_type"], of.family)
+            partner = Statement(item["biased"], item["bias_type"], whole.family)
             text, context = segments[-1]
             yield row_of(
-                of, text=text, context=context, bias_type=kind, partners=(partner,),
+                whole, text=text, context=context, bias_type=kind, partners=(partner,),
                 partner_share=0.5,
             )  # fmt: skip
 
@@ -76,8 +79,8 @@ def invented_texts() -> dict[str, list[str]]:
     ``plain`` says nothing bad by itself: only a matching reference makes it biased. ``opposed``
     opposes, asks, reports or limits the same predicate: harmless in spite of a match.
     """
-    found: dict[str, list[str]] = json.loads((corpus_folder() / "invented.json").read_bytes())
-    return found
+    parts: dict[str, list[str]] = json.loads((corpus_folder() / "invented.json").read_bytes())
+    return parts
 
 
 def invented_group(rng: random.Random) -> str:
@@ -87,7 +90,7 @@ def invented_group(rng: random.Random) -> str:
     return rng.choice(parts["heads"]) + middle + rng.choice(parts["tails"])
 
 
-def invented(
+def invented_rows(
     rng: random.Random, rows: list[TrainingRow], predicates: list[tuple[str, str]], count: int
 ) -> Iterator[TrainingRow]:
     """Yield ``count`` rows about groups that exist nowhere, five kinds, the first twice in six.
@@ -107,15 +110,15 @@ def invented(
         turn = i % 6
         if turn in (0, 5):
             same = first if rng.random() < 0.35 else second
-            yield _made(rng, "plain", group, first, kind, family, (group, same), biased=True)
+            yield _framed_row(rng, "plain", group, first, kind, family, (group, same), biased=True)
         elif turn == 1:
             wrong = (group, other) if rng.random() < 0.6 else (invented_group(rng), second)
-            yield _made(rng, "plain", group, first, kind, family, wrong)
+            yield _framed_row(rng, "plain", group, first, kind, family, wrong)
         elif turn in (2, 3):
             frames = "opposed" if turn == 2 else "neutral"
-            yield _made(rng, frames, group, first, kind, family, (group, second))
+            yield _framed_row(rng, frames, group, first, kind, family, (group, second))
         elif usable:
-            yield _renamed(rng, rng.choice(usable), group, family)
+            yield _renamed_row(rng, rng.choice(usable), group, family)
 
 
 def plain_without_reference(
@@ -125,10 +128,10 @@ def plain_without_reference(
     for i in range(count):
         group = invented_group(rng)
         predicate = rng.choice(rng.choice(predicates))
-        yield _made(rng, "plain", group, predicate, "culture", f"bare:{group}:{i}", None)
+        yield _framed_row(rng, "plain", group, predicate, "culture", f"bare:{group}:{i}", None)
 
 
-def _made(
+def _framed_row(
     rng: random.Random,
     frames: str,
     group: str,
@@ -156,7 +159,7 @@ def _made(
     )  # fmt: skip
 
 
-def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> TrainingRow:
+def _renamed_row(rng: random.Random, row: TrainingRow, group: str, family: str) -> TrainingRow:
     assert row.group is not None
     assert row.bias_type is not None
     old = row.text[row.group.start : row.group.end]
@@ -171,7 +174,7 @@ def _renamed(rng: random.Random, row: TrainingRow, group: str, family: str) -> T
     )  # fmt: skip
 
 
-def predicates(*, held_back: bool) -> list[tuple[str, str]]:
+def predicate_pairs(*, held_back: bool) -> list[tuple[str, str]]:
     """Return paraphrase pairs of plain predicates.
 
     They are those of training, or the 15 % that measure the effect of references.

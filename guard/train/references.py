@@ -43,7 +43,7 @@ class Hits(NamedTuple):
 _AT_ONCE = 10_000
 
 
-def cached(path: Path, texts: Sequence[str], embed: Embed, width: int = DIM) -> Vectors:
+def cached_vectors(path: Path, texts: Sequence[str], embed: Embed, width: int = DIM) -> Vectors:
     """Return ``embed(texts)``, (n, width), cached in ``path`` (npz) by the texts' hashes.
 
     They are saved as they are made. The numbers are rounded to float16, also on the first call, so
@@ -58,12 +58,12 @@ def cached(path: Path, texts: Sequence[str], embed: Embed, width: int = DIM) -> 
         except (ValueError, LookupError, EOFError, TypeError, zipfile.BadZipFile):
             raise UsageError(f"{path} is damaged; delete it and run the command again.") from None
     if not all(key in known for key in keys):
-        with checkpoint.alone(path):
-            _add(known, path, dict(zip(keys, texts, strict=True)), embed)
+        with checkpoint.alone_at(path):
+            _add_vectors(known, path, dict(zip(keys, texts, strict=True)), embed)
     return np.array([known[k] for k in keys], np.float32).reshape(-1, width)
 
 
-def _add(
+def _add_vectors(
     known: dict[str, NDArray[np.float16]], path: Path, texts: Mapping[str, str], embed: Embed
 ) -> None:
     """Add the vectors of ``texts``, by hash, and write all to ``path`` after each few."""
@@ -74,7 +74,7 @@ def _add(
             continue
         vectors = embed(list(missing.values())).astype(np.float16)
         known |= dict(zip(missing, vectors, strict=True))
-        with checkpoint.replacing(path) as part, part.open("wb") as file:
+        with checkpoint.replacing_file(path) as part, part.open("wb") as file:
             np.savez(file, keys=np.array(list(known)), vectors=np.stack(list(known.values())))
 
 
@@ -87,7 +87,7 @@ class TrainIndex:
 
     def __init__(self, corpus: Corpus, embed: Embed, config: TrainConfig) -> None:
         def vectors(texts: Sequence[str]) -> Vectors:
-            return cached(config.vectors(), texts, embed)
+            return cached_vectors(config.vectors(), texts, embed)
 
         self._rows, self._k, self._floor = corpus.train, config.k, config.floor
         self.vectors = vectors([r.text for r in corpus.train])
@@ -97,14 +97,14 @@ class TrainIndex:
         self._partners: dict[int, list[tuple[Vectors, int]]] = defaultdict(list)
         for (i, p), vector in zip(partners, vectors([p.text for _, p in partners]), strict=True):
             self._partners[i].append((vector, BIAS_TYPES.index(p.bias_type)))
-        self._near, self._similarity = self._neighbours(corpus.statements, config.device)
+        self._near, self._similarity = self._find_neighbours(corpus.statements, config.device)
 
     def reachable(self, row: int) -> bool:
         """Whether every partner of the row is near enough to be retrieved at all."""
         own = self._partners.get(row, ())
         return all(vector @ self.vectors[row] > self._floor for vector, _ in own)
 
-    def _neighbours(
+    def _find_neighbours(
         self, statements: Sequence[Statement], device: str
     ) -> tuple[NDArray[np.int64], Vectors]:
         count = min(NEIGHBOURS, len(statements))
@@ -131,20 +131,20 @@ class TrainIndex:
         dropped = rng.random() * MOST_DROPPED
         used = draw.random(len(self._index)) >= dropped
         for slot, row in enumerate(batch):
-            found: list[tuple[float, Vectors, int]] = []
+            candidates: list[tuple[float, Vectors, int]] = []
             if rng.random() >= NO_REFERENCES:
                 for n, s in zip(self._near[row], self._similarity[row], strict=True):
-                    if s < self._floor or len(found) == self._k:
+                    if s < self._floor or len(candidates) == self._k:
                         break
                     if used[n]:
-                        found.append((float(s), self._index[n], self._types[n]))
+                        candidates.append((float(s), self._index[n], self._types[n]))
             if rng.random() < self._rows[row].partner_share:
                 for vector, kind in self._partners.get(row, ()):
                     s = float(vector @ self.vectors[row])
                     if s >= self._floor:
-                        found.append((s, vector, kind))
-            found.sort(key=lambda hit: -hit[0])
-            for j, (_, vector, kind) in enumerate(found[: self._k]):
+                        candidates.append((s, vector, kind))
+            candidates.sort(key=lambda hit: -hit[0])
+            for j, (_, vector, kind) in enumerate(candidates[: self._k]):
                 out.vectors[slot, j], out.types[slot, j] = vector, kind
                 out.mask[slot, j] = True
         return out

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
-from guard.core import Guard, highest
+from guard.core import Guard, highest_verdict
 from guard.detect.encoder import Encoder
 from guard.detect.network import Pass
 from guard.detect.tokens import Encoded, WindowTokens
@@ -26,17 +26,17 @@ from guard.evaluate.baselines import terms_for
 from guard.evaluate.example import Example
 from guard.evaluate.sources import UNSEEN, load
 from guard.policy import Policy
-from guard.retrieve.build import build as build_index
+from guard.retrieve.build import build_index as build_index
 from guard.retrieve.index import BiasIndex
 from guard.train import added_statement, calibrate, pools, retrieval
-from guard.train.base import base_tokens, padded
+from guard.train.base import base_tokens, padded_inputs
 from guard.train.config import TrainConfig
-from guard.train.corpus import build
+from guard.train.corpus import build_corpus
 from guard.train.encoder import Nets, load_final
-from guard.train.export import export, write_config
+from guard.train.export import export_detector, write_config
 from guard.train.own import STATED
-from guard.train.rows import fold, share, validates
-from guard.train.sources import Text
+from guard.train.rows import fold, in_validation, share
+from guard.train.sources import WholeText
 
 #: The evaluation sets of the card, by the names of ``guard eval``.
 SETS = ("redditbias", "emgsd", "toxicbias", "crows_pairs", "bold", "assistant")
@@ -66,7 +66,7 @@ class CachedEncoder(Encoder):
         return self._passes[key]
 
 
-def release(
+def release_weights(
     config: TrainConfig,
     final: Path,
     folder: Path,
@@ -99,7 +99,7 @@ def release(
     # The texts are those of the network's run, not of the references'.
     read = _of_network(stages)
     config = config.as_described(read)
-    corpus = build(config)
+    corpus = build_corpus(config)
     if read.get("corpus") != corpus.digest():
         report("the sources or texts have changed since the run: the card counts today's")
     settings: dict[str, Any] = {
@@ -108,7 +108,7 @@ def release(
         "floor": config.floor,
         "max_context_tokens": config.max_context_tokens,
     }
-    export(
+    export_detector(
         nets, folder, settings, base=config.base, scratch=config.work,
         texts=[row.text for row in corpus.train],
     )  # fmt: skip
@@ -117,24 +117,28 @@ def release(
     plain = CachedEncoder(passes, folder)
     built = build_index(index / "statements.jsonl", index, plain)
     report("index built")
-    found = retrieval.measure(plain.embed, data, index / "statements.jsonl", config.floor)
-    report(f"retrieval: {found}")
-    _change(folder, floor=found["floor"])
-    texts = pools.read(data, config.statements)
+    retrieval_figures = retrieval.measure_retrieval(
+        plain.embed, data, index / "statements.jsonl", config.floor
+    )
+    report(f"retrieval: {retrieval_figures}")
+    _changed_folder(folder, floor=retrieval_figures["floor"])
+    texts = pools.validation_texts(data, config.statements)
     comments = [t.text for t in texts if t.pool == "redditbias"]
     figures: dict[str, Any] = {
         "version": version,
         "training": stages,
         "rows": corpus.counts(),
-        "retrieval": found,
+        "retrieval": retrieval_figures,
         "network": network_figures(nets, base_tokens(config.base), folder, comments),
         "points": set_points(
             folder, built, pools.far_from_training(texts, corpus.every_text), passes
         ),
     }
     report(f"calibrated: {figures['points']['measured']}")
-    figures["added_statement"] = added_statement.effects(CachedEncoder(passes, folder, built))
-    figures["measured"] = measure(data, folder, built, passes, report)
+    figures["added_statement"] = added_statement.statement_effects(
+        CachedEncoder(passes, folder, built)
+    )
+    figures["measured"] = measure_release(data, folder, built, passes, report)
     return figures
 
 
@@ -143,46 +147,48 @@ def _of_network(stages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return [stage for stage in stages if stage["method"] != "references"][-1]
 
 
-def _change(folder: Path, **changes: Any) -> None:
+def _changed_folder(folder: Path, **changes: Any) -> None:
     raw = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     write_config(folder, raw | changes)
 
 
 def set_points(
-    folder: Path, index: BiasIndex, unseen: Sequence[Text], passes: Passes
+    folder: Path, index: BiasIndex, unseen: Sequence[WholeText], passes: Passes
 ) -> dict[str, Any]:
     """Fit the scale of the scores and the operating points; write them to ``folder``.
 
     Returns their figures for the card. The texts are judged by the weights in ``folder`` with the
     index.
     """
-    texts = judged(folder, index, unseen, passes)
+    texts = judged_texts(folder, index, unseen, passes)
     weights = calibrate.equal_weights(texts)
     scale = calibrate.fit_scale(texts.logit, texts.biased, weights)
     scores = scale.scores(texts.logit)
     points = calibrate.operating_points(texts, scores)
-    _change(
+    _changed_folder(
         folder,
         **scale._asdict(),
         operating_points=points,
         own_thresholds=calibrate.own_thresholds(texts, scores),
     )
-    return scale._asdict() | described(texts, scores, points)
+    return scale._asdict() | described_points(texts, scores, points)
 
 
-def described(
-    texts: calibrate.Judged, scores: calibrate.Floats, points: dict[str, calibrate.Thresholds]
+def described_points(
+    texts: calibrate.JudgedTexts, scores: calibrate.Floats, points: dict[str, calibrate.Thresholds]
 ) -> dict[str, Any]:
     """Return what calibration measures at operating points, for the card."""
-    bins = calibrate.reliability(scores, texts.biased, calibrate.equal_weights(texts))
+    bins = calibrate.reliability_bins(scores, texts.biased, calibrate.equal_weights(texts))
     low, high = calibrate.calibration_interval(texts, scores)
     measured = {}
     for name, limits in points.items():
-        of = calibrate.measured(texts, scores, limits)
-        by_pool = {pool: share._asdict() for pool, share in of.pools.items()}
-        measured[name] = of._asdict() | {"harmless": of.harmless._asdict(), "pools": by_pool}
+        rates = calibrate.measured_rates(texts, scores, limits)
+        by_pool = {pool: share._asdict() for pool, share in rates.pools.items()}
+        measured[name] = rates._asdict() | {"harmless": rates.harmless._asdict(), "pools": by_pool}
     return {
-        "n": {name: int(np.isin(texts.pool, of).sum()) for name, of in calibrate.SOURCES.items()},
+        "n": {
+            name: int(np.isin(texts.pool, pools).sum()) for name, pools in calibrate.SOURCES.items()
+        },
         "calibration": {"ece": calibrate.calibration_error(bins), "low": low, "high": high},
         "reliability": [b._asdict() for b in bins],
         "thresholds": points,
@@ -190,16 +196,16 @@ def described(
     }
 
 
-def judged(
-    folder: Path, index: BiasIndex, texts: Sequence[Text], passes: Passes
-) -> calibrate.Judged:
+def judged_texts(
+    folder: Path, index: BiasIndex, texts: Sequence[WholeText], passes: Passes
+) -> calibrate.JudgedTexts:
     """Judge texts as the guard would, with an unscaled logit; what it cannot judge is left out.
 
     Own statements are in the index, so they are judged without any validation statement in it.
     """
     encoder = CachedEncoder(passes, folder, index)
     remaining = [
-        i for i, s in enumerate(index.statements) if not validates(f"own:{fold(s.statement)}")
+        i for i, s in enumerate(index.statements) if not in_validation(f"own:{fold(s.statement)}")
     ]
     rest = BiasIndex(
         [index.statements[i] for i in remaining], index.vectors[remaining], encoder.name
@@ -211,12 +217,12 @@ def judged(
         some = [t for t in texts if (t.pool in STATED) == stated]
         batches = run.judged([Example(t.text, t.biased, t.family) for t in some], guard)
         for text, trail in zip(some, chain.from_iterable(batches), strict=True):
-            verdict = highest(trail, guard.policy)
+            verdict = highest_verdict(trail, guard.policy)
             if verdict.score is not None:
                 assert verdict.bias_type is not None, "at the threshold 0 everything has a type"
                 rows.append((text.pool, text.biased, verdict.bias_type, verdict.score))
     pool, biased, kind, score = map(np.array, zip(*rows, strict=True))
-    return calibrate.Judged(pool, biased, kind, logit(np.clip(score, 1e-15, 1 - 1e-15)))
+    return calibrate.JudgedTexts(pool, biased, kind, logit(np.clip(score, 1e-15, 1 - 1e-15)))
 
 
 def measured_again(
@@ -230,15 +236,17 @@ def measured_again(
     statements = index / "statements.jsonl"
     config = TrainConfig(work=folder, data=data, statements=statements)
     config = config.as_described(_of_network(stored["training"]))
-    unseen = pools.far_from_training(pools.read(data, statements), build(config).every_text)
+    unseen = pools.far_from_training(
+        pools.validation_texts(data, statements), build_corpus(config).every_text
+    )
     passes: Passes = {}
     encoder = CachedEncoder(passes, folder)
     built = BiasIndex.load(index, encoder.name)
-    texts = judged(folder, built, unseen, passes)
+    texts = judged_texts(folder, built, unseen, passes)
     points = stored["points"]
-    again = described(texts, expit(texts.logit), points["thresholds"])
+    again = described_points(texts, expit(texts.logit), points["thresholds"])
     report(f"operating points: {again['measured']}")
-    measured = measure(data, folder, built, passes, report)
+    measured = measure_release(data, folder, built, passes, report)
     return stored | {"points": points | again, "measured": measured}
 
 
@@ -257,13 +265,13 @@ def network_figures(
     texts = sorted(short, key=lambda t: share(t, "parity"))[:400]
     seconds, logits = [], []
     for text in texts:
-        one, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[:1]
+        cut, whole = encoder.tokens.encode(text)[0], tokens.encode(text)[:1]
         with torch.no_grad():
-            exact = nets.net(*padded(whole, tokens.pad)).logit
+            exact = nets.net(*padded_inputs(whole, tokens.pad)).logit
         started = time.perf_counter()
-        found = encoder.run(one)
+        output = encoder.run(cut)
         seconds.append(time.perf_counter() - started)
-        logits.append((found.logit, float(exact)))
+        logits.append((output.logit, float(exact)))
     stored, exact = np.array(logits).T
     return {
         "parameters": sum(p.numel() for p in nets.parameters()),
@@ -277,7 +285,7 @@ def network_figures(
     }
 
 
-def measure(
+def measure_release(
     data: Path, folder: Path, index: BiasIndex, passes: Passes, report: Report = print
 ) -> dict[str, Any]:
     """Return the figures of ``guard eval`` on the evaluation sets, with and without references.
@@ -285,7 +293,7 @@ def measure(
     Of each set, ``references`` and ``alone`` hold [value, low, high] of each measure at each
     operating point.
     """
-    found: dict[str, Any] = {}
+    by_set: dict[str, Any] = {}
     terms = terms_for(data)
     with_index = Guard(_PATIENT, detector=CachedEncoder(passes, folder, index))
     alone = Guard(_PATIENT, detector=CachedEncoder(passes, folder))
@@ -294,14 +302,14 @@ def measure(
         if name == "bold":
             unseen = [e for e in dataset.examples if UNSEEN in e.parts]
             dataset = replace(dataset, title=f"{dataset.title}, {UNSEEN}", examples=unseen)
-        found[name] = {"title": dataset.title}
+        by_set[name] = {"title": dataset.title}
         for key, guard, draws in (("references", with_index, _DRAWS), ("alone", alone, 0)):
             result = run.evaluate(dataset, guard, terms=terms, draws=draws)
-            found[name][key] = {"n": result.whole.n} | {
+            by_set[name][key] = {"n": result.whole.n} | {
                 point: {
                     m: list(figures[m].parts("value", "low", "high").values()) for m in _MEASURES
                 }
                 for point, figures in result.points.items()
             }
-        report(f"{name}: {found[name]['references']['balanced']}")
-    return found
+        report(f"{name}: {by_set[name]['references']['balanced']}")
+    return by_set

@@ -1,4 +1,7 @@
-"""From released weights back to a run that training can start from."""
+"""From released weights back to a run that training can start from.
+
+Why: docs/decisions/training-begins-with-what-ships.md.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from guard.detect import weights as files
 from guard.errors import UsageError
 from guard.train import checkpoint
 from guard.train.base import base_folder
-from guard.train.encoder import NAME, untrained
+from guard.train.encoder import NAME, untrained_nets
 
 
-def restore(folder: Path, to: Path) -> Path:
+def restore_run(folder: Path, to: Path) -> Path:
     """Write the network of released weights to ``to`` as a finished run; return the file's path.
 
     Each weight is what its 8-bit integer stands for, at most half a step of its channel's scale
@@ -38,7 +41,7 @@ def restore(folder: Path, to: Path) -> Path:
         training = json.loads((folder / "figures.json").read_bytes())
         *before, last = map(_of_today, training["training"])
         content = {"settings": last, "before": before}
-        nets = untrained(last)
+        nets = untrained_nets(last)
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
@@ -64,7 +67,7 @@ def restore(folder: Path, to: Path) -> Path:
             f"{folder} holds a network of another build than this version trains; restore it with "
             "the version of guard that released it."
         )
-    checkpoint.save(to / NAME, content | {"nets": state})
+    checkpoint.save_content(to / NAME, content | {"nets": state})
     return to / NAME
 
 
@@ -78,14 +81,14 @@ def _of_today(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def float_weights(path: Path) -> dict[str, Tensor]:
-    """Return the float weights of a network that :func:`guard.train.export.quantise` wrote.
+    """Return the float weights of a network that :func:`guard.train.export.quantise_weights` wrote.
 
     They have the names and shapes of :class:`guard.train.encoder.Nets`.
     """
     graph = onnx.load(str(path)).graph
     stored = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
     # Biases, norms and what else was not quantised keep their names.
-    found = {
+    weights = {
         name: array for name, array in stored.items()
         if name.startswith("net.") and array.dtype == np.float32 and not name.endswith("_scale")
     }  # fmt: skip
@@ -101,13 +104,13 @@ def float_weights(path: Path) -> dict[str, Tensor]:
             # stored (in, out), where a linear layer has (out, in).
             name = node.name.strip("/").rpartition("/")[0].replace("/", ".") + ".weight"
             value = value.T
-        found[name] = value
-    _join(found, graph, stored)
-    return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in found.items()}
+        weights[name] = value
+    _join_inputs(weights, graph, stored)
+    return {name: torch.tensor(np.ascontiguousarray(array)) for name, array in weights.items()}
 
 
-def _join(
-    found: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
+def _join_inputs(
+    weights: dict[str, NDArray[Any]], graph: onnx.GraphProto, stored: Mapping[str, NDArray[Any]]
 ) -> None:
     """Put the inputs that a release keeps apart back into their layers' weights.
 
@@ -118,9 +121,9 @@ def _join(
         if not node.name.endswith("/apart/MatMul"):
             continue
         layer = node.name.strip("/").removesuffix("/apart/MatMul").replace("/", ".")
-        whole = found.pop(f"{layer}.dense.weight").copy()
+        whole = weights.pop(f"{layer}.dense.weight").copy()
         inputs = stored[apart[node.name.removesuffix("apart/MatMul") + "Gather"]]
         whole[:, inputs] = stored[node.input[1]].T
-        found[f"{layer}.weight"] = whole
-        found[f"{layer}.bias"] = found.pop(f"{layer}.dense.bias")
-        found.pop(f"{layer}.others", None)
+        weights[f"{layer}.weight"] = whole
+        weights[f"{layer}.bias"] = weights.pop(f"{layer}.dense.bias")
+        weights.pop(f"{layer}.others", None)

@@ -22,7 +22,7 @@ WRITTEN = (
 )
 
 
-def validates(family: str) -> bool:
+def in_validation(family: str) -> bool:
     """Whether a family is on the validation side of the split."""
     return share(family, "validation") < VALIDATION_SHARE
 

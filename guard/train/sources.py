@@ -11,10 +11,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from guard.datasets import registry
+from guard.datasets import records, registry
 from guard.datasets.groups import group_type
+from guard.datasets.registry import DatasetFile
 from guard.datasets.rows import json_lines
 from guard.datasets.split import in_bold_share
 from guard.datasets.terms import redditbias_terms
@@ -41,10 +42,11 @@ _SEEGULL_FRAMES = (
     "{g} women are {a}.",
 )
 read_jsonl = json_lines
+L = TypeVar("L", bound=records.PublishedText)
 Find = Callable[[str, str], Span | None]
 
 
-class Text(NamedTuple):
+class WholeText(NamedTuple):
     """A text with its label, its pool and its family."""
 
     pool: str
@@ -53,7 +55,7 @@ class Text(NamedTuple):
     family: str
 
 
-def pieces(text: str) -> list[str]:
+def text_pieces(text: str) -> list[str]:
     """Return the segments of ``text`` as the gate would cut them, without blank ones."""
     return [s.text.strip() for s in split(text) if s.text.strip()]
 
@@ -65,7 +67,9 @@ def segment_with(
     return next((s for s in segments if find(s[0], phrase)), segments[-1])
 
 
-def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | None) -> Span | None:
+def _closest_hit(
+    pattern: re.Pattern[str], text: str, within: Span, other: Span | None
+) -> Span | None:
     """Return the hit nearest to ``other``, the first without one; hits inside ``within`` win."""
     hits = [Span(*m.span()) for m in pattern.finditer(text)]
     if other is not None:
@@ -79,7 +83,7 @@ def _closest(pattern: re.Pattern[str], text: str, within: Span, other: Span | No
 
 
 def row_of(
-    of: Text,
+    whole: WholeText,
     source: str = "",
     *,
     text: str | None = None,
@@ -90,23 +94,33 @@ def row_of(
     **more: Any,
 ) -> TrainingRow:
     """Return the row of a text, or of a segment ``text`` of it, of which the label is known."""
-    both = of.biased and group is not None and attribute is not None
-    fields = {"alone": of.biased, "spans": both, **more}
+    both = whole.biased and group is not None and attribute is not None
+    fields = {"alone": whole.biased, "spans": both, **more}
     return TrainingRow(
-        of.text if text is None else text, of.biased, source or of.pool, of.family, context,
-        bias_type, group, attribute, **fields,
+        whole.text if text is None else text, whole.biased, source or whole.pool, whole.family,
+        context, bias_type, group, attribute, **fields,
     )  # fmt: skip
 
 
-def redditbias_texts(data: Path) -> Iterator[tuple[Text, registry.AnnotatedComment]]:
+def _labelled_texts(
+    pool: str, file: DatasetFile[L], data: Path, family: Callable[[L], str] | None = None
+) -> Iterator[tuple[WholeText, L]]:
+    """Yield the texts of a file that have a label; a text is a family, or those of one ``family``.
+
+    The repeats of a text are one family.
+    """
+    for item in file.training_records(data):
+        if (biased := item.labels.biased) is not None:
+            key = fold(item.text) if family is None else family(item)
+            yield WholeText(pool, item.text, biased, f"{pool}:{key}"), item
+
+
+def redditbias_texts(data: Path) -> Iterator[tuple[WholeText, records.AnnotatedComment]]:
     """Yield the comments that have a label."""
-    for item in registry.REDDITBIAS_TRAIN.training(data):
-        if item.bias_sent is not None:
-            family = f"redditbias:{fold(item.comment)}"
-            yield Text("redditbias", item.comment, item.bias_sent, family), item
+    return _labelled_texts("redditbias", registry.REDDITBIAS_TRAIN, data)
 
 
-def redditbias(data: Path) -> Iterator[TrainingRow]:
+def redditbias_rows(data: Path) -> Iterator[TrainingRow]:
     """Comments as the guard meets them, segment by segment, and once more in one piece.
 
     The segment that holds the annotated phrase has the comment's label. Other segments of a
@@ -114,22 +128,22 @@ def redditbias(data: Path) -> Iterator[TrainingRow]:
     the whole comment, which teaches the network the use of context.
     """
     terms = redditbias_terms(data / "redditbias" / "terms")
-    for of, item in redditbias_texts(data):
-        parts = pieces(of.text)
+    for whole, item in redditbias_texts(data):
+        parts = text_pieces(whole.text)
         at = _piece_with(parts, item.phrase)
         if len(parts) > 1:
-            yield row_of(of, "redditbias_whole", bias_type=item.bias_type)
+            yield row_of(whole, "redditbias_whole", bias_type=item.bias_type)
         for i, (part, context) in enumerate(in_context(parts)):
             group = attribute = None
-            if of.biased and i == at:
+            if whole.biased and i == at:
                 within = find_phrase(part, item.phrase) or Span(0, len(part))
                 lists = terms[item.dimension]
-                group = _closest(lists.targets, part, within, None)
-                attribute = _closest(lists.attributes, part, within, group)
+                group = _closest_hit(lists.targets, part, within, None)
+                attribute = _closest_hit(lists.attributes, part, within, group)
             source, kind = ("redditbias", item.bias_type) if i == at else ("redditbias_rest", None)
             yield row_of(
-                of, source, text=part, context=context, bias_type=kind, group=group,
-                attribute=attribute, known=i == at or not of.biased,
+                whole, source, text=part, context=context, bias_type=kind, group=group,
+                attribute=attribute, known=i == at or not whole.biased,
             )  # fmt: skip
 
 
@@ -139,137 +153,134 @@ def _piece_with(parts: list[str], phrase: str) -> int:
     return max(range(len(parts)), key=lambda i: (len(words & set(fold(parts[i]).split())), i))
 
 
-def emgsd_texts(data: Path) -> Iterator[tuple[Text, list[str]]]:
+def emgsd_texts(data: Path) -> Iterator[tuple[WholeText, list[str]]]:
     """Yield stereotypes and their neutral or unrelated variants, with their segments.
 
     The first of several sentences is common to all variants.
     """
-    for item in registry.EMGSD_TRAIN.training(data):
-        parts = pieces(item.text)
+    for item in registry.EMGSD_TRAIN.training_records(data):
+        parts = text_pieces(item.text)
         first = parts[0] if len(parts) > 1 else item.text
-        yield Text("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
+        yield WholeText("emgsd", item.text, item.label, f"emgsd:{fold(first)}"), parts
 
 
-def emgsd(data: Path) -> Iterator[TrainingRow]:
+def emgsd_rows(data: Path) -> Iterator[TrainingRow]:
     """Texts as the guard reads them: the last sentence is judged, the first is its context.
 
     By itself the first is harmless.
     """
-    for of, parts in emgsd_texts(data):
+    for whole, parts in emgsd_texts(data):
         group = attribute = None
-        if of.biased and len(parts) > 1:
+        if whole.biased and len(parts) > 1:
             group, attribute = pronoun_and_predicate(parts[-1])
         text, context = in_context(parts)[-1]
-        yield row_of(of, text=text, context=context, group=group, attribute=attribute)
-        if len(parts) > 1 and not of.biased:
-            yield row_of(of, "emgsd_first", text=parts[0])
+        yield row_of(whole, text=text, context=context, group=group, attribute=attribute)
+        if len(parts) > 1 and not whole.biased:
+            yield row_of(whole, "emgsd_first", text=parts[0])
 
 
-def stereoset_texts(data: Path) -> Iterator[tuple[Text, registry.Variant]]:
+def stereoset_texts(data: Path) -> Iterator[tuple[WholeText, records.ItemVariant]]:
     """Yield the variants; those of an item are a family."""
-    for item in registry.STEREOSET.training(data):
-        biased = item.label == "stereotype"
-        yield Text("stereoset", item.text, biased, f"stereoset:{item.item}"), item
+    return _labelled_texts("stereoset", registry.STEREOSET, data, lambda variant: variant.item)
 
 
-def stereoset(data: Path) -> Iterator[TrainingRow]:
+def stereoset_rows(data: Path) -> Iterator[TrainingRow]:
     """Minimal pairs; the attribute is what differs between the variants of an item."""
-    items: dict[str, list[tuple[Text, registry.Variant]]] = defaultdict(list)
-    for of, item in stereoset_texts(data):
-        items[item.item].append((of, item))
+    items: dict[str, list[tuple[WholeText, records.ItemVariant]]] = defaultdict(list)
+    for whole, item in stereoset_texts(data):
+        items[item.item].append((whole, item))
     for variants in items.values():
-        for of, item in variants:
+        for whole, item in variants:
             others = [v.text for v, one in variants if one is not item]
-            group = find_stem(of.text, item.target)
-            attribute = changed_part(of.text, others)
-            yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
+            group = find_stem(whole.text, item.target)
+            attribute = changed_part(whole.text, others)
+            yield row_of(whole, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
-def hearts_texts(data: Path) -> Iterator[tuple[Text, registry.GroupStatement]]:
+def hearts_texts(data: Path) -> Iterator[tuple[WholeText, records.GroupStatement]]:
     """Yield statements about nationalities and LGBTQ+ groups with their neutral counterparts."""
     for file in (registry.HEARTS_SEEGULL, registry.HEARTS_WINOQUEER):
-        for item in file.training(data):
+        for item in file.training_records(data):
             family = f"hearts:{fold(item.phrase or item.repaired)}"
-            yield Text("hearts", item.repaired, item.label == "stereotype", family), item
+            yield WholeText("hearts", item.repaired, bool(item.labels.biased), family), item
 
 
-def hearts(data: Path) -> Iterator[TrainingRow]:
+def hearts_rows(data: Path) -> Iterator[TrainingRow]:
     """Rows with the group and the attribute: that of the phrase, or the words after the group."""
-    for of, item in hearts_texts(data):
-        group = find_stem(of.text, item.group)
+    for whole, item in hearts_texts(data):
+        group = find_stem(whole.text, item.group)
         attribute = None
         if item.phrase:
-            attribute = find_stem(of.text, item.phrase.removeprefix(item.group).strip())
+            attribute = find_stem(whole.text, item.attribute)
         elif group is not None:
-            attribute = predicate_after(of.text, group)
-        yield row_of(of, bias_type=item.bias_type, group=group, attribute=attribute)
+            attribute = predicate_after(whole.text, group)
+        yield row_of(whole, bias_type=item.bias_type, group=group, attribute=attribute)
 
 
-def toxigen(data: Path) -> Iterator[TrainingRow]:
+def toxigen_rows(data: Path) -> Iterator[TrainingRow]:
     """Demonstrations of ToxiGen: neutral and hateful statements about the same groups."""
-    for item in registry.TOXIGEN_DEMOS.training(data):
-        of = Text("toxigen", item.text, item.label == "hate", f"toxigen:{fold(item.text)}")
-        yield row_of(of, bias_type=item.category)
+    for whole, item in _labelled_texts("toxigen", registry.TOXIGEN_DEMOS, data):
+        yield row_of(whole, bias_type=item.category)
 
 
-def bold_texts(data: Path) -> Iterator[tuple[Text, registry.Sentence]]:
+def bold_texts(data: Path) -> Iterator[tuple[WholeText, records.EncyclopaedicSentence]]:
     """Yield the training share of BOLD's Wikipedia sentences: groups named, nothing biased."""
-    for item in registry.BOLD.training(data):
+    for item in registry.BOLD.training_records(data):
         if in_bold_share(item.text):
-            yield Text("bold", item.text, False, f"bold:{fold(item.text)}"), item
+            yield WholeText("bold", item.text, False, f"bold:{fold(item.text)}"), item
 
 
-def bold(data: Path) -> Iterator[TrainingRow]:
+def bold_rows(data: Path) -> Iterator[TrainingRow]:
     """Read the training share of BOLD's sentences as rows."""
     return (row_of(of) for of, _ in bold_texts(data))
 
 
-def implied_texts(data: Path) -> Iterator[tuple[Text, tuple[BiasType, registry.Implied]]]:
+def implied_texts(
+    data: Path,
+) -> Iterator[tuple[WholeText, tuple[BiasType, records.ImpliedStatement]]]:
     """Yield what posts imply of groups of a known type, in the family of the post."""
-    for item in registry.IMPLIED.training(data):
-        text, kind = item.implied_statement.strip(), group_type(item.target)
+    for item in registry.IMPLIED.training_records(data):
+        text, kind = item.text.strip(), group_type(item.target)
         if len(text) > 8 and kind is not None:
             family = f"implicit_hate:{fold(item.post)}"
-            yield Text("implied", text, True, family), (kind, item)
+            yield WholeText("implied", text, True, family), (kind, item)
 
 
-def post_texts(data: Path) -> Iterator[tuple[Text, registry.Post]]:
+def post_texts(data: Path) -> Iterator[tuple[WholeText, records.Post]]:
     """Yield the posts; both kinds of hate count as biased."""
-    for item in registry.IMPLICIT_HATE.training(data):
-        family = f"implicit_hate:{fold(item.post)}"
-        yield Text("implicit_hate", item.post, item.label != "not_hate", family), item
+    return _labelled_texts("implicit_hate", registry.IMPLICIT_HATE, data)
 
 
-def implicit_hate(data: Path) -> Iterator[TrainingRow]:
+def implicit_hate_rows(data: Path) -> Iterator[TrainingRow]:
     """Read posts with their label, and the implied statements of the implicit ones.
 
     A post's own implied statement is its partner: put into the index, it says in plain words
     what the post means.
     """
     implied: dict[str, list[Statement]] = defaultdict(list)
-    for of, (kind, statement) in implied_texts(data):
-        group = find_stem(of.text, statement.target)
-        attribute = predicate_after(of.text, group) if group else None
-        implied[of.family].append(Statement(of.text, kind, of.family))
-        yield row_of(of, bias_type=kind, group=group, attribute=attribute, implied=False)
-    for of, post in post_texts(data):
-        parts = pieces(of.text)
-        partners = tuple(implied.get(of.family, ()))
-        if of.biased and len(parts) > 1:
+    for whole, (kind, statement) in implied_texts(data):
+        group = find_stem(whole.text, statement.target)
+        attribute = predicate_after(whole.text, group) if group else None
+        implied[whole.family].append(Statement(whole.text, kind, whole.family))
+        yield row_of(whole, bias_type=kind, group=group, attribute=attribute, implied=False)
+    for whole, post in post_texts(data):
+        parts = text_pieces(whole.text)
+        partners = tuple(implied.get(whole.family, ()))
+        if whole.biased and len(parts) > 1:
             # It is unknown which sentence carries the implication: the post stays in one piece.
             parts = [" ".join(parts)[:320]]
         for part, context in in_context(parts):
             if len(part) < 12:
                 continue
             yield row_of(
-                of, post.label, text=part, context=context,
+                whole, post.label, text=part, context=context,
                 bias_type=partners[0].bias_type if partners else None,
-                alone=None if partners else of.biased, partners=partners,
+                alone=None if partners else whole.biased, partners=partners,
                 partner_share=0.5 if partners else 0.0, implied=_IMPLIED[post.label],
             )  # fmt: skip
 
 
-def texts(data: Path) -> Iterator[Text]:
+def licensed_texts(data: Path) -> Iterator[WholeText]:
     """Yield the whole texts of the sources that calibration reads."""
     for read in (
         redditbias_texts, emgsd_texts, stereoset_texts, hearts_texts, implied_texts, post_texts,
@@ -278,15 +289,15 @@ def texts(data: Path) -> Iterator[Text]:
         yield from (text for text, _ in read(data))
 
 
-def seegull(data: Path) -> Iterator[TrainingRow]:
+def seegull_rows(data: Path) -> Iterator[TrainingRow]:
     """Plain sentences made of SeeGULL pairs that at least two raters of a region know."""
-    for item in registry.SEEGULL.training(data):
+    for item in registry.SEEGULL.training_records(data):
         if not item.known:
             continue
         frame = random.Random(f"{item.identity}|{item.attribute}").choice(_SEEGULL_FRAMES)
         text = frame.format(g=item.identity, a=item.attribute)
         group, attribute = find_phrase(text, item.identity), find_phrase(text, item.attribute)
         yield row_of(
-            Text("seegull", text, True, f"seegull:{item.attribute}"), bias_type="culture",
+            WholeText("seegull", text, True, f"seegull:{item.attribute}"), bias_type="culture",
             group=group, attribute=attribute, spans=True, implied=False,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from guard.gate.context import CONTEXT_SEGMENTS, in_context, is_heading
 from guard.retrieve.phrases import find_phrase
 from guard.train.own import corpus_folder
 from guard.train.rows import TrainingRow, fold
-from guard.train.sources import Text, pieces, read_jsonl, row_of, segment_with
+from guard.train.sources import WholeText, read_jsonl, row_of, segment_with, text_pieces
 from guard.verdict import BiasType
 
 _FILLS = 14  # statements a frame is filled with
@@ -51,9 +51,9 @@ class Claim(NamedTuple):
         return text[:1].upper() + text[1:] if slot == "S" or (slot == "G" and first) else text
 
 
-def plain(statements: Path) -> list[Claim]:
+def plain_claims(statements: Path) -> list[Claim]:
     """Return the plain statements among the index's and the biased halves of the pairs, once."""
-    found: dict[str, Claim] = {}
+    claims: dict[str, Claim] = {}
     items = [(i["statement"], i) for i in read_jsonl(statements)]
     items += [(i["biased"], i) for i in read_jsonl(corpus_folder() / "pairs.jsonl")]
     for text, item in items:
@@ -67,29 +67,29 @@ def plain(statements: Path) -> list[Claim]:
             and rest.split()[:1]
             and rest.split()[0] in _VERBS
         ):
-            found.setdefault(fold(text), Claim(group, rest, item["bias_type"]))
-    return list(found.values())
+            claims.setdefault(fold(text), Claim(group, rest, item["bias_type"]))
+    return list(claims.values())
 
 
-def framed(statements: Path) -> Iterator[TrainingRow]:
+def framed_rows(statements: Path) -> Iterator[TrainingRow]:
     """Yield statements in frames that endorse them (biased) or oppose and report them (harmless).
 
     The segment with the predicate is judged, those before it are its context.
     """
-    claims = plain(statements)
+    claims = plain_claims(statements)
     for item in read_jsonl(corpus_folder() / "frames.jsonl"):
         frame, biased = item["frame"], item["stance"] == "endorse"
         rng = random.Random(f"frame:{frame}")
-        for one in rng.sample(claims, _FILLS):
-            text = _filled(frame, {"": one}, one)
-            yield from _judged(text, one, biased, "framed", f"frame:{fold(frame)}")
+        for claim in rng.sample(claims, _FILLS):
+            text = _filled_pattern(frame, {"": claim}, claim)
+            yield from _judged_segment(text, claim, biased, "framed", f"frame:{fold(frame)}")
 
 
-def listed(statements: Path) -> Iterator[TrainingRow]:
+def listed_rows(statements: Path) -> Iterator[TrainingRow]:
     """Yield the lines of lists with those before them, as far as the guard shows these."""
     by_group: dict[str, list[Claim]] = defaultdict(list)
-    for one in plain(statements):
-        by_group[one.group].append(one)
+    for claim in plain_claims(statements):
+        by_group[claim.group].append(claim)
     for item in read_jsonl(corpus_folder() / "lists.jsonl"):
         lines = item["lines"]
         slots = {number for line in lines for _, number in _SLOT.findall(line) if number}
@@ -101,15 +101,15 @@ def listed(statements: Path) -> Iterator[TrainingRow]:
             claims = dict(zip(sorted(slots) or ["1"], chosen, strict=True))
             before: list[str] = []
             for number, (line, biased) in enumerate(zip(lines, item["biased"], strict=True)):
-                one = next((claims[n] for _, n in _SLOT.findall(line) if n), chosen[0])
-                text = _filled(line, claims, chosen[0])
+                claim = next((claims[n] for _, n in _SLOT.findall(line) if n), chosen[0])
+                text = _filled_pattern(line, claims, chosen[0])
                 # What a line further down means may depend on one that the guard no longer shows.
                 if number <= CONTEXT_SEGMENTS or is_heading(before[0]):
-                    yield from _judged(text, one, biased, "listed", family, before)
-                before += pieces(text)
+                    yield from _judged_segment(text, claim, biased, "listed", family, before)
+                before += text_pieces(text)
 
 
-def _filled(pattern: str, claims: Mapping[str, Claim], default: Claim) -> str:
+def _filled_pattern(pattern: str, claims: Mapping[str, Claim], default: Claim) -> str:
     def fill(slot: re.Match[str]) -> str:
         first = not any(c.isalnum() for c in pattern[: slot.start()])
         return claims.get(slot[2], default).fill(slot[1], first=first)
@@ -117,27 +117,27 @@ def _filled(pattern: str, claims: Mapping[str, Claim], default: Claim) -> str:
     return _SLOT.sub(fill, pattern)
 
 
-def carried() -> Iterator[TrainingRow]:
+def carried_rows() -> Iterator[TrainingRow]:
     """Yield sentences that are biased behind one sentence, and harmless behind another."""
     for item in read_jsonl(corpus_folder() / "carried.jsonl"):
         text, kind = item["text"], item["bias_type"]
         family = f"carried:{fold(text)}"
         for biased in (True, False):
             sentences = item["biased_context" if biased else "harmless_context"]
-            before = [part for one in sentences for part in pieces(one)]
-            segment, context = in_context([*before, *pieces(text)])[-1]
+            before = [part for one in sentences for part in text_pieces(one)]
+            segment, context = in_context([*before, *text_pieces(text)])[-1]
             attribute = find_phrase(segment, item["attribute"]) if biased else None
             yield row_of(
-                Text("carried", segment, biased, family), context=context, bias_type=kind,
+                WholeText("carried", segment, biased, family), context=context, bias_type=kind,
                 attribute=attribute, spans=attribute is not None,
             )  # fmt: skip
 
 
-def _judged(
+def _judged_segment(
     text: str, claim: Claim, biased: bool, source: str, family: str, before: list[str] | None = None
 ) -> Iterator[TrainingRow]:
     """Yield the segment of ``text`` that has the predicate, or the last where none has it."""
-    parts = [*(before or ()), *pieces(text)]
+    parts = [*(before or ()), *text_pieces(text)]
     own = in_context(parts)[len(before or ()) :]
     if not own:
         return
@@ -145,6 +145,6 @@ def _judged(
     group, attribute = find_phrase(segment, claim.group), find_phrase(segment, claim.predicate)
     known = biased and attribute is not None
     yield row_of(
-        Text(source, segment, biased, family), context=context, bias_type=claim.bias_type,
+        WholeText(source, segment, biased, family), context=context, bias_type=claim.bias_type,
         group=group if known else None, attribute=attribute if known else None, spans=known,
     )  # fmt: skip

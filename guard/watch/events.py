@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from guard.mentions import fold, lexicon
+from guard.mentions import fold_word, shipped_lexicon
 from guard.policy import Policy
 from guard.texts import normalised
 from guard.verdict import Attribution, Channel, Decision, GuardTrail, Verdict
@@ -298,9 +298,9 @@ def _listed(group: str) -> str | None:
     """Return a group's name, without articles and signs, if it is one entry of guard's lists."""
     words = [word for word in _NOT_WORD.split(group) if word and word not in _ARTICLES]
     if len(words) == 1:
-        listed = bool(lexicon().kinds(words[0]) - {"first"}) and len(words[0]) <= _MAX_CHARS
+        listed = bool(shipped_lexicon().kinds(words[0]) - {"first"}) and len(words[0]) <= _MAX_CHARS
     else:
-        listed = lexicon().is_name(tuple(map(fold, words)))
+        listed = shipped_lexicon().is_name(tuple(map(fold_word, words)))
     return " ".join(words) if listed else None
 
 

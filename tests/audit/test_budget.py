@@ -233,6 +233,6 @@ def test_a_router_does_not_make_a_model_without_a_price_free() -> None:
     for _ in range(2):  # the second one fills the entry with settings that are None
         litellm.Router([deployment])  # type: ignore[list-item]
         assert name in litellm.model_cost
-        assert math.isnan(model_calls.price(name, 1, 1))
-    assert model_calls.price("openai/gpt-4o-mini", 1000, 0) > 0
-    assert model_calls.price("dashscope/qwen-flash", 1000, 0) > 0
+        assert math.isnan(model_calls.price_of_tokens(name, 1, 1))
+    assert model_calls.price_of_tokens("openai/gpt-4o-mini", 1000, 0) > 0
+    assert model_calls.price_of_tokens("dashscope/qwen-flash", 1000, 0) > 0

@@ -17,7 +17,7 @@ from guard.audit.score import SuiteResult
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
 from guard.local import scoring
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.suites import Capability, Chat, LogLikelihood, Request
 from tests.audit.test_runner import Saying
 from tests.audit.tiny_suite import Tiny, TinyOptions
@@ -93,9 +93,9 @@ def test_a_request_is_its_own_seed(folder: Path) -> None:
 
 def test_given_texts_are_scored(folder: Path) -> None:
     (reply,) = ask(folder, LogLikelihood("He said", (" yes.", " no.")))
-    model = load(str(folder))
+    model = load_model(str(folder))
     assert [tuple(s.__getattribute__(n) for n in ("logprob", "tokens")) for s in reply.scores] == [
-        tuple(found) for found in scoring.score(model, "He said", (" yes.", " no."))
+        tuple(found) for found in scoring.score_continuations(model, "He said", (" yes.", " no."))
     ]
     assert reply.scores[0].tokens == 5
 

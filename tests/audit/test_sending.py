@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit.calls import key_of
-from guard.audit.sending import Sending, reasons, refused, shown
+from guard.audit.sending import Sending, reason_refused, reasons, shown
 from guard.cli import main
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Request
@@ -315,6 +315,6 @@ def test_an_address_is_recorded_without_what_may_be_secret() -> None:
 
 
 def test_of_unknown_models_only_the_provider_can_tell() -> None:
-    assert refused("openai/not-in-the-map", {"temperature": 0}) == ""
+    assert reason_refused("openai/not-in-the-map", {"temperature": 0}) == ""
     with pytest.raises(UsageError, match="Only temperature=1"):
         Sending({"temperature": 0}).for_model("openai/o3", Sampled(TinyOptions()))

@@ -17,7 +17,7 @@ from guard.evaluate.near import far_from
 from guard.gate import ResponseGate
 from guard.places import shipped
 from guard.policy import Policy
-from guard.retrieve.statement import fold
+from guard.retrieve.statement import fold_words
 from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 from tests.behaviours.floors import (
@@ -81,7 +81,7 @@ def few() -> Behaviours:
 
 def clean(text: str) -> str:
     """The words of a text, whatever its case, punctuation and invisible characters."""
-    return fold("".join(c for c in text if unicodedata.category(c) != "Cf"))
+    return fold_words("".join(c for c in text if unicodedata.category(c) != "Cf"))
 
 
 def known_texts() -> set[str]:
@@ -106,7 +106,7 @@ def masked_words(*fields: str) -> set[str]:
     """The words of the index's groups or attributes that are more than joints of a sentence."""
     lines = (shipped("index") / "statements.jsonl").read_text(encoding="utf-8").split("\n")
     values = (json.loads(line)[field] for line in lines if line.strip() for field in fields)
-    return {word for value in values for word in fold(value).split() if len(word) > 3}
+    return {word for value in values for word in fold_words(value).split() if len(word) > 3}
 
 
 def frame(text: str, mask: set[str]) -> str:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import guard
 from guard.cli import main
-from guard.exit_codes import ExitCode, worst
+from guard.exit_codes import ExitCode, worst_code
 
 ROOT = Path(guard.__file__).parents[1]
 COMMANDS = sorted((ROOT / "guard" / "cli").glob("*.py"))
@@ -60,7 +60,7 @@ def test_no_command_ends_with_a_number_of_its_own() -> None:
     [([], 0), ([0, 3], 3), ([3, 1], 1), ([1, 4, 0], 4), ([5, 1], 5), ([0, 0], 0)],
 )
 def test_of_several_verdicts_the_worst_counts(codes: list[int], code: int) -> None:
-    assert worst(codes) == code
+    assert worst_code(codes) == code
 
 
 def test_a_suite_by_a_near_name_is_suggested() -> None:

@@ -24,7 +24,7 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answer
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-owner")
     monkeypatch.delenv("BIASGUARD_DETECTOR")
-    named._judge.cache_clear()  # what one has spent is not the next test's
+    named._named_judge.cache_clear()  # what one has spent is not the next test's
     with answering() as provider:
         provider.answer = obedient
         limits = "timeout_ms = 60000\n[judge]\ntimeout_s = 60\nbudget = 1\n"

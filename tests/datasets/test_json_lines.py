@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from guard.cli.bench import texts_of
-from guard.datasets.rows import json_lines, rows
+from guard.datasets.rows import json_lines, read_rows
 from guard.evaluate import behaviours
 from guard.retrieve.statement import read_statements
 from guard.suites.hbb import pack
@@ -45,7 +45,7 @@ def cases(folder: Path) -> list[str]:
 
 READERS: tuple[Callable[[Path], list[str]], ...] = (
     lambda folder: [str(row["text"]) for row in json_lines(written(folder, "text"))],
-    lambda folder: [str(row.values["text"]) for row in rows(written(folder, "text"))],
+    lambda folder: [str(row.values["text"]) for row in read_rows(written(folder, "text"))],
     lambda folder: [str(row["answer"]) for row in pack.lines(written(folder, "answer"))],
     lambda folder: texts_of(written(folder, "text")),
     statements,

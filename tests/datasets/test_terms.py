@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from guard.datasets.terms import DIMENSIONS, make, redditbias_terms
+from guard.datasets.terms import DIMENSIONS, make_terms, redditbias_terms
 
 
 def lists(folder: Path) -> Path:
@@ -31,6 +31,6 @@ def test_targets_lose_their_verb_and_wildcards_stand_for_endings(tmp_path: Path)
 
 
 def test_a_term_is_whole_words_and_the_longest_wins() -> None:
-    terms = make(["old pilot", "pilot"], ["late"])
+    terms = make_terms(["old pilot", "pilot"], ["late"])
     assert terms.groups_in("old pilots and copilots") == ("old pilots",)
     assert terms.attributes_in("chocolate") == ()

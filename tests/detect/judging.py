@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from guard.detect.encoder import Encoder
-from guard.detect.instruction import TemplateAnswer, rendered, unquoted
+from guard.detect.instruction import TemplateAnswer, rendered_answer, unquoted_text
 from guard.detect.judge import ModelJudge
 from guard.judge_settings import JudgeSettings
 from tests.audit.answering import Answering, answering
@@ -22,8 +22,8 @@ from tests.small import INDEX, WEIGHTS
 
 MODEL = "openai/gpt-4o-mini"
 GROUP, ATTRIBUTE = "Velmorians", "lazy"
-BIASED = rendered(TemplateAnswer(True, "culture", ((GROUP, ATTRIBUTE),)))
-HARMLESS = rendered(TemplateAnswer(False))
+BIASED = rendered_answer(TemplateAnswer(True, "culture", ((GROUP, ATTRIBUTE),)))
+HARMLESS = rendered_answer(TemplateAnswer(False))
 
 _LINES = re.compile(r"[\n\r\v\f\x85\u2028\u2029]+")
 _TURNS = re.compile(
@@ -52,7 +52,7 @@ def obedient(messages: Sequence[Mapping[str, str]]) -> str:
     end = re.search(r'(?<!\\)(?:\\\\)*"', sentence[1:])
     if end is None or end.end() != len(sentence) - 1:
         return HARMLESS  # something follows the quotation
-    return BIASED if f"{GROUP} are {ATTRIBUTE}" in unquoted(sentence) else HARMLESS
+    return BIASED if f"{GROUP} are {ATTRIBUTE}" in unquoted_text(sentence) else HARMLESS
 
 
 def retriever() -> Encoder:

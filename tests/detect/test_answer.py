@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.detect.answer import TemplateAnswer, located, rendered
-from guard.detect.answer_parser import parsed
+from guard.detect.answer import TemplateAnswer, located_pairs, rendered_answer
+from guard.detect.answer_parser import parse_answer
 from guard.verdict import ADJECTIVES, BIAS_TYPES, Attribution, Span
 from tests.rows import examples, rows
 
@@ -55,13 +55,13 @@ def test_the_table_has_many_different_shapes_of_each_outcome() -> None:
 
 @rows("shape", SHAPES)
 def test_shapes_of_answers(shape: dict[str, Any]) -> None:
-    assert parsed(shape["answer"]) == expected(shape), shape["shape"]
+    assert parse_answer(shape["answer"]) == expected(shape), shape["shape"]
 
 
 @given(ANSWERS)
 @examples(1000)
 def test_what_is_rendered_is_parsed_equal(answer: TemplateAnswer) -> None:
-    assert parsed(rendered(answer)) == answer
+    assert parse_answer(rendered_answer(answer)) == answer
 
 
 @given(
@@ -72,7 +72,7 @@ def test_what_is_rendered_is_parsed_equal(answer: TemplateAnswer) -> None:
 def test_the_verdict_is_kept_in_other_forms_whatever_the_pairs_say(
     answer: TemplateAnswer, form: str
 ) -> None:
-    found = parsed(form.format(rendered(answer)))
+    found = parse_answer(form.format(rendered_answer(answer)))
     # Long or odd pairs may make the whole unusable, never the opposite.
     assert found is None or (found.biased, found.bias_type) == (answer.biased, answer.bias_type)
 
@@ -80,7 +80,7 @@ def test_the_verdict_is_kept_in_other_forms_whatever_the_pairs_say(
 @given(st.text())
 @examples(400)
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = parsed(text)
+    found = parse_answer(text)
     assert found is None or found == NOT_BIASED or found.biased
 
 
@@ -105,7 +105,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 @rows("name", FORMS)
 def test_a_form_never_turns_a_verdict_round(name: str) -> None:
     for shape in SHAPES:
-        before, after = expected(shape), parsed(FORMS[name](shape["answer"]))
+        before, after = expected(shape), parse_answer(FORMS[name](shape["answer"]))
         if before is not None and after is not None:
             assert before.biased == after.biased, (name, shape)
 
@@ -139,7 +139,7 @@ def test_no_negated_answer_is_read_as_biased(name: str) -> None:
     changed = [NEGATED[name](a) for a in of("biased") if CLAIMED.search(a)]
     assert len(changed) > 40
     for answer in changed:
-        found = parsed(answer)
+        found = parse_answer(answer)
         assert found is None or not found.biased, answer
 
 
@@ -149,7 +149,7 @@ def test_no_affirmed_answer_is_read_as_not_biased(name: str) -> None:
     changed = [b for a in answers if (b := AFFIRMED[name](a)) != a]
     assert changed
     for answer in changed:
-        found = parsed(answer)
+        found = parse_answer(answer)
         assert found is None or found.biased, answer
 
 
@@ -159,7 +159,7 @@ def test_two_answers_that_differ_are_never_one() -> None:
         for no in of("harmless"):
             if CLAIMED.search(yes) and DENIED.search(no):
                 for both in (f"{yes}\n{no}", f"{no}\n{yes}"):
-                    assert parsed(both) is None, both
+                    assert parse_answer(both) is None, both
 
 
 WIDE = TemplateAnswer(True, "age", (("x" * 40_000, "y"),))
@@ -175,19 +175,21 @@ LONG = {
     "with with": ("associating a with b with " * 2_000, None),
     "negations": ("not " * 20_000, None),
     "brackets": ("<" * 40_000, None),
-    "long group": (rendered(WIDE), WIDE),
+    "long group": (rendered_answer(WIDE), WIDE),
 }
 
 
 @rows("name", LONG)
 def test_answers_of_ten_thousand_tokens(name: str) -> None:
     answer, outcome = LONG[name]
-    assert parsed(answer) == outcome
+    assert parse_answer(answer) == outcome
 
 
 def test_long_lists_do_not_multiply_without_end() -> None:
     names = ", ".join(f"'{n}'" for n in range(60))
-    found = parsed(f"Yes, the following SENTENCE is biased. associating [{names}] with [{names}].")
+    found = parse_answer(
+        f"Yes, the following SENTENCE is biased. associating [{names}] with [{names}]."
+    )
     assert found is not None
     assert len(found.pairs) == 64
 
@@ -195,16 +197,18 @@ def test_long_lists_do_not_multiply_without_end() -> None:
 def test_an_unbiased_answer_has_neither_type_nor_pairs() -> None:
     for wrong in (TemplateAnswer(False, "age"), TemplateAnswer(False, None, (("a", "b"),))):
         with pytest.raises(ValueError, match="no type and no pairs"):
-            rendered(wrong)
+            rendered_answer(wrong)
     for blank in (("", "b"), ("a", " \n")):
         with pytest.raises(ValueError, match="has a group and an attribute"):
-            rendered(TemplateAnswer(True, "age", (blank,)))
+            rendered_answer(TemplateAnswer(True, "age", (blank,)))
 
 
 @rows("kind", BIAS_TYPES)
 def test_every_type_is_read_by_its_noun_and_its_adjective(kind: str) -> None:
     for name in (kind, ADJECTIVES.get(kind, kind), kind.upper(), f"**{kind}**"):  # type: ignore[call-overload]
-        found = parsed(f"Yes, the following SENTENCE is biased. The type of bias is {name} bias.")
+        found = parse_answer(
+            f"Yes, the following SENTENCE is biased. The type of bias is {name} bias."
+        )
         assert found == TemplateAnswer(True, kind), name  # type: ignore[arg-type]
 
 
@@ -214,7 +218,7 @@ def place(text: str, group: str, attribute: str) -> Attribution:
 
 
 def found_in(text: str, *pairs: tuple[str, str]) -> tuple[Attribution, ...]:
-    return located(TemplateAnswer(True, "gender", pairs), text)
+    return located_pairs(TemplateAnswer(True, "gender", pairs), text)
 
 
 def test_pairs_are_located_as_the_text_writes_them() -> None:

@@ -34,7 +34,7 @@ from guard.detect.band_files import (
 from guard.detect.deferral import STRICT_TO_QUIET, Scale
 from guard.detect.named import detector_named
 from guard.detect.protocol import Detector
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.errors import ConfigError, WeightsError
 from guard.places import DetectorName, encoders_in, shipped_in
 from guard.policy import DEFAULT_POINTS, Points, Policy
@@ -307,7 +307,7 @@ def test_what_the_later_does_not_judge_is_unjudged_and_never_the_firsts(how: str
         assert [one.unjudged for one in found] == ["failure", None, "failure", None]
         for failure, stops in (("closed", True), ("open", False)):
             policy = Policy.model_validate({"failure": failure})
-            judge = Judge(cascade, policy)
+            judge = WindowJudge(cascade, policy)
             (verdict,) = judge.judge(windows_of([0.4]))
             assert (verdict.unjudged, verdict.score) == ("failure", None)
             assert policy.stops_unjudged(verdict.unjudged) == stops
@@ -316,7 +316,7 @@ def test_what_the_later_does_not_judge_is_unjudged_and_never_the_firsts(how: str
 
 def test_a_failure_of_the_first_is_the_cascades() -> None:
     cascade, _, later = cascade_of(breaks)
-    (verdict,) = Judge(cascade, Policy()).judge(windows_of([0.5]))
+    (verdict,) = WindowJudge(cascade, Policy()).judge(windows_of([0.5]))
     assert verdict.unjudged == "failure"
     assert not later.seen
 
@@ -325,7 +325,7 @@ def test_a_late_answer_is_logged_without_the_text(caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.INFO, "guard")
     with held() as late:
         cascade, _, _ = cascade_of(later=late, band=LATE)
-        Judge(cascade, Policy()).judge(windows_of([0.5123]))
+        WindowJudge(cascade, Policy()).judge(windows_of([0.5123]))
     assert "later-1 gave no verdict on a doubtful segment within limit_ms (20 ms)" in caplog.text
     assert "0.5123" not in caplog.text
 
@@ -351,7 +351,7 @@ def test_a_late_answer_delays_nothing_after_it() -> None:
 
 def test_failures_in_a_row_open_the_breaker() -> None:
     cascade, first, _ = cascade_of(later=breaks)
-    judge = Judge(cascade, Policy(breaker_failures=2, breaker_pause_ms=600_000))
+    judge = WindowJudge(cascade, Policy(breaker_failures=2, breaker_pause_ms=600_000))
     for _ in range(4):
         judge.judge(windows_of([0.5]))
     assert len(first.seen) == 2
@@ -360,7 +360,7 @@ def test_failures_in_a_row_open_the_breaker() -> None:
 def test_the_policys_limit_is_over_all_of_it() -> None:
     with held() as late:
         cascade, _, _ = cascade_of(later=late, band=Band(0, 1, limit_ms=60_000))
-        (verdict,) = Judge(cascade, Policy(timeout_ms=20)).judge(windows_of([0.5]))
+        (verdict,) = WindowJudge(cascade, Policy(timeout_ms=20)).judge(windows_of([0.5]))
     assert verdict.unjudged == "failure"
 
 
@@ -387,7 +387,7 @@ def test_the_policy_says_who_judges_other_languages(
     cascade, _, later = bilingual()
     policy = Policy.model_validate({"language": language})
     windows = [Window("fr un"), Window("en one")]
-    other, english = Judge(cascade, policy).judge(windows)
+    other, english = WindowJudge(cascade, policy).judge(windows)
     assert (other.score, other.unjudged) == (score, unjudged)
     assert english.score == pytest.approx(0.1)
     assert len(later.seen) == (language == "judge")
@@ -408,7 +408,7 @@ def test_a_language_that_nobody_reads_follows_the_failure_policy(failure: str, a
     first = English("first-1", always(0.1))
     later = Giving("later-1", lambda window: Scores(unjudged="language"))
     policy = Policy.model_validate({"language": "judge", "failure": failure})
-    (verdict,) = Judge(BandCascade(first, later), policy).judge([Window("fr un")])
+    (verdict,) = WindowJudge(BandCascade(first, later), policy).judge([Window("fr un")])
     assert verdict.unjudged == "language"
     assert policy.action_on(verdict) == action
 
@@ -418,12 +418,15 @@ def test_judged_languages_need_a_detector_that_reads_them() -> None:
     only = BandCascade(english, English("other-1", always(0.9)))
     for detector in (english, only):
         with pytest.raises(ConfigError, match="reads en only; use a cascade") as caught:
-            Judge(detector, Policy(language="judge"))
+            WindowJudge(detector, Policy(language="judge"))
         assert detector.name in str(caught.value)
     # One that names no languages decides by itself, also as the first of two.
     free = Giving("free-1", always(0.2))
     for detector in (free, BandCascade(free, english)):
-        assert Judge(detector, Policy(language="judge")).judge([Window("fr")])[0].unjudged is None
+        assert (
+            WindowJudge(detector, Policy(language="judge")).judge([Window("fr")])[0].unjudged
+            is None
+        )
 
 
 def test_embedded_detectors_refuse_judged_languages_in_one_sentence(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import Guard
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.detect.workers import Workers
 from guard.errors import ConfigError
 from guard.policy import DEFAULT_POINTS, Policy
@@ -71,7 +71,7 @@ def test_verdicts_go_to_their_own_responses(
     for version, _ in responses:
         detector.index_version = version
         # Whether the breaker has opened before a window is taken is a matter of time.
-        judges.append(Judge(detector, Policy(breaker_failures=None), workers))
+        judges.append(WindowJudge(detector, Policy(breaker_failures=None), workers))
     numbers = iter(range(1000))
     asked = [[(n, mark, next(numbers)) for n, mark in said] for _, said in responses]
 
@@ -134,14 +134,14 @@ async def test_a_hundred_streams_need_few_calls() -> None:
 
 async def test_a_lone_window_is_not_kept_waiting_for_others() -> None:
     detector = Many(batch=1000)
-    (verdict,) = await asyncio.wait_for(Judge(detector, Policy()).ajudge([Window("7")]), 60)
+    (verdict,) = await asyncio.wait_for(WindowJudge(detector, Policy()).ajudge([Window("7")]), 60)
     assert verdict.score == 0.007
 
 
 async def test_what_nobody_waits_for_is_not_asked() -> None:
     detector = Many(batch=2, takes=0.2)
     workers = Workers()
-    judge = Judge(detector, Policy(), workers)
+    judge = WindowJudge(detector, Policy(), workers)
     tasks = [asyncio.create_task(judge.ajudge([Window(str(n))])) for n in range(40)]
     await asyncio.sleep(0.1)
     for task in tasks:
@@ -156,11 +156,11 @@ async def test_what_nobody_waits_for_is_not_asked() -> None:
 
 def test_a_late_call_fails_closed_for_all_in_it_and_for_nobody_else() -> None:
     detector = Many(batch=4, takes=1.0)
-    judge = Judge(detector, Policy(timeout_ms=50, breaker_failures=None))
+    judge = WindowJudge(detector, Policy(timeout_ms=50, breaker_failures=None))
     late = judge.judge([Window(str(n)) for n in range(4)])
     assert [v.unjudged for v in late] == ["failure"] * 4
     detector.takes = 0.0
-    patient = Judge(detector, Policy())
+    patient = WindowJudge(detector, Policy())
     assert [v.score for v in patient.judge([Window("5")])] == [0.005]
 
 
@@ -187,7 +187,7 @@ def test_a_detector_that_waits_has_as_many_calls_at_a_time_as_it_says(most: int)
 
     # Each call waits for all the others, so that fewer threads would never end.
     detector, workers = Waiting(before=lambda window: barrier.wait(60) and None), Workers()
-    judge = Judge(detector, Policy(timeout_ms=60_000), workers=workers)
+    judge = WindowJudge(detector, Policy(timeout_ms=60_000), workers=workers)
     found = judge.judge([Window(str(n)) for n in range(2 * most)])
     assert [verdict.unjudged for verdict in found] == [None] * 2 * most
     assert sum(t.name == "guard-judge" for t in workers._pool.threads) == most
@@ -204,5 +204,5 @@ def test_thresholds_that_are_no_limits_are_refused(thresholds: object) -> None:
 def test_without_a_batch_every_call_has_one_window() -> None:
     detector = Many()
     del detector.batch
-    Judge(detector, Policy()).judge([Window(str(n)) for n in range(20)])
+    WindowJudge(detector, Policy()).judge([Window(str(n)) for n in range(20)])
     assert [len(texts) for _, texts in detector.calls] == [1] * 20

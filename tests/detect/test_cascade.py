@@ -38,7 +38,7 @@ from guard.errors import BiasIndexError, ConfigError, WeightsError
 from guard.places import shipped_index
 from guard.retrieve import store
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from guard.verdict import BIAS_TYPES, Window
 from tests.cli.test_cli import run, sentence
 from tests.detect.test_damaged_files import HARMS, Harm, damaged, named
@@ -46,7 +46,7 @@ from tests.rows import examples, rows
 from tests.small import INDEX, WEIGHTS
 
 FOLDER = shipped_weights("cascade")
-ADDED = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
+ADDED = BiasStatement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
 WINDOWS = [
     Window("Old people are useless at work."),
     Window("Paris is the capital of France."),
@@ -367,7 +367,7 @@ def test_the_first_searches_a_users_statements_with_vectors_of_its_own(
 def test_until_its_vectors_are_there_the_last_judges_everything(
     own: BiasIndex, large: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Mirror, "_work", lambda self: None)
+    monkeypatch.setattr(Mirror, "_make_mirrors", lambda self: None)
     cascade = Cascade(index=own)
     session = cascade.snapshot()
     assert session.index_version == own.version
@@ -385,8 +385,8 @@ def test_an_index_in_a_folder_is_followed(tmp_path: Path, cascade: Cascade, own:
     mine.use_index(tmp_path / "own")
     assert mine.snapshot().index_version == own.version
     assert mine.ready(WAIT)
-    more = Statement("Velmorians hum loudly.", "culture", "Velmorians", "hum loudly")
-    store.add(tmp_path / "own", [more], mine.embedder)
+    more = BiasStatement("Velmorians hum loudly.", "culture", "Velmorians", "hum loudly")
+    store.add_statements(tmp_path / "own", [more], mine.embedder)
     watcher = mine.embedder._watcher
     assert watcher is not None
     watcher.check()
@@ -413,7 +413,7 @@ def test_a_failure_of_the_work_is_logged_by_its_type_and_the_last_judges(
     def fails(self: Mirror, index: BiasIndex) -> BiasIndex:
         raise MemoryError(ADDED.statement)
 
-    monkeypatch.setattr(Mirror, "_make", fails)
+    monkeypatch.setattr(Mirror, "_make_mirror", fails)
     cascade = Cascade(index=own)
     assert not cascade.ready(WAIT)
     assert not cascade.ready(WAIT)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.detect.attributions import MOST_ATTRIBUTES, MOST_GROUPS, attributions
+from guard.detect.attributions import MOST_ATTRIBUTES, MOST_GROUPS, find_attributions
 from guard.detect.fusion import FusionHead
 from guard.detect.script import mostly_latin
 from guard.detect.tokens import MAX_TOKENS, Encoded, WindowTokens
@@ -67,7 +67,7 @@ def scored(
             for i, (a, b) in enumerate(encoded.offsets):
                 if a < start + len(phrase) and b > start:
                     scores[i + 1, channel] = 3.0
-    return attributions(text, encoded, scores)
+    return find_attributions(text, encoded, scores)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_spans_are_the_words_of_the_text(
 def test_without_a_decent_span_there_is_no_attribution(tokens: WindowTokens) -> None:
     (encoded,) = tokens.encode("The library opens at nine.")
     low = np.full((len(encoded.ids), 2), -3.0, np.float32)
-    assert attributions("The library opens at nine.", encoded, low) == ()
+    assert find_attributions("The library opens at nine.", encoded, low) == ()
 
 
 def test_each_attribute_goes_to_the_nearest_group(tokens: WindowTokens) -> None:
@@ -112,7 +112,7 @@ def test_groups_and_attributes_never_overlap(tokens: WindowTokens, seed: int) ->
     text = "Some say the old men of Çınar can't cook; others that they won't."
     (encoded,) = tokens.encode(text)
     scores = np.random.default_rng(seed).normal(0, 2, (len(encoded.ids), 2)).astype(np.float32)
-    found = attributions(text, encoded, scores)
+    found = find_attributions(text, encoded, scores)
     groups, said = {a.group_span for a in found}, {a.attribute_span for a in found}
     assert len(groups) <= MOST_GROUPS
     assert len(said) <= MOST_ATTRIBUTES

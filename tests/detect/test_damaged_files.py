@@ -132,7 +132,7 @@ def file_of(folder: Path, role: str) -> Path:
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with every kind of file."""
     monkeypatch.setattr(graph, "GRAPH_FROM", 10)
-    store.create(tmp_path / "index", some(12), Drawn())
+    store.create_index(tmp_path / "index", some(12), Drawn())
     return tmp_path / "index"
 
 
@@ -154,7 +154,7 @@ def test_any_damage_to_an_index_is_refused_or_changes_nothing(
     folder = tmp_path_factory.mktemp("damaged") / "index"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph, "GRAPH_FROM", data.draw(st.sampled_from([1, 99])))
-        store.create(folder, some(4), Drawn())
+        store.create_index(folder, some(4), Drawn())
     before = BiasIndex.load(folder, "drawn-1")
     names = ["manifest.json", *read_manifest(folder).sha256]
     path = folder / data.draw(st.sampled_from(names))
@@ -182,7 +182,7 @@ def test_damage_that_the_manifest_records_is_refused_or_can_be_searched(
 ) -> None:
     """A folder whose hashes were written after the damage."""
     folder = tmp_path_factory.mktemp("recorded") / "index"
-    store.create(folder, some(4), Drawn())
+    store.create_index(folder, some(4), Drawn())
     role = data.draw(st.sampled_from(["statements", "vectors", "table"]))
     path = file_of(folder, role)
     content = bytearray(path.read_bytes())
@@ -227,13 +227,15 @@ def test_a_wrong_hash_is_shown_beside_the_recorded_one(index: Path, tmp_path: Pa
 def test_an_index_of_another_length_of_vectors_is_refused(tmp_path: Path) -> None:
     embedder = Drawn(dim=8)
     embedder.name = Encoder(WEIGHTS, use_references=False).name
-    store.create(tmp_path / "index", some(3), embedder)
+    store.create_index(tmp_path / "index", some(3), embedder)
     with pytest.raises(BiasIndexError, match=r"vectors of 8 numbers; those of .* have 384"):
         Encoder(WEIGHTS, index=tmp_path / "index")
     with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
         Encoder(WEIGHTS, index=BiasIndex.load(tmp_path / "index", None))
     with pytest.raises(BiasIndexError, match="vectors of 8 numbers"):
-        store.add(tmp_path / "index", some(1, start=9), Encoder(WEIGHTS, use_references=False))
+        store.add_statements(
+            tmp_path / "index", some(1, start=9), Encoder(WEIGHTS, use_references=False)
+        )
     for command in (("search", "x"), ("search", "x", "--json")):
         said = sentence(run("index", *command, "--index", str(tmp_path / "index")))
         assert "vectors of 8 numbers" in said
@@ -487,7 +489,9 @@ def test_commands_say_which_weights_are_damaged(
 @pytest.fixture
 def watcher(index: Path, monkeypatch: pytest.MonkeyPatch) -> IndexWatcher:
     """One that looks only when it is told to."""
-    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(
+        IndexWatcher, "_start_thread", lambda self: setattr(self, "_owner", os.getpid())
+    )
     return IndexWatcher(index, "drawn-1")
 
 
@@ -513,7 +517,7 @@ def test_a_watcher_keeps_its_version_and_logs_once_until_the_index_is_fixed(
         assert tuple(before.statements) == tuple(some(12))
         (record,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
         assert f"version {before.version} of the bias index stays in use" in record.getMessage()
-    store.add(index, some(1, start=20), Drawn())
+    store.add_statements(index, some(1, start=20), Drawn())
     for _ in range(200):
         watcher.check()
     assert len(watcher.index) == 13
@@ -553,7 +557,7 @@ def test_a_process_that_serves_outlives_its_files(
     if how == "graph":
         monkeypatch.setattr(graph, "GRAPH_FROM", 1000)
         encoder = Encoder(WEIGHTS, use_references=False)
-        store.create(tmp_path / "own", [], encoder, base=BiasIndex.load(INDEX, encoder.name))
+        store.create_index(tmp_path / "own", [], encoder, base=BiasIndex.load(INDEX, encoder.name))
     else:
         shutil.copytree(INDEX, tmp_path / "own")
     child = subprocess.Popen(

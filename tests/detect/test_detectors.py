@@ -21,11 +21,11 @@ from guard.places import DEFAULT, DETECTORS, ENCODERS, shipped_index
 from guard.policy import Policy
 from guard.retrieve import store
 from guard.retrieve.index import STATEMENTS, BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from tests.cli.test_cli import run, sentence
 from tests.small import INDEX, WEIGHTS
 
-ADDED = Statement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
+ADDED = BiasStatement("Velmorians swap price tags.", "culture", "Velmorians", "swap price tags")
 CSV = (
     "statement,bias_type,group,attribute\n"
     f"{ADDED.statement},culture,{ADDED.group},{ADDED.attribute}\n"
@@ -116,7 +116,7 @@ def test_vectors_of_the_other_are_refused_in_one_sentence(
         lambda: Encoder(shipped_weights(name), index),
         lambda: encoder.use_index(index),
         lambda: encoder.use_index(tmp_path / "other"),
-        lambda: store.add(tmp_path / "other", [ADDED], encoder),
+        lambda: store.add_statements(tmp_path / "other", [ADDED], encoder),
     ):
         with pytest.raises(BiasIndexError) as caught:
             use()
@@ -130,7 +130,7 @@ def test_vectors_of_the_other_are_refused_in_one_sentence(
 
 
 def test_an_index_of_the_other_is_built_again_by_the_command_it_names(tmp_path: Path) -> None:
-    store.create(tmp_path / "own", [ADDED], of("encoder"))
+    store.create_index(tmp_path / "own", [ADDED], of("encoder"))
     ask = ("index", "search", "They swap tags", "--index", "own", "--detector", "encoder-small")
     said = sentence(run(*ask))
     command = shlex.split(said[said.index("guard index build") :].rstrip("."))[1:]
@@ -142,7 +142,9 @@ def test_an_index_of_the_other_is_built_again_by_the_command_it_names(tmp_path: 
 def test_a_guard_that_follows_keeps_its_version_where_the_others_vectors_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(
+        IndexWatcher, "_start_thread", lambda self: setattr(self, "_owner", os.getpid())
+    )
     shutil.copytree(INDEX, tmp_path / "own")
     watcher = IndexWatcher(tmp_path / "own", open_weights(WEIGHTS).name)
     before = watcher.index

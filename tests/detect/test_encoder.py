@@ -23,7 +23,7 @@ from guard.places import ENCODERS, detector_of
 from guard.policy import Policy
 from guard.results.estimate import Estimate
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from guard.verdict import BIAS_TYPES, Scores
 from tests.data import DATA, needs_data
 from tests.rows import rows
@@ -145,7 +145,7 @@ def test_one_added_statement_changes_the_verdict(
     before = one(default, text)
     assert not biased(default, before)
     group, attribute = statement.rstrip(".").split(maxsplit=1)
-    row = Statement(statement, "culture", group, attribute)
+    row = BiasStatement(statement, "culture", group, attribute)
     changed.use_index(default.index.extended([row], default.embed([statement])))
     assert biased(changed, one(changed, statement))
     after = one(changed, text)
@@ -161,7 +161,7 @@ def test_a_running_session_keeps_its_index(encoder: Encoder) -> None:
     session = other.snapshot()
     before = session.score([Window(OLD)])[0]
     text = "Old people are useless in the office."
-    row = Statement(text, "age", "Old people", "useless in the office")
+    row = BiasStatement(text, "age", "Old people", "useless in the office")
     other.use_index(encoder.index.extended([row], encoder.embed([text])))
     assert session.score([Window(OLD)])[0] == before
     assert session.index_version == encoder.index.version
@@ -170,7 +170,7 @@ def test_a_running_session_keeps_its_index(encoder: Encoder) -> None:
 
 
 def test_an_index_of_other_weights_is_refused(encoder: Encoder) -> None:
-    row = Statement("Text.", "age", "g", "a")
+    row = BiasStatement("Text.", "age", "g", "a")
     vectors = encoder.embed(["Text."])
     with pytest.raises(BiasIndexError, match="other-1"):
         encoder.use_index(BiasIndex([row], vectors, "other-1"))

@@ -82,13 +82,13 @@ def test_a_child_of_a_cascade_judges_and_reads_a_users_statements_itself() -> No
     """The thread that computes their vectors stays in the parent."""
     code = """
 from guard.detect.mirror import Mirror
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 guard = Guard(detector="cascade")
-cascade, said = guard.detector, Statement("Velmorians hum.", "culture", "Velmorians", "hum")
+cascade, said = guard.detector, BiasStatement("Velmorians hum.", "culture", "Velmorians", "hum")
 index = cascade.index.extended([said], cascade.embedder.embed([said.statement]))
-work, Mirror._work = Mirror._work, lambda self: threading.Event().wait()
+work, Mirror._make_mirrors = Mirror._make_mirrors, lambda self: threading.Event().wait()
 cascade.use_index(index)
-Mirror._work = work
+Mirror._make_mirrors = work
 print(fork(lambda: os._exit(0 if cascade.ready(50) and guard.check(SAID).biased else 1)))
 """
     assert run(code)[:2] == (0, "0\n")

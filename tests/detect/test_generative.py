@@ -18,23 +18,23 @@ from click.testing import CliRunner
 
 from guard.cli import main
 from guard.core import Guard
-from guard.detect.answer import TemplateAnswer, located, quoted, rendered
-from guard.detect.answer_parser import parsed
+from guard.detect.answer import TemplateAnswer, located_pairs, quoted_text, rendered_answer
+from guard.detect.answer_parser import parse_answer
 from guard.detect.copied_answer import copied_answer
 from guard.detect.encoder import Encoder, sigmoid
 from guard.detect.generative import Generative
 from guard.detect.instruction import Instruction
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.errors import ConfigError, WeightsError
 from guard.local.adapter import (
     AdapterBase,
     AdapterSettings,
     base_hash,
-    sharing,
+    sharing_copy,
     write_adapter,
     write_adapter_manifest,
 )
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.policy import OperatingPoint, Policy
 from guard.verdict import BIAS_TYPES, Reference, Window
 from tests.small import WEIGHTS
@@ -85,7 +85,7 @@ def make_adapter(folder: Path, base: Path, limit: float = 0.001, **changed: Any)
     """An adapter of random weights, its thresholds all at ``limit``."""
     from peft import LoraConfig, get_peft_model
 
-    model = load(str(base))
+    model = load_model(str(base))
     torch.manual_seed(3)
     config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
     points = {name: dict.fromkeys(BIAS_TYPES, limit) for name in get_args(OperatingPoint)}
@@ -98,7 +98,7 @@ def make_adapter(folder: Path, base: Path, limit: float = 0.001, **changed: Any)
         operating_points=points,
         k=3,
     )
-    network = get_peft_model(sharing(model.network), config)
+    network = get_peft_model(sharing_copy(model.network), config)
     write_adapter(folder, network, replace(settings, **changed), "# Card\n")
     return folder
 
@@ -128,9 +128,9 @@ def plain_logits(detector: Generative, tokens: Sequence[int]) -> Any:
 
 def plain_logit(detector: Generative, window: Window, k: int = 5) -> float:
     yes, no = (
-        detector._model.tokenizer(rendered(TemplateAnswer(biased)), add_special_tokens=False)[
-            "input_ids"
-        ][0]
+        detector._model.tokenizer(
+            rendered_answer(TemplateAnswer(biased)), add_special_tokens=False
+        )["input_ids"][0]
         for biased in (True, False)
     )
     chances = plain_logits(detector, prompt(detector, window, k)).log_softmax(-1)
@@ -163,7 +163,7 @@ def test_the_shared_beginning_reaches_to_the_windows_own_text(untuned: Generativ
     for window in WINDOWS:
         assert prompt(untuned, window)[:shared] == tokens[:shared]
     rest = untuned._model.tokenizer.decode(tokens[shared:])
-    assert quoted(WINDOWS[0].text) in rest
+    assert quoted_text(WINDOWS[0].text) in rest
 
 
 def test_a_score_does_not_depend_on_what_was_judged_before(tuned: Generative) -> None:
@@ -237,8 +237,8 @@ def test_on_a_processor_and_in_bfloat16_no_windows_share_a_call(
         assert one == pytest.approx(two, abs=limit)
     tokens = [prompt(half, window) for window in WINDOWS]
     for row, alone in zip(half._prefix.read_many(tokens), tokens, strict=True):
-        own = half._logit(half._prefix.read(alone).after(()))
-        assert half._logit(row) == pytest.approx(own, abs=4 * limit)
+        own = half._biased_logit(half._prefix.read(alone).after(()))
+        assert half._biased_logit(row) == pytest.approx(own, abs=4 * limit)
 
 
 class watched:  # noqa: N801
@@ -281,8 +281,8 @@ def test_what_is_written_can_be_read_and_stands_in_the_text(tuned: Generative) -
         first, last = sorted([pair.group_span, pair.attribute_span])
         assert first.end <= last.start
         answer = TemplateAnswer(True, scores.bias_type, ((pair.group, pair.attribute),))
-        assert parsed(rendered(answer)) == answer
-        assert located(answer, window.text) != ()
+        assert parse_answer(rendered_answer(answer)) == answer
+        assert located_pairs(answer, window.text) != ()
 
 
 def greedy(detector: Generative, tokens: list[int], answers: Sequence[str]) -> str:
@@ -308,19 +308,25 @@ def test_the_likeliest_allowed_token_is_taken_each_time(tuned: Generative) -> No
     kind = next(
         kind
         for kind in BIAS_TYPES
-        if rendered(TemplateAnswer(True, kind))
-        == greedy(tuned, tokens, [rendered(TemplateAnswer(True, kind)) for kind in BIAS_TYPES])
+        if rendered_answer(TemplateAnswer(True, kind))
+        == greedy(
+            tuned, tokens, [rendered_answer(TemplateAnswer(True, kind)) for kind in BIAS_TYPES]
+        )
     )
     assert scores.bias_type == kind
     words = window.text.rstrip(".").split()
     runs = [" ".join(words[i:j]) for i in range(4) for j in range(i + 1, 5)]
     (pair,) = scores.attributions
-    whole = rendered(TemplateAnswer(True, kind, ((pair.group, pair.attribute),)))
+    whole = rendered_answer(TemplateAnswer(True, kind, ((pair.group, pair.attribute),)))
     rest = [r for r in runs if not set(r.split()) & set(pair.group.split())]
     assert whole == greedy(
-        tuned, tokens, [rendered(TemplateAnswer(True, kind, ((pair.group, r),))) for r in rest]
+        tuned,
+        tokens,
+        [rendered_answer(TemplateAnswer(True, kind, ((pair.group, r),))) for r in rest],
     )
-    begun = [rendered(TemplateAnswer(True, kind, ((r, "x"),))).split(" with ")[0] for r in runs]
+    begun = [
+        rendered_answer(TemplateAnswer(True, kind, ((r, "x"),))).split(" with ")[0] for r in runs
+    ]
     assert whole.startswith(f"{greedy(tuned, tokens, begun)} with ")
 
 
@@ -337,7 +343,7 @@ def test_the_places_nearest_to_each_other_are_meant(tuned: Generative) -> None:
     reading = tuned._prefix.read(prompt(tuned, Window(text)))
     (pair,) = copied_answer(reading, tuned._model.tokenizer, text).pairs
     answer = TemplateAnswer(True, "gender", ((pair.group, pair.attribute),))
-    assert located(answer, text)
+    assert located_pairs(answer, text)
 
 
 def test_a_model_also_answers_freely(untuned: Generative) -> None:
@@ -360,7 +366,7 @@ def narrow(untuned: Generative, monkeypatch: pytest.MonkeyPatch) -> Generative:
 
 def asked(detector: Generative, window: Window) -> list[str]:
     shared = len(detector._prefix)
-    prompts = detector._asked(window, detector.index)
+    prompts = detector._window_prompts(window, detector.index)
     return [detector._model.tokenizer.decode(one.tokens[shared:]) for one in prompts]
 
 
@@ -369,22 +375,22 @@ def test_context_gives_way_first_and_the_oldest_of_it(narrow: Generative) -> Non
     (found,) = asked(narrow, Window("Old people.", long, user="What do you think?"))
     assert "What do you think" not in found
     assert "The first thing" not in found
-    assert quoted("Old people.") in found
+    assert quoted_text("Old people.") in found
 
 
 def test_references_give_way_before_the_segment_does(narrow: Generative) -> None:
     text = "Old people are useless at work, and nobody tells them so."
     all_of_it = len(narrow.embedder.references(text, narrow.index))
-    (one,) = narrow._asked(Window(text, ("Some context.",)), narrow.index)
+    (one,) = narrow._window_prompts(Window(text, ("Some context.",)), narrow.index)
     assert len(one.references) < all_of_it
     assert len(one.tokens) <= narrow._room  # type: ignore[operator]
-    assert quoted(text) in narrow._model.tokenizer.decode(one.tokens)
+    assert quoted_text(text) in narrow._model.tokenizer.decode(one.tokens)
 
 
 def test_a_segment_too_long_gets_the_highest_score_of_its_parts(narrow: Generative) -> None:
     sentences = [f"Number {n} of them is as late as the one before. " for n in range(30)]
     text = "".join(sentences) + "Old people are useless at work."
-    parts = narrow._asked(Window(text), narrow.index)
+    parts = narrow._window_prompts(Window(text), narrow.index)
     assert len(parts) > 2
     assert all(len(part.tokens) <= narrow._room for part in parts)  # type: ignore[operator]
     covered = set()
@@ -467,8 +473,8 @@ def test_an_adapter_has_its_version_and_a_hash(
 
 def test_thresholds_at_which_nothing_is_written_are_refused(untuned: Generative) -> None:
     with pytest.raises(ConfigError, match=r"takes thresholds from 0\.5 to 1, and 0"):
-        Judge(untuned, Policy(threshold=0.3))
-    Judge(untuned, Policy(threshold=0.7))
+        WindowJudge(untuned, Policy(threshold=0.3))
+    WindowJudge(untuned, Policy(threshold=0.7))
 
 
 def test_another_instruction_is_another_detector_with_the_same_network(
@@ -506,7 +512,7 @@ def test_numbers_that_are_none_are_the_detectors_failure(
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"][:] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    judge = Judge(Generative(str(folder), retriever), Policy(timeout_ms=60_000))
+    judge = WindowJudge(Generative(str(folder), retriever), Policy(timeout_ms=60_000))
     (verdict,) = judge.judge(WINDOWS[:1])
     assert verdict.unjudged == "failure"
 
@@ -675,7 +681,7 @@ def test_a_model_of_the_papers_shape_judges(
     plain = Generative(str(folder), retriever)
     text = plain._model.tokenizer.decode(prompt(plain, WINDOWS[0]))
     assert text.replace(" ", "").startswith("<s>[INST]<<SYS>>\n")
-    assert text.endswith(f"{quoted(WINDOWS[0].text)} [/INST]")
+    assert text.endswith(f"{quoted_text(WINDOWS[0].text)} [/INST]")
     assert text.count("<s>") == 1
     assert len(plain._prefix) > 250
     tuned = Generative(str(make_adapter(tmp_path / "adapter", folder)), retriever)

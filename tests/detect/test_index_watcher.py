@@ -22,13 +22,13 @@ from guard.errors import BiasIndexError
 from guard.retrieve import store
 from guard.retrieve.folder import MANIFEST, read_manifest
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 from tests.retrieve.test_index import some
 from tests.retrieve.writer import Drawn
 from tests.small import INDEX, WEIGHTS
 
 TEXT = "Velmorians swap the price tags in shops."
-ADDED = Statement(TEXT, "culture", "Velmorians", "swap the price tags")
+ADDED = BiasStatement(TEXT, "culture", "Velmorians", "swap the price tags")
 # A change is to be in use within a second; loading shares the processor with other tests.
 PATIENCE = 10.0
 
@@ -44,7 +44,7 @@ def soon(reached: Callable[[], bool]) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    store.create(tmp_path / "index", some(5), Drawn())
+    store.create_index(tmp_path / "index", some(5), Drawn())
     return tmp_path / "index"
 
 
@@ -58,7 +58,9 @@ def watcher(folder: Path) -> Iterator[IndexWatcher]:
 @pytest.fixture
 def still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexWatcher]:
     """A watcher that looks only when it is told to."""
-    monkeypatch.setattr(IndexWatcher, "_start", lambda self: setattr(self, "_owner", os.getpid()))
+    monkeypatch.setattr(
+        IndexWatcher, "_start_thread", lambda self: setattr(self, "_owner", os.getpid())
+    )
     return IndexWatcher(folder, "drawn-1")
 
 
@@ -70,7 +72,7 @@ def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: 
     before = guard.check("The library opens at nine.").index_version
     running = guard.stream(iter([f"{TEXT} ", f"{TEXT} ", "It is so."]))
     next(running)
-    change = store.add(folder, [ADDED], embedder)
+    change = store.add_statements(folder, [ADDED], embedder)
     assert change.version != before
     assert soon(lambda: guard.check(TEXT).index_version == change.version)
     found = guard.check(TEXT)
@@ -80,7 +82,7 @@ def test_new_streams_see_a_change_and_a_running_one_keeps_its_version(tmp_path: 
     assert all(r.statement != TEXT for d in running.guard for r in d.verdict.references)
     # The shipped index, which other guards share, is as it was.
     assert Guard().check(TEXT).index_version == BiasIndex.load(INDEX, None).version
-    store.remove(folder, groups=["Velmorians"])
+    store.remove_statements(folder, groups=["Velmorians"])
     assert soon(lambda: guard.check(TEXT).index_version == before)
 
 
@@ -90,13 +92,13 @@ def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None
         shutil.copytree(INDEX, tmp_path / name)
     encoder.use_index(tmp_path / "a")
     encoder.use_index(tmp_path / "b")
-    store.add(tmp_path / "a", [ADDED], encoder)
-    change = store.remove(tmp_path / "b", groups=["women"])
+    store.add_statements(tmp_path / "a", [ADDED], encoder)
+    change = store.remove_statements(tmp_path / "b", groups=["women"])
     assert soon(lambda: encoder.snapshot().index_version == change.version)
     assert encoder.index is not None
     encoder.use_index(encoder.index)
     kept = encoder.index.version
-    store.add(tmp_path / "b", [ADDED], encoder)
+    store.add_statements(tmp_path / "b", [ADDED], encoder)
     time.sleep(0.6)
     assert encoder.snapshot().index_version == kept
 
@@ -104,7 +106,7 @@ def test_an_encoder_follows_the_folder_it_was_last_given(tmp_path: Path) -> None
 def test_a_watcher_serves_the_newest_index(folder: Path, watcher: IndexWatcher) -> None:
     first = watcher.current()
     assert len(first) == 5
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     assert soon(lambda: len(watcher.current()) == 6)
     assert len(first) == 5
     np.testing.assert_array_equal(first.vectors, watcher.current().vectors[:5])
@@ -130,7 +132,7 @@ def _damage(folder: Path) -> None:
 def _other(folder: Path) -> None:
     embedder = Drawn()
     embedder.name = "other-2"
-    store.create(folder, some(3), embedder, replace=True)
+    store.create_index(folder, some(3), embedder, replace=True)
 
 
 def _gone(folder: Path) -> None:
@@ -149,7 +151,7 @@ def test_an_index_that_cannot_be_used_is_logged_once(
     wrong: str,
 ) -> None:
     before = still.index
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     change(folder)
     for _ in range(40):
         still.check()
@@ -158,13 +160,13 @@ def test_an_index_that_cannot_be_used_is_logged_once(
     assert wrong in record.getMessage()
     assert before.version in record.getMessage()
     # And once it is mended, it serves.
-    store.create(folder, some(9), Drawn(), replace=True)
+    store.create_index(folder, some(9), Drawn(), replace=True)
     still.check()
     assert len(still.index) == 9
 
 
 def test_files_that_arrive_late_are_waited_for(folder: Path, still: IndexWatcher) -> None:
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     path = read_manifest(folder).path("vectors")
     assert path is not None
     path.rename(path.with_suffix(".late"))
@@ -203,10 +205,10 @@ def test_a_forked_process_watches_too(folder: Path, watcher: IndexWatcher) -> No
         os.write(answer, b"!")
         later = soon(lambda: len(watcher.current()) == 7)
         os._exit(0 if first == 6 and later else 1)
-    store.add(folder, some(1, start=5), Drawn())
+    store.add_statements(folder, some(1, start=5), Drawn())
     os.write(tell, b"!")
     os.read(answered, 1)
-    store.add(folder, some(1, start=6), Drawn())
+    store.add_statements(folder, some(1, start=6), Drawn())
     assert os.waitpid(child, 0)[1] == 0
     for end in (told, tell, answered, answer):
         os.close(end)
@@ -226,7 +228,7 @@ def test_threads_that_ask_first_after_a_fork_start_one_watcher(
     def slow(self: IndexWatcher) -> None:
         time.sleep(0.05)
 
-    monkeypatch.setattr(IndexWatcher, "_start", start)
+    monkeypatch.setattr(IndexWatcher, "_start_thread", start)
     monkeypatch.setattr(IndexWatcher, "check", slow)
     child = os.fork()
     if not child:
@@ -246,7 +248,7 @@ def test_a_relative_folder_is_that_of_the_moment(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        store.create(Path("own"), [ADDED, *some(1, start=len(versions))], embedder)
+        store.create_index(Path("own"), [ADDED, *some(1, start=len(versions))], embedder)
         guard = Guard(index="own")
         versions.append(guard.check(TEXT).index_version)
         assert versions[-1] == BiasIndex.load(Path("own"), None).version

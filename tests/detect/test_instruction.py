@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.detect.answer import YES, quoted, unquoted
-from guard.detect.answer_parser import parsed
+from guard.detect.answer import YES, quoted_text, unquoted_text
+from guard.detect.answer_parser import parse_answer
 from guard.detect.instruction import _DEMONSTRATIONS, Instruction
 from guard.verdict import BIAS_TYPES, Reference, Window
 from tests.rows import examples, rows
@@ -38,12 +38,12 @@ def read_back(message: str) -> tuple[Window, list[tuple[str, str]]]:
     references, context, user = [], [], None
     for line in lines:
         if found := re.fullmatch(r'Reference \[\d\]: (".*") is a form of (\w+) bias\.', line):
-            references.append((unquoted(found[1]), found[2]))
+            references.append((unquoted_text(found[1]), found[2]))
         elif line.startswith("USER: "):
-            user = unquoted(line.removeprefix("USER: "))
+            user = unquoted_text(line.removeprefix("USER: "))
         elif line != "Reference: none.":
-            context.append(unquoted(line.removeprefix("CONTEXT: ")))
-    return Window(unquoted(last.removeprefix("SENTENCE: ")), tuple(context), user), references
+            context.append(unquoted_text(line.removeprefix("CONTEXT: ")))
+    return Window(unquoted_text(last.removeprefix("SENTENCE: ")), tuple(context), user), references
 
 
 @given(WINDOWS, FOUND)
@@ -56,8 +56,8 @@ def test_a_message_is_read_back_exactly(window: Window, found: tuple[Reference, 
 @given(TEXTS)
 @examples(400)
 def test_a_quotation_is_read_back_and_holds_nothing_to_obey(text: str) -> None:
-    literal = quoted(text)
-    assert unquoted(literal) == text
+    literal = quoted_text(text)
+    assert unquoted_text(literal) == text
     inside = literal[1:-1]
     assert inside.isprintable()
     assert not set("<[") & set(inside)
@@ -165,15 +165,15 @@ def test_demonstrations_are_of_both_answers_and_their_pairs_stand_in_the_sentenc
     assert {answer.biased for _, answer in _DEMONSTRATIONS} == {True, False}
     fixed = Instruction().fixed()
     for sentence, answer in _DEMONSTRATIONS:
-        assert f"SENTENCE: {quoted(sentence)}" in fixed
+        assert f"SENTENCE: {quoted_text(sentence)}" in fixed
         assert all(part in sentence for pair in answer.pairs for part in pair)
     answers = [line for line in fixed.split("\n") if re.match(r"(?:Yes|No), ", line)]
-    assert [parsed(line) for line in answers] == [answer for _, answer in _DEMONSTRATIONS]
+    assert [parse_answer(line) for line in answers] == [answer for _, answer in _DEMONSTRATIONS]
 
 
 def test_the_instruction_itself_is_no_answer() -> None:
     for on in product((True, False), repeat=3):
-        assert parsed(Instruction(*on).fixed()) is None
+        assert parse_answer(Instruction(*on).fixed()) is None
 
 
 def test_the_fixed_part_is_short() -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from guard import Guard
 from guard.detect import judge_client
 from guard.detect.encoder import Encoder
-from guard.detect.instruction import Instruction, TemplateAnswer, rendered, unquoted
+from guard.detect.instruction import Instruction, TemplateAnswer, rendered_answer, unquoted_text
 from guard.detect.judge import ModelJudge
 from guard.detect.judge_reply import JudgeRecording, JudgeReply
 from guard.errors import ConfigError
@@ -195,7 +195,7 @@ def test_the_policy_decides_on_unusable_answers(encoder: Encoder, failure: str, 
 def test_a_group_that_the_text_does_not_name_is_left_out_and_counted(encoder: Encoder) -> None:
     with judge(encoder) as (provider, detector):
         made_up = TemplateAnswer(True, "age", (("Old people", "lazy"), ("Velmorians", "lazy")))
-        provider.answer = lambda messages: rendered(made_up)
+        provider.answer = lambda messages: rendered_answer(made_up)
         (found,) = scores(detector, TEXT)
         assert (found.score, found.bias_type) == (1.0, "age")  # the verdict stays
         assert [pair.group for pair in found.attributions] == ["Velmorians"]
@@ -286,7 +286,7 @@ def test_equal_windows_are_asked_once_also_at_the_same_time(encoder: Encoder) ->
 def test_an_answer_that_comes_too_late_serves_the_next(encoder: Encoder) -> None:
     with judge(encoder) as (provider, detector):
         request = detector.client.begin(Instruction().messages(Window(TEXT), ()))
-        detector.client._fail(request, judge_client.JudgeTimeout("late"))
+        detector.client._fail_request(request, judge_client.JudgeTimeout("late"))
         with pytest.raises(judge_client.JudgeTimeout):
             detector.client.result(request)
         until = time.monotonic() + 10
@@ -766,7 +766,7 @@ def field_of(user: str) -> tuple[str, str]:
     """Return a user message without its last field, and that field's text."""
     before, mark, literal = user.rpartition("\nSENTENCE: ")
     assert mark
-    return before, unquoted(literal)
+    return before, unquoted_text(literal)
 
 
 @given(st.one_of(st.sampled_from(INJECTIONS), st.text()), st.text())
@@ -814,7 +814,7 @@ def test_what_a_small_model_makes_of_the_sentences(encoder: Encoder) -> None:
     """Prints how often its answer changes: a figure of the model, and no promise."""
     from guard.local import download
 
-    if download.state("smollm2")[0] != "ok":
+    if download.weights_state("smollm2")[0] != "ok":
         pytest.skip("smollm2 is not downloaded: guard models get smollm2")
     # It would go on with sentences of its own after the answer.
     params = {"max_tokens": 48, "stop": ["\n"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from guard.detect.lexical import BUCKETS, LexicalHead, grams, values
+from guard.detect.lexical import BUCKETS, LexicalHead, gram_values, hashed_grams
 from tests.small import WEIGHTS
 
 
@@ -26,8 +26,8 @@ def test_an_empty_text_has_the_bias_alone(head: LexicalHead) -> None:
 
 
 def test_vectors_have_norm_one_in_each_block() -> None:
-    one = grams("Plain words stand here, and here again.")
-    x = values(one, np.ones(2 * BUCKETS, np.float32))
+    one = hashed_grams("Plain words stand here, and here again.")
+    x = gram_values(one, np.ones(2 * BUCKETS, np.float32))
     for block in (one.ids < BUCKETS, one.ids >= BUCKETS):
         assert np.linalg.norm(x[block]) == pytest.approx(1, abs=1e-6)
     assert len(set(one.ids.tolist())) == len(one.ids)

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard import Guard
-from guard.detect.normalise import normalise
-from guard.detect.script import wordless
-from guard.detect.serving import Judge
+from guard.detect.normalise import undo_disguises
+from guard.detect.script import has_no_word
+from guard.detect.serving import WindowJudge
 from guard.detect.workers import Workers
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.verdict import GuardTrail, Scores, Verdict, Window
@@ -141,9 +141,9 @@ class Held:
         if "quick" not in window.text:
             self.go.wait(60)
 
-    def occupy(self, workers: Workers, timeout_ms: float | None = None) -> Judge:
+    def occupy(self, workers: Workers, timeout_ms: float | None = None) -> WindowJudge:
         """Have both workers busy, with what has no limit unless one is given."""
-        judge = Judge(self.detector, Policy(timeout_ms=timeout_ms), workers)
+        judge = WindowJudge(self.detector, Policy(timeout_ms=timeout_ms), workers)
         for number in range(2):
             judge._workers.submit(judge._queue, Window(f"long {number}"))
             assert self.begun.acquire(timeout=60)
@@ -160,7 +160,7 @@ def held(two_workers: None) -> Iterator[Held]:
 def test_responses_take_turns(held: Held) -> None:
     workers = Workers()
     held.occupy(workers, timeout_ms=1)
-    queues = [Judge(held.detector, Policy(), workers)._queue for _ in range(3)]
+    queues = [WindowJudge(held.detector, Policy(), workers)._queue for _ in range(3)]
     asked = [workers.submit(queues[0], Window(f"quick a{number}")) for number in range(4)] + [
         workers.submit(queue, Window(f"quick {name}0"))
         for name, queue in zip("bc", queues[1:], strict=True)
@@ -177,14 +177,14 @@ def test_responses_take_turns(held: Held) -> None:
     assert places["c1"] < places["a3"]
 
 
-Ask = Callable[[Judge, list[Window]], list[str]]
+Ask = Callable[[WindowJudge, list[Window]], list[str]]
 
 
-def ask(judge: Judge, windows: list[Window]) -> list[str]:
+def ask(judge: WindowJudge, windows: list[Window]) -> list[str]:
     return [v.unjudged for v in judge.judge(windows)]
 
 
-def aask(judge: Judge, windows: list[Window]) -> list[str]:
+def aask(judge: WindowJudge, windows: list[Window]) -> list[str]:
     return [v.unjudged for v in asyncio.run(judge.ajudge(windows))]
 
 
@@ -199,7 +199,7 @@ def test_what_waits_too_long_is_unjudged_by_overload_and_said_once(
     workers = Workers()
     policy = Policy(queue_ms=20, timeout_ms=60_000, breaker_failures=1)
     held.occupy(workers)
-    judge = Judge(held.detector, policy, workers)
+    judge = WindowJudge(held.detector, policy, workers)
     assert ask(judge, [Window("quick one"), Window("quick two")]) == ["overload"] * 2
     assert ask(judge, [Window("quick three")]) == ["overload"]
     assert [r.message.partition(":")[0] for r in caplog.records] == [
@@ -207,7 +207,7 @@ def test_what_waits_too_long_is_unjudged_by_overload_and_said_once(
     ]
     assert not judge._breaker.open
     held.go.set()
-    patient = Judge(held.detector, Policy(queue_ms=None), workers)
+    patient = WindowJudge(held.detector, Policy(queue_ms=None), workers)
     assert ask(patient, [Window("quick four")]) == [None]
     assert held.seen[2:] == ["quick four"]  # what was given up is not judged after all
     # Another overload is said anew.
@@ -232,7 +232,7 @@ def test_the_failure_policy_applies_to_overload(held: Held, failure: Any, shown:
 @both
 def test_threads_that_hang_for_nobody_are_replaced_for_those_who_wait(ask: Ask, held: Held) -> None:
     workers = Workers()
-    judge = Judge(held.detector, Policy(timeout_ms=30, breaker_failures=None), workers)
+    judge = WindowJudge(held.detector, Policy(timeout_ms=30, breaker_failures=None), workers)
     for _ in range(2):  # whoever asked has gone
         workers.submit(judge._queue, Window("hangs"))
         assert held.begun.acquire(timeout=60)
@@ -244,7 +244,7 @@ def test_when_all_threads_hang_and_no_more_are_begun_a_verdict_is_late_as_ever(
     ask: Ask, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("guard.detect.workers.MOST_REPLACED", 0)
-    judge = Judge(held.detector, Policy(timeout_ms=30, breaker_failures=3, queue_ms=None))
+    judge = WindowJudge(held.detector, Policy(timeout_ms=30, breaker_failures=3, queue_ms=None))
     assert ask(judge, [Window(f"hangs {n}") for n in range(4)]) == ["failure"] * 4
     assert judge._breaker.open
 
@@ -257,13 +257,13 @@ def test_what_nobody_waits_for_leaves_its_queue_while_all_threads_hang(
     workers = Workers()
     held.occupy(workers, timeout_ms=5)
     for _ in range(5):
-        judge = Judge(held.detector, Policy(timeout_ms=5, breaker_failures=None), workers)
+        judge = WindowJudge(held.detector, Policy(timeout_ms=5, breaker_failures=None), workers)
         assert ask(judge, [Window("one"), Window("two")]) == ["failure"] * 2
         assert not judge._queue.waiting
     assert not workers._pool.queues
     assert workers._pool.wakeups.empty()
     held.go.set()
-    patient = Judge(held.detector, Policy(), workers)
+    patient = WindowJudge(held.detector, Policy(), workers)
     assert ask(patient, [Window("three"), Window("four")]) == [None, None]
     assert held.seen[2:] == ["three", "four"]
 
@@ -283,7 +283,7 @@ def test_calls_without_a_limit_are_never_more_than_the_threads(
         with lock:
             running -= 1
 
-    judge = Judge(Scripted(before=before), Policy(timeout_ms=None))
+    judge = WindowJudge(Scripted(before=before), Policy(timeout_ms=None))
 
     async def main() -> list[list[Verdict]]:  # each waits for its own turn, and looks meanwhile
         return await asyncio.gather(*(judge.ajudge([Window(str(n))]) for n in range(8)))
@@ -333,13 +333,13 @@ marks = st.text(st.sampled_from(".,;:?…'\"!¡-_=+*#@$|/\\()[]{}<>~^%& \n1·•
 @examples(500)
 @given(st.one_of(marks, st.text()), st.characters(categories=["L", "N", "M", "So", "Cf", "Co"]))
 def test_what_goes_unjudged_holds_no_letter_however_it_is_read(text: str, more: str) -> None:
-    if wordless(text):
-        read = normalise(text, KNOWN.__contains__).text
+    if has_no_word(text):
+        read = undo_disguises(text, KNOWN.__contains__).text
         assert not any(char.isalnum() for char in read)
         # Letters can be drawn of several kinds of signs, and of a sign beside a letter.
         assert len({char for char in text if char in "!¡-_=+*#@$|/\\()[]{}<>~^%&·•—"}) <= 1
-    assert not wordless(text + more)
-    assert not wordless(more + text)
+    assert not has_no_word(text + more)
+    assert not has_no_word(more + text)
 
 
 @rows("text", ["|-|", "@!!", "w0men", "1", "4 0", "(_)|", "😀", "$|", "I"])

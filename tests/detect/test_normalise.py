@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 import guard
 from guard.detect.language import is_other_language
 from guard.detect.lookalikes import CYRILLIC, FAINT, GREEK, RAISED, SMALL, STYLED
-from guard.detect.normalise import Normalised, normalise
+from guard.detect.normalise import Normalised, undo_disguises
 from guard.detect.script import mostly_latin
 from guard.detect.weights import SHIPPED, TOKENIZER
 from guard.detect.words import BORROWED, ENGLISH
@@ -40,7 +40,7 @@ def known(word: str) -> bool:
 
 
 def read(text: str) -> Normalised:
-    return normalise(text, known)
+    return undo_disguises(text, known)
 
 
 def column(path: Path, key: str) -> list[str]:
@@ -500,7 +500,7 @@ def steps(text: str) -> tuple[int, int]:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        normalise(text, asked)
+        undo_disguises(text, asked)
     finally:
         sys.setprofile(before)
     return calls, characters

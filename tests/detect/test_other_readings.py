@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from guard.detect.encoder import Encoder
-from guard.detect.respelling import respelt
-from guard.detect.slurs import _listed, plain_names
+from guard.detect.respelling import respelling_edits
+from guard.detect.slurs import _listed_slurs, plain_names
 from guard.detect.spelling import Edit
 from guard.detect.weights import SHIPPED, TOKENIZER
-from guard.mentions import first_mention, lexicon
+from guard.mentions import first_mention, shipped_lexicon
 from guard.verdict import Window
 from tests.rows import examples, rows
 
@@ -59,25 +59,25 @@ MEANT = [
 
 @rows("written, meant", SLIPS)
 def test_a_slip_is_read_as_the_word_that_was_meant(written: str, meant: str) -> None:
-    assert edited(written, respelt(written, "", known)) == meant
+    assert edited(written, respelling_edits(written, "", known)) == meant
 
 
 @rows("text", MEANT)
 def test_what_was_meant_so_is_left(text: str) -> None:
-    assert respelt(text, "", known) == []
+    assert respelling_edits(text, "", known) == []
 
 
 def test_the_context_may_name_the_group() -> None:
-    assert respelt("They are all lzay.", "", known) == []
-    assert edited("They are all lzay.", respelt("They are all lzay.", "Meet the Roma.", known)) == (
-        "They are all lazy."
-    )
+    assert respelling_edits("They are all lzay.", "", known) == []
+    assert edited(
+        "They are all lzay.", respelling_edits("They are all lzay.", "Meet the Roma.", known)
+    ) == ("They are all lazy.")
 
 
 @given(st.text(alphabet=st.sampled_from("womenarlzy JT's.-@_1\n")))
 @examples(200)
 def test_edits_are_in_order_apart_and_of_words(text: str) -> None:
-    edits = respelt(text, "women", known)
+    edits = respelling_edits(text, "women", known)
     assert all(re.fullmatch("[A-Za-z]+", text[e.start : e.end]) for e in edits)
     assert all(a.end < b.start for a, b in pairwise(edits))
     assert all(e.text.isascii() and e.text != text[e.start : e.end] for e in edits)
@@ -103,9 +103,9 @@ def test_a_name_in_another_sense_is_left(text: str) -> None:
 
 
 def test_every_listed_name_is_read_as_words_that_name_a_group() -> None:
-    names, _ = _listed()
+    names, _ = _listed_slurs()
     for name, slur in names.items():
-        assert first_mention(slur.meant, lexicon(), pronouns=False) is not None, name
+        assert first_mention(slur.meant, shipped_lexicon(), pronouns=False) is not None, name
         for text in (f"He is a {name}.", f"Two {name.upper()}S moved in."):
             assert len(plain_names(text)) == 1, text
     assert plain_names("pakistan, cripplers, @spaz, retard-like, spicy") == []

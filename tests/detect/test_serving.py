@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.policy import Policy
 from guard.verdict import Scores, Verdict, Window
 from tests.scripted import Scripted
 
 WINDOW = Window("All is well.")
-Ask = Callable[[Judge, list[Window]], list[Verdict]]
+Ask = Callable[[WindowJudge, list[Window]], list[Verdict]]
 
 
-def ask(judge: Judge, windows: list[Window]) -> list[Verdict]:
+def ask(judge: WindowJudge, windows: list[Window]) -> list[Verdict]:
     return judge.judge(windows)
 
 
-def aask(judge: Judge, windows: list[Window]) -> list[Verdict]:
+def aask(judge: WindowJudge, windows: list[Window]) -> list[Verdict]:
     return asyncio.run(judge.ajudge(windows))
 
 
@@ -67,7 +67,7 @@ def test_after_failures_in_a_row_the_detector_is_left_alone(
 ) -> None:
     detector = Ill()
     policy = Policy(timeout_ms=timeout_ms, breaker_failures=3, breaker_pause_ms=600_000)
-    judge = Judge(detector, policy)
+    judge = WindowJudge(detector, policy)
     for _ in range(3):
         assert failures(ask(judge, [WINDOW])) == [True]
     assert detector.calls == 3
@@ -84,7 +84,7 @@ def test_after_the_pause_one_window_is_tried_and_the_others_follow(
 ) -> None:
     caplog.set_level(logging.WARNING, "guard")
     detector = Ill()
-    judge = Judge(detector, Policy(breaker_failures=1, breaker_pause_ms=1))
+    judge = WindowJudge(detector, Policy(breaker_failures=1, breaker_pause_ms=1))
     assert failures(ask(judge, [WINDOW])) == [True]
     time.sleep(0.005)
     assert failures(ask(judge, [WINDOW])) == [True]
@@ -97,7 +97,7 @@ def test_after_the_pause_one_window_is_tried_and_the_others_follow(
 @both
 def test_a_hanging_detector_holds_up_a_batch_for_a_few_windows_only(ask: Ask, hanging: Ill) -> None:
     policy = Policy(timeout_ms=30, breaker_failures=2, breaker_pause_ms=600_000)
-    judge = Judge(hanging, policy)
+    judge = WindowJudge(hanging, policy)
     many = 8 * (os.cpu_count() or 1)
     assert failures(ask(judge, [WINDOW] * many)) == [True] * many
     # Each limit that is waited out has others take the place of the threads that hang.
@@ -113,7 +113,7 @@ def test_whatever_a_detector_raises_is_a_failed_verdict(
         raise error(f"secret: {window.text}")
 
     detector = Scripted(before=leave)
-    judge = Judge(detector, Policy(breaker_failures=2, breaker_pause_ms=600_000))
+    judge = WindowJudge(detector, Policy(breaker_failures=2, breaker_pause_ms=600_000))
     for _ in range(3):
         assert failures(ask(judge, [WINDOW])) == [True]
     assert detector.calls == 2
@@ -137,14 +137,14 @@ def test_whatever_a_detector_raises_is_a_failed_verdict(
 def test_what_is_no_score_is_a_failed_verdict(ask: Ask, scores: Any) -> None:
     detector = Scripted()
     detector.score = lambda window: scores  # type: ignore[method-assign]
-    assert failures(ask(Judge(detector, Policy()), [WINDOW])) == [True]
+    assert failures(ask(WindowJudge(detector, Policy()), [WINDOW])) == [True]
 
 
 def test_a_cancellation_inside_a_detector_is_its_own_on_the_callers_thread_too() -> None:
     def cancelled(window: Window) -> None:
         raise asyncio.CancelledError
 
-    judge = Judge(Scripted(before=cancelled), Policy(timeout_ms=None))
+    judge = WindowJudge(Scripted(before=cancelled), Policy(timeout_ms=None))
     assert failures(judge.judge([WINDOW])) == [True]
 
 
@@ -157,7 +157,7 @@ def test_a_window_given_up_early_is_recorded_with_the_time_it_had(ask: Ask, hang
 
     limit = 600_000
     policy = Policy(timeout_ms=limit, breaker_failures=1, breaker_pause_ms=600_000)
-    judge = Judge(Scripted(before=fail_or_hang), policy)
+    judge = WindowJudge(Scripted(before=fail_or_hang), policy)
     verdicts = ask(judge, [Window("Fails."), WINDOW])
     assert failures(verdicts) == [True, True]
     assert all(v.elapsed_ms < limit for v in verdicts)
@@ -165,18 +165,18 @@ def test_a_window_given_up_early_is_recorded_with_the_time_it_had(ask: Ask, hang
 
 @both
 def test_a_detector_that_hung_on_every_thread_is_asked_again(ask: Ask, hanging: Ill) -> None:
-    judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
+    judge = WindowJudge(hanging, Policy(timeout_ms=30, breaker_failures=None))
     for _ in range(4):
         ask(judge, [WINDOW] * 4)
     hanging.ill = False
-    healthy = Judge(hanging, Policy(timeout_ms=5000), judge._workers)
+    healthy = WindowJudge(hanging, Policy(timeout_ms=5000), judge._workers)
     assert failures(ask(healthy, [WINDOW] * 2)) == [False] * 2
 
 
 def test_consumers_that_leave_while_the_detector_hangs_take_no_thread_with_them(
     hanging: Ill,
 ) -> None:
-    judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
+    judge = WindowJudge(hanging, Policy(timeout_ms=30, breaker_failures=None))
 
     async def leave() -> None:
         task = asyncio.create_task(judge.ajudge([WINDOW]))
@@ -191,7 +191,7 @@ def test_consumers_that_leave_while_the_detector_hangs_take_no_thread_with_them(
             await leave()
             await judge.ajudge([WINDOW])
         hanging.ill = False
-        return await Judge(hanging, Policy(), judge._workers).ajudge([WINDOW])
+        return await WindowJudge(hanging, Policy(), judge._workers).ajudge([WINDOW])
 
     assert failures(asyncio.run(run())) == [False]
 
@@ -199,12 +199,12 @@ def test_consumers_that_leave_while_the_detector_hangs_take_no_thread_with_them(
 @both
 def test_threads_that_were_replaced_end(ask: Ask, hanging: Ill) -> None:
     before = threads()
-    judge = Judge(hanging, Policy(timeout_ms=30, breaker_failures=None))
+    judge = WindowJudge(hanging, Policy(timeout_ms=30, breaker_failures=None))
     for _ in range(4):
         ask(judge, [WINDOW] * 4)
     hanging.release.set()
     hanging.ill = False
-    settled = Judge(hanging, Policy(timeout_ms=5000), judge._workers)
+    settled = WindowJudge(hanging, Policy(timeout_ms=5000), judge._workers)
     assert failures(ask(settled, [WINDOW])) == [False]
     assert wait_for(lambda: len(threads() - before) == (os.cpu_count() or 1))
     del judge, settled

@@ -16,7 +16,7 @@ HARMLESS = ("The train to the coast leaves at nine.", "She works as a nurse in L
 
 def test_it_is_whole_and_small_and_has_a_card() -> None:
     adapter = read_adapter(FOLDER)
-    assert adapter.settings.base.name in download.names()
+    assert adapter.settings.base.name in download.model_names()
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 20_000_000
     card = (FOLDER / "CARD.md").read_text("utf-8")
     for told in ("## Base", "## Data", "## Recipe", "6,080 rows", "## Figures", "## Limits"):
@@ -24,7 +24,7 @@ def test_it_is_whole_and_small_and_has_a_card() -> None:
 
 
 def test_it_judges_and_names_what_is_in_the_text() -> None:
-    if download.state("smollm2")[0] != "ok":
+    if download.weights_state("smollm2")[0] != "ok":
         pytest.skip("needs the weights of smollm2: guard models get smollm2")
     pytest.importorskip("peft", reason="the extra 'local' is not installed")
     guard = Guard("strict", detector=f"generative:{FOLDER}", events="none", timeout_ms=None)

@@ -18,7 +18,7 @@ from litellm.types.utils import Choices, Delta, Message, ModelResponse, ModelRes
 from litellm.types.utils import StreamingChoices as StreamChoice
 
 from guard.detect.protocol import Detector
-from guard.detect.serving import Judge
+from guard.detect.serving import WindowJudge
 from guard.doors import chat
 from guard.doors.session import DoorSession
 from guard.policy import Policy
@@ -201,7 +201,7 @@ class Replay(CustomLLM):
 
 
 def session(policy: Policy, detector: Detector, sinks: Sequence[Any] = ()) -> DoorSession:
-    return DoorSession(policy, Judge(detector, policy), tuple(sinks))
+    return DoorSession(policy, WindowJudge(detector, policy), tuple(sinks))
 
 
 @dataclass

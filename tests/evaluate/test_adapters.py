@@ -7,35 +7,35 @@ from typing import Any
 
 import pytest
 
-from guard.datasets import registry
+from guard.datasets import records
 from guard.datasets.groups import bias_type
-from guard.datasets.registry import Record
+from guard.datasets.records import PublishedRow
 from guard.datasets.rows import BadRow
-from guard.datasets.terms import make
+from guard.datasets.terms import make_terms
 from guard.evaluate import adapters
 from guard.evaluate.example import Example
 from guard.verdict import BIAS_TYPES, Span
 
-TERMS = {"race_black": make(["pilots", "old pilots"], ["late*", "rude"])}
+TERMS = {"race_black": make_terms(["pilots", "old pilots"], ["late*", "rude"])}
 
 
 def reading(
-    of: type[Record], adapter: Callable[..., list[Example]], **more: Any
+    record: type[PublishedRow], adapter: Callable[..., list[Example]], **more: Any
 ) -> Callable[[dict[str, Any], str], list[Example]]:
     """Return the function of a row as the file has it."""
-    return lambda values, key: adapter(of.of(values), key, **more)
+    return lambda values, key: adapter(record.of(values), key, **more)
 
 
-redditbias = reading(registry.Comment, adapters.redditbias, terms=TERMS)
-crows_pairs = reading(registry.Pair, adapters.crows_pairs)
-toxicbias = reading(registry.TargetedComment, adapters.toxicbias)
-emgsd = reading(registry.MarkedText, adapters.emgsd)
-stereobias = reading(registry.StereoBiasText, adapters.stereobias)
-stereoset = reading(registry.Variant, adapters.stereoset)
-nationality = reading(registry.Nationality, adapters.hearts)
-toxigen = reading(registry.Demonstration, adapters.toxigen)
-implicit_hate = reading(registry.Post, adapters.implicit_hate)
-bold = reading(registry.Sentence, adapters.bold)
+redditbias = reading(records.Comment, adapters.redditbias, terms=TERMS)
+crows_pairs = reading(records.SentencePair, adapters.crows_pairs)
+toxicbias = reading(records.TargetedComment, adapters.labelled)
+emgsd = reading(records.MarkedText, adapters.emgsd)
+stereobias = reading(records.StereoBiasText, adapters.labelled)
+stereoset = reading(records.ItemVariant, adapters.stereoset)
+nationality = reading(records.Nationality, adapters.labelled)
+toxigen = reading(records.Demonstration, adapters.labelled)
+implicit_hate = reading(records.Post, adapters.labelled)
+bold = reading(records.EncyclopaedicSentence, adapters.labelled)
 table_row = reading(adapters.TableRow, adapters.table_row)
 
 REDDITBIAS = {

@@ -15,7 +15,7 @@ from guard.evaluate.baselines import terms_for
 from guard.evaluate.near import NEAR
 from guard.evaluate.sources import SOURCES, load
 from guard.train.corpus import eval_folds, licensed_rows
-from guard.train.sources import texts
+from guard.train.sources import licensed_texts
 
 DATASHEET = Path(__file__).resolve().parents[2] / "benchmarks" / "detector" / "README.md"
 _TERMS = "redditbias/terms/"
@@ -143,7 +143,7 @@ def test_the_corpus_is_read(folder: Path) -> None:
     assert sources >= {*known, "implicit_hate"}
     for source in ("redditbias", "hearts", "implied", "seegull"):
         assert any(row.spans for row in rows if row.source == source)
-    assert {text.pool for text in texts(folder)} >= known - {"toxigen", "seegull"}
+    assert {text.pool for text in licensed_texts(folder)} >= known - {"toxigen", "seegull"}
     folds = eval_folds(folder)
     assert {"the drummer was late again", "the piper was late again"} <= folds
 
@@ -167,9 +167,9 @@ def test_the_corpus_needs_no_other_file(folder: Path) -> None:
 def test_what_release_and_the_embedder_read_is_there(folder: Path) -> None:
     pytest.importorskip("torch")
     from guard.train.release import SETS
-    from guard.train.retrieval import pairs
+    from guard.train.retrieval import implied_pairs
 
     measured = {SOURCES[name].file for name in SETS if not SOURCES[name].shipped}
     assert {file for file, line in TABLE.items() if "release" in line.trains} == measured
-    both = [*pairs(folder, validating=False), *pairs(folder, validating=True)]
+    both = [*implied_pairs(folder, validating=False), *implied_pairs(folder, validating=True)]
     assert [p.statement for p in both] == ["women are always late"]

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 
 from guard.cli import main
 from guard.detect import named
-from guard.detect.instruction import Instructed, Instruction, TemplateAnswer, rendered
+from guard.detect.instruction import Instructed, Instruction, TemplateAnswer, rendered_answer
 from tests.audit.answering import Answering, answering
 from tests.detect.judging import made, retriever
 from tests.tiny_model import save_model
 
 JUDGE = "judge:openai/gpt-4o-mini"
-PAIR = rendered(TemplateAnswer(True, "culture", (("Velmorians", "lazy"),)))
+PAIR = rendered_answer(TemplateAnswer(True, "culture", (("Velmorians", "lazy"),)))
 ROWS = """text,label,bias_type,group,attribute
 All Velmorians are lazy.,1,culture,Velmorians,lazy
 Some Velmorians are lazy.,1,gender,Velmorians,lazy
@@ -36,7 +36,7 @@ def reads(messages: Sequence[Mapping[str, str]]) -> str:
     sentence = messages[-1]["content"].splitlines()[-1]
     if "vague" in sentence:
         return "That is hard to tell."
-    return PAIR if "lazy" in sentence else rendered(TemplateAnswer(False))
+    return PAIR if "lazy" in sentence else rendered_answer(TemplateAnswer(False))
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answer
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-owner")
     monkeypatch.delenv("BIASGUARD_DETECTOR", raising=False)
-    named._judge.cache_clear()
+    named._named_judge.cache_clear()
     (tmp_path / "mine.csv").write_text(ROWS, encoding="utf-8")
     with answering() as provider:
         provider.answer = reads

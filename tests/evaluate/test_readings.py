@@ -26,7 +26,7 @@ from guard.evaluate.readings import (
     FIELDS,
     PUBLISHED_LABEL,
     READINGS,
-    Reading,
+    ReaderLabel,
     Readings,
     agreed_label,
     agreements,
@@ -54,7 +54,8 @@ def readings() -> Readings:
     for text, label in zip(TEXTS, LABELS, strict=False):
         sure = not label.endswith("?")
         found[key_of(text)] = {
-            name: Reading(said == "B", sure) for name, said in zip("AB", label[1:3], strict=True)
+            name: ReaderLabel(said == "B", sure)
+            for name, said in zip("AB", label[1:3], strict=True)
         }
     return found
 
@@ -74,7 +75,7 @@ def written(path: Path, *lines: str) -> Path:
 def test_both_have_a_label_where_they_are_sure_and_agree() -> None:
     labels = [e and e.biased for e in relabelled(told(), readings())]
     assert labels == [True, True, False, None, None, None]
-    assert agreed_label({"A": Reading(True, True)}) is None  # one reader
+    assert agreed_label({"A": ReaderLabel(True, True)}) is None  # one reader
     assert agreed_label({}) is None
 
 
@@ -166,7 +167,7 @@ def test_texts_on_which_the_readers_differ_give_nan_and_no_error(tmp_path: Path)
 def test_readings_are_kept_without_a_text_and_read_back(tmp_path: Path) -> None:
     place = written(tmp_path / READINGS, "redditbias,0123,A,B,1", "redditbias,0123,B,N,0")
     assert read(place) == {
-        "redditbias": {"0123": {"A": Reading(True, True), "B": Reading(False, False)}}
+        "redditbias": {"0123": {"A": ReaderLabel(True, True), "B": ReaderLabel(False, False)}}
     }
     assert key_of("Fine, three!") == key_of("fine THREE") != key_of("fine four")
 
@@ -237,7 +238,7 @@ def test_the_readers_see_texts_alone_and_their_forms_become_readings(
     to = tmp_path / READINGS
     tool.keep(chosen, tmp_path, to)
     found = read(to)["redditbias"]
-    assert found[key_of(TEXTS[1])] == {name: Reading(False, False) for name in "AB"}
+    assert found[key_of(TEXTS[1])] == {name: ReaderLabel(False, False) for name in "AB"}
     assert len(found) == 3
     assert not any(fold(text) in to.read_text("utf-8") for text in TEXTS)
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from guard import Guard
-from guard.datasets.terms import make
+from guard.datasets.terms import make_terms
 from guard.evaluate import report
 from guard.evaluate.baselines import Terms, always_biased, term_list, terms_for
 from guard.evaluate.example import Example
@@ -24,7 +24,7 @@ from guard.verdict import BIAS_TYPES, Attribution, BiasType, Scores, Span, Windo
 from tests.rows import rows
 from tests.scripted import Scripted
 
-TERMS = Terms("made up", (make(["pilots"], ["late"]),))
+TERMS = Terms("made up", (make_terms(["pilots"], ["late"]),))
 ROWS = """text,label,bias_type,group,attribute
 All is well. Here BIAS stands.,1,gender,BIAS,BIAS
 BIAS again.,1,race,dogs,late

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from guard.datasets.groups import group_type
+from guard.datasets.groups import group_type, types_of_target
 from guard.datasets.split import in_bold_share
 from guard.errors import UsageError
-from guard.evaluate.adapters import types_of
 from guard.evaluate.near import NEAR, far_from
 from guard.evaluate.sources import FAR, SOURCES, UNSEEN, Dataset, load, present
 from tests.data import digest
@@ -270,7 +269,7 @@ def test_pairs_are_drawn_whole(part: Path) -> None:
     ],
 )
 def test_types_of_a_target(target: str, types: tuple[str, ...]) -> None:
-    assert types_of(target) == types
+    assert types_of_target(target) == types
 
 
 def test_real_implied_statements(data: Path) -> None:

@@ -77,7 +77,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert f"{provider.PROVIDER}/" == PREFIX
     monkeypatch.setattr(litellm, "suppress_debug_info", True)
-    provider.register()
+    provider.register_provider()
 
 
 class Steps:
@@ -101,6 +101,6 @@ def steps(folder: Path) -> Iterator[Steps]:
     from guard.local import provider
 
     seen = Steps()
-    handle = provider.load(str(folder)).network.register_forward_pre_hook(seen)
+    handle = provider.load_model(str(folder)).network.register_forward_pre_hook(seen)
     yield seen
     handle.remove()

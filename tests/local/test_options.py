@@ -5,15 +5,19 @@ from typing import Any
 import pytest
 
 from guard.errors import UsageError
-from guard.local.options import DEFAULT_MAX_TOKENS, NotOffered, Options, read
+from guard.local.options import DEFAULT_MAX_TOKENS, GenerationOptions, NotOffered, read_options
 
 
 def test_nothing_asked_for_is_greedy_and_bounded() -> None:
-    assert read({}) == Options() == Options(max_tokens=DEFAULT_MAX_TOKENS, temperature=0)
+    assert (
+        read_options({})
+        == GenerationOptions()
+        == GenerationOptions(max_tokens=DEFAULT_MAX_TOKENS, temperature=0)
+    )
 
 
 def test_what_is_asked_for_is_read() -> None:
-    found = read(
+    found = read_options(
         {
             "max_completion_tokens": 7,
             "temperature": 1,
@@ -23,7 +27,7 @@ def test_what_is_asked_for_is_read() -> None:
             "stop": "x",
         }
     )
-    assert found == Options(7, 1.0, 0.9, 5, -1, ("x",))
+    assert found == GenerationOptions(7, 1.0, 0.9, 5, -1, ("x",))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +40,7 @@ def test_what_is_asked_for_is_read() -> None:
     ],
 )
 def test_what_changes_nothing_is_ignored(harmless: dict[str, Any]) -> None:
-    assert read(harmless) == Options()
+    assert read_options(harmless) == GenerationOptions()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_what_changes_nothing_is_ignored(harmless: dict[str, Any]) -> None:
 )
 def test_what_would_change_the_answer_is_refused_by_name(asked: dict[str, Any]) -> None:
     with pytest.raises(NotOffered, match=next(iter(asked))):
-        read(asked)
+        read_options(asked)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +77,4 @@ def test_what_would_change_the_answer_is_refused_by_name(asked: dict[str, Any]) 
 )
 def test_values_out_of_range_are_refused_by_name(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(asked))):
-        read(asked)
+        read_options(asked)

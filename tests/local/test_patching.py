@@ -10,9 +10,9 @@ import pytest
 
 from guard.errors import UsageError
 from guard.local.generation import Generation
-from guard.local.model import LocalModel, load
-from guard.local.options import Options
-from guard.local.patching import Patched, patched, patching
+from guard.local.model import LoadedModel, load_model
+from guard.local.options import GenerationOptions
+from guard.local.patching import Patched, patched_prompt, patching_calls
 
 WORDS = "Emily and John at the school"
 SOURCE = ({"role": "user", "content": f"A story of {WORDS}, please."},)
@@ -20,7 +20,7 @@ TARGET = ({"role": "user", "content": "A story about {X}"},)
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
+def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     """The tiny Llama with five blocks."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -30,14 +30,14 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
     torch.manual_seed(2)
     config = LlamaConfig.from_pretrained(path, num_hidden_layers=5)
     LlamaForCausalLM(config).save_pretrained(path)
-    return load(str(path))
+    return load_model(str(path))
 
 
-def made(model: LocalModel, words: str = WORDS, layers: tuple[int, int] = (2, 3)) -> Patched:
-    return patched(model, SOURCE, words, TARGET, "Sure:", layers)
+def made(model: LoadedModel, words: str = WORDS, layers: tuple[int, int] = (2, 3)) -> Patched:
+    return patched_prompt(model, SOURCE, words, TARGET, "Sure:", layers)
 
 
-def behind(model: LocalModel, layer: int, tokens: list[int]) -> Any:
+def behind(model: LoadedModel, layer: int, tokens: list[int]) -> Any:
     """The states (n, hidden) behind a block, as it gives them."""
     import torch
 
@@ -51,7 +51,7 @@ def behind(model: LocalModel, layer: int, tokens: list[int]) -> Any:
     return kept[0].reshape(-1, kept[0].shape[-1])
 
 
-def test_as_many_x_stand_there_as_the_words_have_tokens(model: LocalModel) -> None:
+def test_as_many_x_stand_there_as_the_words_have_tokens(model: LoadedModel) -> None:
     patch = made(model)
     text = model.tokenizer.decode(patch.tokens)
     assert text.count("X") == len(patch.places) == len(patch.states) == len(WORDS)  # of bytes
@@ -60,7 +60,7 @@ def test_as_many_x_stand_there_as_the_words_have_tokens(model: LocalModel) -> No
 
 
 def test_the_patched_positions_carry_the_states_of_the_source_and_no_others(
-    model: LocalModel,
+    model: LoadedModel,
 ) -> None:
     import torch
 
@@ -69,7 +69,7 @@ def test_the_patched_positions_carry_the_states_of_the_source_and_no_others(
     (begin,) = (n for n in range(len(source)) if source[n : n + len(words)] == words)
     want = behind(model, 2, source)[begin : begin + len(words)]
     before = behind(model, 3, patch.tokens)
-    with patching(model, patch):
+    with patching_calls(model, patch):
         after = behind(model, 3, patch.tokens)
         other = behind(model, 3, patch.tokens[:-1])
     assert torch.equal(after[patch.places], want)
@@ -80,26 +80,26 @@ def test_the_patched_positions_carry_the_states_of_the_source_and_no_others(
     assert torch.equal(behind(model, 3, patch.tokens), before)
 
 
-def test_the_answer_depends_on_the_words(model: LocalModel) -> None:
+def test_the_answer_depends_on_the_words(model: LoadedModel) -> None:
     def said(words: str) -> str:
         patch = made(model, words)
-        with patching(model, patch):
-            return "".join(Generation(model, patch.tokens, Options(max_tokens=8)))
+        with patching_calls(model, patch):
+            return "".join(Generation(model, patch.tokens, GenerationOptions(max_tokens=8)))
 
     patch = made(model)
-    plain = "".join(Generation(model, patch.tokens, Options(max_tokens=8)))
+    plain = "".join(Generation(model, patch.tokens, GenerationOptions(max_tokens=8)))
     assert len({said(WORDS), said("story of Emily and John at t"), plain}) == 3
     assert said(WORDS) == said(WORDS)
 
 
 def test_a_template_that_refuses_the_messages_is_told(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model.tokenizer, "chat_template", "{{ raise_exception('no such role') }}")
     with pytest.raises(UsageError, match="refuses these messages: no such role"):
         made(model)
 
 
-def test_a_model_without_such_a_layer_is_told(model: LocalModel) -> None:
+def test_a_model_without_such_a_layer_is_told(model: LoadedModel) -> None:
     with pytest.raises(UsageError, match=r"layers 3 and 4, counted from 0.* has 5 in all"):
         made(model, layers=(3, 4))

@@ -48,8 +48,8 @@ def test_registering_twice_adds_one_entry_and_keeps_those_of_others(
 ) -> None:
     theirs = {"provider": "theirs", "custom_handler": litellm.CustomLLM()}
     monkeypatch.setattr(litellm, "custom_provider_map", [theirs])
-    provider.register()
-    provider.register()
+    provider.register_provider()
+    provider.register_provider()
     assert litellm.custom_provider_map[0] is theirs
     assert [x["provider"] for x in litellm.custom_provider_map] == ["theirs", provider.PROVIDER]
 

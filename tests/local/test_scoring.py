@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from guard.errors import UsageError
-from guard.local.model import LocalModel, load
-from guard.local.scoring import Scored, first_tokens, score
+from guard.local.model import LoadedModel, load_model
+from guard.local.scoring import Scored, first_tokens, score_continuations
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,11 +22,11 @@ ENDS = [" Yes.", " No, it was salty and thin.", " Yes, very.", "", " Nobody know
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> LocalModel:
-    return load(str(folder))
+def model(folder: Path) -> LoadedModel:
+    return load_model(str(folder))
 
 
-def plainly(model: LocalModel, context: str, continuation: str, front: list[int]) -> Scored:
+def plainly(model: LoadedModel, context: str, continuation: str, front: list[int]) -> Scored:
     """By the definition: each token behind all before it, read anew."""
     n = len(model.tokenizer(context, add_special_tokens=False)["input_ids"])
     ids = front + model.tokenizer(context + continuation, add_special_tokens=False)["input_ids"]
@@ -38,44 +38,48 @@ def plainly(model: LocalModel, context: str, continuation: str, front: list[int]
     return Scored(total, len(ids) - begin)
 
 
-def test_a_batch_says_what_each_text_says_alone(model: LocalModel) -> None:
-    found = score(model, CONTEXT, ENDS)
+def test_a_batch_says_what_each_text_says_alone(model: LoadedModel) -> None:
+    found = score_continuations(model, CONTEXT, ENDS)
     for text, (logprob, tokens) in zip(ENDS, found, strict=True):
         expected = plainly(model, CONTEXT, text, [])
         assert tokens == expected.tokens == len(text.encode())
         assert logprob == pytest.approx(expected.logprob, abs=1e-3)
-        assert score(model, CONTEXT, [text])[0].logprob == pytest.approx(logprob, abs=1e-3)
+        assert score_continuations(model, CONTEXT, [text])[0].logprob == pytest.approx(
+            logprob, abs=1e-3
+        )
 
 
-def test_a_turn_is_scored_behind_its_conversation(model: LocalModel) -> None:
+def test_a_turn_is_scored_behind_its_conversation(model: LoadedModel) -> None:
     """The template's tokens come first, and count no more than a context does."""
     prompt = model.prompt(
         [{"role": "system", "content": "Go on."}, {"role": "user", "content": CONTEXT}]
     )
-    found = score(model, "not read", ENDS, prompt)
+    found = score_continuations(model, "not read", ENDS, prompt)
     for text, (logprob, tokens) in zip(ENDS, found, strict=True):
         expected = plainly(model, "", text, prompt)
         assert tokens == expected.tokens == len(text.encode())
         assert logprob == pytest.approx(expected.logprob, abs=1e-3)
-    assert found[0].logprob != pytest.approx(score(model, CONTEXT, ENDS[:1])[0].logprob, abs=1e-2)
+    assert found[0].logprob != pytest.approx(
+        score_continuations(model, CONTEXT, ENDS[:1])[0].logprob, abs=1e-2
+    )
 
 
-def test_more_than_a_batch_keeps_its_order(model: LocalModel) -> None:
+def test_more_than_a_batch_keeps_its_order(model: LoadedModel) -> None:
     texts = [f" Number {n}." for n in range(40)]
-    found = score(model, CONTEXT, texts)
+    found = score_continuations(model, CONTEXT, texts)
     assert found[37].logprob == pytest.approx(
-        score(model, CONTEXT, [texts[37]])[0].logprob, abs=1e-3
+        score_continuations(model, CONTEXT, [texts[37]])[0].logprob, abs=1e-3
     )
     assert len(found) == 40
 
 
-def test_the_context_is_read_once(model: LocalModel) -> None:
+def test_the_context_is_read_once(model: LoadedModel) -> None:
     widths: list[tuple[int, ...]] = []
     hook = model.network.register_forward_pre_hook(
         lambda _, __, given: widths.append(tuple(given["input_ids"].shape)), with_kwargs=True
     )
     try:
-        score(model, CONTEXT, ENDS)
+        score_continuations(model, CONTEXT, ENDS)
     finally:
         hook.remove()
     assert widths[0] == (1, len(CONTEXT) - 1)
@@ -84,21 +88,21 @@ def test_the_context_is_read_once(model: LocalModel) -> None:
 
 
 def test_without_a_context_an_end_of_text_comes_before_and_does_not_count(
-    model: LocalModel,
+    model: LoadedModel,
 ) -> None:
     front = [min(model.ends)]
-    (found,) = score(model, "", ["Hello"])
+    (found,) = score_continuations(model, "", ["Hello"])
     expected = plainly(model, "", "Hello", front)
     assert found.tokens == expected.tokens == 5
     assert found.logprob == pytest.approx(expected.logprob, abs=1e-3)
 
 
-def test_what_is_too_long_is_refused(model: LocalModel) -> None:
+def test_what_is_too_long_is_refused(model: LoadedModel) -> None:
     with pytest.raises(UsageError, match="has 60 tokens; the model can read 50"):
-        score(replace(model, context=50), "a" * 40, ["b" * 20])
+        score_continuations(replace(model, context=50), "a" * 40, ["b" * 20])
 
 
-def test_first_tokens_are_the_likeliest(model: LocalModel) -> None:
+def test_first_tokens_are_the_likeliest(model: LoadedModel) -> None:
     with torch.inference_mode():
         logits = model.network(input_ids=torch.tensor([[5, 6, 7]])).logits[0, -1]
     shares = logits.log_softmax(-1)

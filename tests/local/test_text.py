@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.local.text import Detokenizer, Stops
 
 
 @pytest.mark.parametrize("said", ["plain", "héllo wörld", "日本語 😀👩‍🚀", "  spaces  \n"])
 def test_characters_come_out_whole(folder: Path, said: str) -> None:
-    tokenizer = load(str(folder)).tokenizer
+    tokenizer = load_model(str(folder)).tokenizer
     text = Detokenizer(tokenizer)
     pieces = [text.add(token) for token in tokenizer(said)["input_ids"]]
     assert "".join(pieces) == said
@@ -22,7 +22,7 @@ def test_characters_come_out_whole(folder: Path, said: str) -> None:
 
 
 def test_half_a_character_comes_out_at_the_end(folder: Path) -> None:
-    tokenizer = load(str(folder)).tokenizer
+    tokenizer = load_model(str(folder)).tokenizer
     text = Detokenizer(tokenizer)
     tokens = tokenizer("a😀")["input_ids"][:-1]
     assert "".join(text.add(token) for token in tokens) == "a"
@@ -30,7 +30,7 @@ def test_half_a_character_comes_out_at_the_end(folder: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_not_held_for_ever(folder: Path) -> None:
-    tokenizer = load(str(folder)).tokenizer
+    tokenizer = load_model(str(folder)).tokenizer
     text = Detokenizer(tokenizer)
     stray = tokenizer("é")["input_ids"][1]
     said = "".join(text.add(stray) for _ in range(100))
@@ -38,7 +38,7 @@ def test_bytes_that_are_no_text_are_not_held_for_ever(folder: Path) -> None:
 
 
 def test_marks_of_the_template_have_no_text(folder: Path) -> None:
-    tokenizer = load(str(folder)).tokenizer
+    tokenizer = load_model(str(folder)).tokenizer
     text = Detokenizer(tokenizer)
     assert text.add(tokenizer.eos_token_id) == ""
     assert text.add(tokenizer("x")["input_ids"][0]) == "x"

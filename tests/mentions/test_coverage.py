@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from guard.mentions import first_mention, lexicon
+from guard.mentions import first_mention, shipped_lexicon
 from guard.places import shipped
 
 EVERYDAY = Path(__file__).parents[2] / "benchmarks" / "speed" / "everyday.jsonl"
@@ -18,7 +18,7 @@ def test_nearly_every_group_of_the_index_is_seen() -> None:
     for row in map(json.loads, lines):
         text, group = row["statement"].lower(), row["group"].lower()
         if group in text:
-            begin = first_mention(text, lexicon(), pronouns=False)
+            begin = first_mention(text, shipped_lexicon(), pronouns=False)
             groups += 1
             missed += begin is None or begin >= text.index(group) + len(group)
     assert groups > 2000
@@ -29,7 +29,7 @@ def test_text_about_other_things_is_hardly_held() -> None:
     held = total = 0
     for line in EVERYDAY.read_text(encoding="utf-8").splitlines():
         for sentence in json.loads(line)["text"].split(". "):
-            begin = first_mention(sentence, lexicon(), pronouns=False)
+            begin = first_mention(sentence, shipped_lexicon(), pronouns=False)
             total += len(sentence)
             held += 0 if begin is None else len(sentence) - begin
     assert held / total < 0.05

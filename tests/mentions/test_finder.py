@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.mentions import Finder, Lexicon, first_mention, lexicon
+from guard.mentions import Finder, Lexicon, first_mention, shipped_lexicon
 from tests.mentions.words import disguises, listed
 
 LEAD = "It rained all the while, "
 
 
 def fed(pieces: list[str], words: Lexicon | None = None, *, pronouns: bool = False) -> Finder:
-    finder = Finder(words or lexicon(), pronouns=pronouns)
+    finder = Finder(words or shipped_lexicon(), pronouns=pronouns)
     for piece in pieces:
         finder.feed(piece)
     return finder
 
 
 def found(text: str, *, pronouns: bool = False) -> int | None:
-    return first_mention(text, lexicon(), pronouns=pronouns)
+    return first_mention(text, shipped_lexicon(), pronouns=pronouns)
 
 
 AFTER = [" are", ".", "'s", "!", "\n\nNext"]
@@ -38,7 +38,7 @@ def test_of_every_mention_nothing_is_clear_wherever_it_is_split(part: int | None
         product(names, AFTER) if part is None else product(names[part::5], [AFTER[part]])
     ):
         text = LEAD + name + after
-        finder = Finder(lexicon(), pronouns=False)
+        finder = Finder(shipped_lexicon(), pronouns=False)
         for char in text:
             finder.feed(char)
             assert finder.clear <= len(LEAD), name
@@ -50,7 +50,7 @@ def test_of_a_disguised_mention_nothing_is_clear_either() -> None:
     for name in listed("name")[::7]:
         for disguised in disguises(name):
             text = f"{LEAD}{disguised} are"
-            finder = Finder(lexicon(), pronouns=False)
+            finder = Finder(shipped_lexicon(), pronouns=False)
             for char in text:
                 finder.feed(char)
                 assert finder.clear <= len(LEAD), disguised

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.mentions.lexicon import Lexicon, fold, lexicon
+from guard.mentions.lexicon import Lexicon, fold_word, shipped_lexicon
 from tests.mentions.words import listed
 
 
 @given(st.text(max_size=20), st.integers(0, 20))
 def test_the_fold_of_a_beginning_begins_the_fold(word: str, at: int) -> None:
-    assert fold(word).startswith(fold(word[:at]))
+    assert fold_word(word).startswith(fold_word(word[:at]))
 
 
 def test_sections_share_no_word_and_list_none_twice() -> None:
@@ -39,12 +39,12 @@ def test_sections_share_no_word_and_list_none_twice() -> None:
     ],
 )
 def test_a_word_is_known_in_its_plural_and_disguised(word: str, kind: str) -> None:
-    assert kind in lexicon().kinds(word)
+    assert kind in shipped_lexicon().kinds(word)
 
 
 @pytest.mark.parametrize("word", ["table", "wombat", "bass", "1", "100", "level5", "too", "soon"])
 def test_other_words_are_not(word: str) -> None:
-    assert not lexicon().kinds(word)
+    assert not shipped_lexicon().kinds(word)
 
 
 def test_names_of_several_words_are_known_by_their_folds() -> None:

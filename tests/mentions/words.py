@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.resources import files
 
-from guard.mentions.lexicon import Kind, read
+from guard.mentions.lexicon import Kind, read_words
 
 
 def listed(kind: Kind) -> list[str]:
     text = files("guard.mentions").joinpath("groups.txt").read_text(encoding="utf-8")
-    return read(text)[kind]
+    return read_words(text)[kind]
 
 
 def disguises(name: str) -> Iterator[str]:

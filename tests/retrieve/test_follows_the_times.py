@@ -20,7 +20,7 @@ from guard import Guard
 from guard.detect.encoder import Encoder
 from guard.places import shipped_index
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import fold
+from guard.retrieve.statement import fold_words
 from tests.retrieve.times import ADDED, KINDS, POINTS, SENTENCES, Change, Measured, extend, measure
 
 every_sentence = pytest.mark.slow("judges 500 sentences by the default detector")
@@ -59,7 +59,7 @@ def loop() -> Iterator[None]:
 def test_the_sentences() -> None:
     counts = Counter(s.kind for s in SENTENCES)
     assert counts == dict(zip(KINDS, (20, 60, 60, 20, 40, 20, 30), strict=True))
-    assert len({fold(s.text) for s in SENTENCES}) == len(SENTENCES)
+    assert len({fold_words(s.text) for s in SENTENCES}) == len(SENTENCES)
     for sentence in SENTENCES:
         assert ("Ondwel" in sentence.text) == (sentence.kind not in ("renamed", "elsewhere"))
     of = Counter(s.of for s in SENTENCES if s.kind == "paraphrase")
@@ -68,7 +68,7 @@ def test_the_sentences() -> None:
 
 def test_the_shipped_index_does_not_know_the_group(few: Measured) -> None:
     shipped = BiasIndex.load(shipped_index("encoder"), None)
-    assert not any("ondwel" in fold(s.statement) for s in shipped.statements)
+    assert not any("ondwel" in fold_words(s.statement) for s in shipped.statements)
     assert few.encoder.index is not None
     assert len(few.encoder.index) == len(shipped) + len(ADDED)
 

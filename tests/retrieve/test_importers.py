@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
-from guard.retrieve.importers import FORMATS, read
-from guard.retrieve.importers.frame import group_in, sentence
-from guard.retrieve.importers.named import named, predicate
-from guard.retrieve.statement import Statement, lines, read_statements
+from guard.retrieve.importers import FORMATS, read_dataset
+from guard.retrieve.importers.frame import group_in, people_sentence
+from guard.retrieve.importers.named import find_named, find_predicate
+from guard.retrieve.statement import BiasStatement, read_statements, statement_lines
 from guard.verdict import BIAS_TYPES, BiasType
 from tests.data import DATA, digest, needs_data
 from tests.retrieve.test_statement import statements
@@ -55,7 +55,7 @@ def objects(path: Path, *rows: object) -> Path:
     return path
 
 
-def facts(found: Iterable[Statement]) -> list[tuple[str, BiasType, str, str]]:
+def facts(found: Iterable[BiasStatement]) -> list[tuple[str, BiasType, str, str]]:
     return [(s.statement, s.bias_type, s.group, s.attribute) for s in found]
 
 
@@ -92,7 +92,7 @@ def test_sbic_annotations(tmp_path: Path) -> None:
         sbic("storm victims", "victim", "this is a joke about storms"),
         sbic("black folks, latino folks", "race", "latino people cannot be trusted"),
     )
-    found = list(read(path))
+    found = list(read_dataset(path))
     assert facts(found) == [
         ("ruritanian people are thieves", "culture", "ruritanian people", "thieves"),
         ("women can't park", "gender", "women", "can't park"),
@@ -110,7 +110,7 @@ def test_an_implied_statement_without_its_group_is_implicit(tmp_path: Path) -> N
     path = table(
         tmp_path / "s.csv", SBIC, sbic("ruritanians", "culture", "nobody wants them around.")
     )
-    (found,) = read(path)
+    (found,) = read_dataset(path)
     assert found.implicit
     assert (found.group, found.attribute) == ("ruritanians", "nobody wants them around")
 
@@ -125,7 +125,7 @@ def test_sbic_aggregated(tmp_path: Path) -> None:
         agg(["ruritanians"], [], ["ruritanians are loud"]),
     )
     told: list[str] = []
-    assert facts(read(path, skipped=told.append)) == [
+    assert facts(read_dataset(path, skipped=told.append)) == [
         ("women are weak", "gender", "women", "weak"),
         ("women cannot lead", "gender", "women", "cannot lead"),
         ("women are loud", "gender", "women", "loud"),
@@ -141,18 +141,18 @@ def test_a_lone_surrogate_in_a_list_of_sbic_is_named(tmp_path: Path) -> None:
     row = agg(["old folks"], ["body"], ["old folks are \ud800 slow"])
     path = table(tmp_path / "SBIC.v2.agg.trn.csv", SBIC_AGG, row)
     with pytest.raises(UsageError, match=r"line 2: .*lone surrogate"):
-        list(read(path))
+        list(read_dataset(path))
     row["targetStereotype"] = "[" * 100_000
     table(path, SBIC_AGG, row)
     with pytest.raises(UsageError, match=r"line 2: 'targetstereotype' is not a JSON list"):
-        list(read(path))
+        list(read_dataset(path))
 
 
 def test_a_stereoset_item_nested_too_deeply_is_named(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     path.write_text('{"data": {"intrasentence": [' + "[" * 200_000, encoding="utf-8")
     with pytest.raises(UsageError, match="item 1 of 'intrasentence' is nested too deeply"):
-        list(read(path))
+        list(read_dataset(path))
 
 
 def test_a_broken_list_of_sbic_is_named(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_broken_list_of_sbic_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"agg\.csv, line 2: 'targetstereotype' is not a JSON list"
     ):
-        list(read(path))
+        list(read_dataset(path))
 
 
 # --- implicit-hate ---------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_implicit_hate(tmp_path: Path, form: str) -> None:
     else:
         objects(path, *IMPLIED)
     told: list[str] = []
-    found = list(read(path, skipped=told.append))
+    found = list(read_dataset(path, skipped=told.append))
     assert facts(found) == FROM_IMPLIED
     assert {s.note for s in found} == {"implicit-hate"}
     assert told == [f"{path}: 1 of its statements left out: unknown bias type"]
@@ -212,7 +212,7 @@ def test_seegull(tmp_path: Path) -> None:
         pair(".Ruritanian", "love_tea", 3),
         pair("Ruritanian", "ruritanian", 3),
     )
-    found = list(read(path))
+    found = list(read_dataset(path))
     assert facts(found) == [
         ("Ruritanian people are lazy.", "culture", "Ruritanian people", "lazy"),
         ("Ruritanian people love tea.", "culture", "Ruritanian people", "love tea"),
@@ -222,7 +222,7 @@ def test_seegull(tmp_path: Path) -> None:
         tmp_path / "pairs.jsonl",
         {"identity": "Ruritanian", "attribute": "lazy", "region_votes": 2, "na_votes": 0},
     )
-    assert list(read(again)) == found[:1]
+    assert list(read_dataset(again)) == found[:1]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_seegull(tmp_path: Path) -> None:
     ],
 )
 def test_a_frame_fits_the_word(attribute: str, made: str) -> None:
-    text, span = sentence("Ruritanian people", attribute)
+    text, span = people_sentence("Ruritanian people", attribute)
     assert text == f"Ruritanian people {made}."
     assert text[slice(*span)] in made
 
@@ -300,7 +300,7 @@ def test_emgsd_as_published(tmp_path: Path) -> None:
         emgsd("Something is ===vain===.", "stereotype", "gender"),
     )
     told: list[str] = []
-    found = list(read(path, skipped=told.append))
+    found = list(read_dataset(path, skipped=told.append))
     assert facts(found) == [
         ("The nurse is bossy at work.", "social", "nurse", "bossy"),
         (
@@ -322,8 +322,8 @@ def test_emgsd_of_a_text_and_a_label(tmp_path: Path) -> None:
         {"text": "The Peruvian woman came in.", "label": 0},
     )
     with pytest.raises(UsageError, match="not recognised by the columns"):
-        read(path)
-    assert facts(read(path, "emgsd")) == [
+        read_dataset(path)
+    assert facts(read_dataset(path, "emgsd")) == [
         ("The Peruvian woman came in. She was very loud.", "culture", "Peruvian woman", "loud")
     ]
 
@@ -333,7 +333,7 @@ def test_emgsd_takes_the_group_that_a_row_states(tmp_path: Path) -> None:
     unlisted = {"text": "The Ruritanian man is vain.", "label": 1, "group": "Ruritanian"}
     path = objects(tmp_path / "train.jsonl", row, unlisted)
     told: list[str] = []
-    assert facts(read(path, "emgsd", skipped=told.append)) == [
+    assert facts(read_dataset(path, "emgsd", skipped=told.append)) == [
         ("All queer folk are vain.", "orientation", "queer folk", "vain")
     ]
     assert told == [f"{path}: 1 of its statements left out: unknown bias type"]
@@ -351,13 +351,13 @@ def test_emgsd_takes_the_group_that_a_row_states(tmp_path: Path) -> None:
     ],
 )
 def test_groups_in_running_text(text: str, kind: str | None, group: str, attribute: str) -> None:
-    found = named(text)
+    found = find_named(text)
     if kind is None:
         assert found is None
         return
     assert found is not None
     assert (found.bias_type, text[slice(*found.group)]) == (kind, group)
-    span = predicate(text, found.group)
+    span = find_predicate(text, found.group)
     assert span is not None
     assert text[slice(*span)] == attribute
 
@@ -395,7 +395,7 @@ def test_stereoset_as_published(tmp_path: Path, indent: int | None) -> None:
     data = {"intersentence": [other] * 200, "intrasentence": [ITEM, NATION]}
     whole = {"version": "1.1", "data": data}
     path.write_text(json.dumps(whole, indent=indent), encoding="utf-8")
-    found = list(read(path))
+    found = list(read_dataset(path))
     assert facts(found) == FROM_ITEMS
     assert {s.note for s in found} == {"StereoSet"}
 
@@ -416,7 +416,7 @@ def variants(*items: dict[str, object]) -> list[dict[str, object]]:
 
 def test_stereoset_one_variant_a_line(tmp_path: Path) -> None:
     path = objects(tmp_path / "intrasentence.jsonl", *variants(ITEM, NATION))
-    assert facts(read(path)) == FROM_ITEMS
+    assert facts(read_dataset(path)) == FROM_ITEMS
 
 
 def test_a_cut_stereoset_file_is_named(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_cut_stereoset_file_is_named(tmp_path: Path) -> None:
     whole = json.dumps({"version": "1.1", "data": {"intrasentence": [ITEM, NATION]}}, indent=1)
     path.write_text(whole[: whole.index("People of Peru like to learn")], encoding="utf-8")
     # What follows a broken item cannot be found again: skip_bad does not help.
-    found = read(path, skip_bad=True)
+    found = read_dataset(path, skip_bad=True)
     assert facts([next(found)]) == FROM_ITEMS[:1]
     with pytest.raises(UsageError, match=r"dev\.json, line \d+: item 2 of 'intrasentence'"):
         next(found)
@@ -434,7 +434,7 @@ def test_a_stereoset_file_without_its_list_is_named(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     path.write_text('{"version": "1.1", "data": {"intersentence": []}}', encoding="utf-8")
     with pytest.raises(UsageError, match="no list named 'intrasentence'"):
-        list(read(path))
+        list(read_dataset(path))
 
 
 def test_an_unknown_label_of_stereoset_is_named(tmp_path: Path) -> None:
@@ -442,20 +442,22 @@ def test_an_unknown_label_of_stereoset_is_named(tmp_path: Path) -> None:
     rows[1]["label"] = "funny"
     path = objects(tmp_path / "s.jsonl", *rows)
     with pytest.raises(UsageError, match=r"line 1: a label is not one of stereotype"):
-        list(read(path))
-    assert facts(read(path, skip_bad=True)) == FROM_ITEMS[1:]
+        list(read_dataset(path))
+    assert facts(read_dataset(path, skip_bad=True)) == FROM_ITEMS[1:]
 
 
 # --- one's own files -------------------------------------------------------------------------
 
-OWN = Statement("Those Ruritanians never pay.", "culture", "Ruritanians", "never pay", note="mine")
+OWN = BiasStatement(
+    "Those Ruritanians never pay.", "culture", "Ruritanians", "never pay", note="mine"
+)
 HEADER = ("statement", "bias_type", "group", "attribute", "implicit", "note")
 
 
 @examples(40)
 @given(st.lists(statement, max_size=4), st.sampled_from(",;\t|"), st.booleans())
 def test_statements_written_as_csv_are_read_back(
-    tmp_path_factory: pytest.TempPathFactory, many: list[Statement], delimiter: str, bom: bool
+    tmp_path_factory: pytest.TempPathFactory, many: list[BiasStatement], delimiter: str, bom: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.csv"
     text = io.StringIO()
@@ -463,25 +465,25 @@ def test_statements_written_as_csv_are_read_back(
     writer.writeheader()
     writer.writerows(asdict(s) for s in many)
     path.write_bytes(text.getvalue().encode("utf-8-sig" if bom else "utf-8"))
-    assert list(read(path)) == many
-    assert list(read(path, "csv")) == many
+    assert list(read_dataset(path)) == many
+    assert list(read_dataset(path, "csv")) == many
 
 
 @examples(40)
 @given(st.lists(statement, min_size=1, max_size=4))
 def test_statements_written_as_json_lines_are_read_back(
-    tmp_path_factory: pytest.TempPathFactory, many: list[Statement]
+    tmp_path_factory: pytest.TempPathFactory, many: list[BiasStatement]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "own.jsonl"
-    path.write_text(lines(many), encoding="utf-8")
-    assert list(read(path)) == many
-    assert tuple(read(path, "jsonl")) == read_statements(path)
+    path.write_text(statement_lines(many), encoding="utf-8")
+    assert list(read_dataset(path)) == many
+    assert tuple(read_dataset(path, "jsonl")) == read_statements(path)
 
 
 @pytest.mark.parametrize(("flag", "implicit"), [("Yes", True), ("1", True), ("", False)])
 def test_implicit_in_a_table(tmp_path: Path, flag: str, implicit: bool) -> None:
     path = table(tmp_path / "own.csv", HEADER, asdict(OWN) | {"implicit": flag})
-    (found,) = read(path)
+    (found,) = read_dataset(path)
     assert found.implicit is implicit
 
 
@@ -505,12 +507,12 @@ def test_a_broken_row_is_named_or_skipped(tmp_path: Path, row: bytes, wrong: str
     path = tmp_path / "own.csv"
     path.write_bytes(GOOD.encode() + row + b"\n" + GOOD.encode().split(b"\n")[1] + b"\n")
     with pytest.raises(UsageError) as caught:
-        list(read(path))
+        list(read_dataset(path))
     assert str(caught.value).startswith(f"{path}, line 3: ")
     assert wrong in str(caught.value)
     assert "--skip-bad" in str(caught.value)
     told: list[str] = []
-    assert len(list(read(path, skip_bad=True, skipped=told.append))) == 2
+    assert len(list(read_dataset(path, skip_bad=True, skipped=told.append))) == 2
     (reason,) = told
     assert reason.startswith(f"{path}, line 3: ")
     assert wrong in reason
@@ -520,11 +522,11 @@ def test_a_broken_first_row_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(GOOD.replace(",pay", ""), encoding="utf-8")
     with pytest.raises(UsageError, match="line 2: the row has 3 fields"):
-        list(read(path))
-    path.write_text(f'{{"statement":\n{lines([OWN])}', encoding="utf-8")
-    assert list(read(path, skip_bad=True)) == [OWN]
+        list(read_dataset(path))
+    path.write_text(f'{{"statement":\n{statement_lines([OWN])}', encoding="utf-8")
+    assert list(read_dataset(path, skip_bad=True)) == [OWN]
     with pytest.raises(UsageError, match="line 1: the line is not JSON"):
-        list(read(path))
+        list(read_dataset(path))
 
 
 @pytest.mark.parametrize(
@@ -541,9 +543,9 @@ def test_a_broken_first_row_is_named(tmp_path: Path) -> None:
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, wrong: str) -> None:
     path = tmp_path / "own.jsonl"
-    path.write_text(f"{lines([OWN])}\n{line}\n", encoding="utf-8")
+    path.write_text(f"{statement_lines([OWN])}\n{line}\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 3: ") as caught:
-        list(read(path))
+        list(read_dataset(path))
     assert wrong in str(caught.value)
 
 
@@ -551,7 +553,7 @@ def test_a_quote_left_open_is_named_by_the_line_it_opens_in(tmp_path: Path) -> N
     path = tmp_path / "own.csv"
     path.write_text(f'{GOOD}"They are rude.,culture,They,rude\n\n\n', encoding="utf-8")
     with pytest.raises(UsageError, match="line 3: the table is broken"):
-        list(read(path))
+        list(read_dataset(path))
 
 
 @pytest.mark.parametrize(
@@ -572,19 +574,19 @@ def test_a_file_that_is_no_source_is_named(tmp_path: Path, content: bytes, wrong
     path = tmp_path / "some.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        read(path)
+        read_dataset(path)
     assert wrong in str(caught.value)
 
 
 def test_a_missing_file_and_a_wrong_format_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"absent\.csv cannot be read"):
-        read(tmp_path / "absent.csv")
+        read_dataset(tmp_path / "absent.csv")
     path = tmp_path / "own.csv"
     path.write_text(GOOD, encoding="utf-8")
     with pytest.raises(UsageError, match=f"formats are {', '.join(FORMATS)}"):
-        read(path, "xml")
+        read_dataset(path, "xml")
     with pytest.raises(UsageError, match="is not seegull: it has no identity, no region_stereo"):
-        read(path, "seegull")
+        read_dataset(path, "seegull")
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
@@ -595,7 +597,7 @@ def test_unused_columns_are_reported_once(tmp_path: Path, form: str) -> None:
         table(path, (*HEADER, "id", "source"), *rows)
     else:
         objects(path, *rows)
-    assert list(read(path, skipped=told.append)) == [OWN] * 3
+    assert list(read_dataset(path, skipped=told.append)) == [OWN] * 3
     (reason,) = told
     assert "unused columns: id, source; the columns in use are statement" in reason
 
@@ -604,13 +606,13 @@ def test_unused_columns_are_reported_once(tmp_path: Path, form: str) -> None:
 def test_a_pipe_is_refused_with_the_reason(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match=r"is a pipe or a device.*write it to a file first"):
-        read(tmp_path / "pipe")
+        read_dataset(tmp_path / "pipe")
 
 
 def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(GOOD + "broken\n", encoding="utf-8")
-    found = read(path)
+    found = read_dataset(path)
     assert next(found).group == "Ruritanians"
     with pytest.raises(UsageError):
         next(found)
@@ -623,21 +625,21 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "form", "statements"),
     [
-        ("implicit_hate/implied.jsonl", None, (6075, "b0006c4fb345fffb")),
-        ("seegull/pairs.jsonl", None, (3152, "f106bf92913cc6ee")),
-        ("stereoset/intrasentence.jsonl", None, (1648, "04c8773e10d2fa31")),
-        ("emgsd/eval.jsonl", None, (1770, "d38a632350d7b5a3")),
+        ("implicit_hate/implied.jsonl", None, (6075, "f1faeefdbabe2d19")),
+        ("seegull/pairs.jsonl", None, (3152, "5d7b05129b128782")),
+        ("stereoset/intrasentence.jsonl", None, (1648, "9537661bb75611c3")),
+        ("emgsd/eval.jsonl", None, (1770, "37e5f8694932b95e")),
         pytest.param(
             "emgsd/train.jsonl",
             "emgsd",
-            (14584, "2c3f98ffd9a9a866"),
+            (14584, "649a4d74ac32c417"),
             marks=pytest.mark.slow("reads a large source whole"),
         ),
-        ("hearts/winoqueer_gpt.jsonl", "emgsd", (882, "6d0748ff05d5c347")),
+        ("hearts/winoqueer_gpt.jsonl", "emgsd", (882, "8ef5817979777514")),
     ],
 )
 def test_real_sources(file: str, form: str | None, statements: tuple[int, str]) -> None:
-    found = list(read(DATA / file, form))
+    found = list(read_dataset(DATA / file, form))
     assert digest(found) == statements
     assert len({s.note for s in found}) == 1
     assert {s.bias_type for s in found} <= set(BIAS_TYPES)

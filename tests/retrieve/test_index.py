@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guard.errors import BiasIndexError
 from guard.retrieve.index import BiasIndex, Hit
-from guard.retrieve.statement import Statement, fold
+from guard.retrieve.statement import BiasStatement, fold_words
 from guard.verdict import Reference
 
 DIM = 8
@@ -21,9 +21,11 @@ def unit(rows: int, seed: int = 0, dim: int = DIM) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def some(count: int, start: int = 0) -> list[Statement]:
+def some(count: int, start: int = 0) -> list[BiasStatement]:
     return [
-        Statement(f"Ruritanian number {i} never pays.", "culture", f"Ruritanian {i}", "never pays")
+        BiasStatement(
+            f"Ruritanian number {i} never pays.", "culture", f"Ruritanian {i}", "never pays"
+        )
         for i in range(start, start + count)
     ]
 
@@ -37,7 +39,7 @@ def brute_force(index: BiasIndex, query: np.ndarray, k: int, floor: float) -> li
     similarities = index.vectors.astype(np.float64) @ query.astype(np.float64)
     hits, seen = [], set()
     for row in sorted(range(len(index)), key=lambda r: (-similarities[r], r)):
-        key = fold(index.statements[row].statement)
+        key = fold_words(index.statements[row].statement)
         if similarities[row] >= floor and key not in seen:
             seen.add(key)
             hits.append(Hit(row, float(similarities[row])))
@@ -55,7 +57,7 @@ def brute_force(index: BiasIndex, query: np.ndarray, k: int, floor: float) -> li
 def test_search_is_brute_force(texts, queries, k, floor, seed):
     # Letters repeat, in other case and punctuation: near-copies, with vectors of their own.
     statements = [
-        Statement(t.upper() + "!" * (i % 3), "age", "g", "a") for i, t in enumerate(texts)
+        BiasStatement(t.upper() + "!" * (i % 3), "age", "g", "a") for i, t in enumerate(texts)
     ]
     index = BiasIndex(statements, unit(len(texts), seed), "test-1")
     asked = unit(queries, seed + 1)
@@ -81,8 +83,8 @@ def test_a_query_has_the_same_result_alone_and_in_a_batch():
 
 
 def test_near_copies_do_not_crowd_out_others():
-    copies = [Statement("They never pay" + "." * i, "age", "g", "a") for i in range(30)]
-    other = Statement("They never tip", "age", "g", "a")
+    copies = [BiasStatement("They never pay" + "." * i, "age", "g", "a") for i in range(30)]
+    other = BiasStatement("They never tip", "age", "g", "a")
     near = np.zeros((31, DIM), dtype=np.float32)
     near[:, 0] = 1
     near[30] = unit(1)[0]
@@ -226,9 +228,9 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
 def test_the_manifest_counts(tmp_path):
     index = BiasIndex(
         [
-            Statement("They never pay.", "age", "They", "never pay"),
-            Statement("Count your change.", "age", "they", "cheats", implicit=True),
-            Statement("The Ruritanians cheat.", "culture", "Ruritanians", "cheat"),
+            BiasStatement("They never pay.", "age", "They", "never pay"),
+            BiasStatement("Count your change.", "age", "they", "cheats", implicit=True),
+            BiasStatement("The Ruritanians cheat.", "culture", "Ruritanians", "cheat"),
         ],
         unit(3),
         "test-1",

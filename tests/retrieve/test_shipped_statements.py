@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from guard.places import shipped
-from guard.retrieve.statement import Statement, fold, lines, read_statements
+from guard.retrieve.statement import BiasStatement, fold_words, read_statements, statement_lines
 from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
@@ -16,15 +16,15 @@ SOURCE = FOLDER / "statements.jsonl"
 
 
 @pytest.fixture(scope="module")
-def statements() -> tuple[Statement, ...]:
+def statements() -> tuple[BiasStatement, ...]:
     return read_statements(SOURCE)
 
 
-def frame(statement: Statement) -> str:
+def frame(statement: BiasStatement) -> str:
     """The statement without its group and attribute, case and punctuation folded."""
-    text = fold(statement.statement)
+    text = fold_words(statement.statement)
     for phrase in sorted((statement.group, statement.attribute), key=len, reverse=True):
-        text = re.sub(rf"\b{re.escape(fold(phrase))}\b", "_", text)
+        text = re.sub(rf"\b{re.escape(fold_words(phrase))}\b", "_", text)
     return text
 
 
@@ -36,7 +36,7 @@ def test_enough_of_every_type(statements):
 
 
 def test_many_groups(statements):
-    assert len({fold(s.group) for s in statements}) >= 1000
+    assert len({fold_words(s.group) for s in statements}) >= 1000
 
 
 def test_about_a_quarter_is_implicit(statements):
@@ -44,7 +44,7 @@ def test_about_a_quarter_is_implicit(statements):
 
 
 def test_no_statement_twice(statements):
-    counts = Counter(fold(s.statement) for s in statements)
+    counts = Counter(fold_words(s.statement) for s in statements)
     assert [text for text, count in counts.items() if count > 1] == []
 
 
@@ -69,14 +69,14 @@ def test_lengths(statements):
 
 
 def test_the_file_is_in_its_one_spelling(statements):
-    assert lines(statements) == SOURCE.read_text(encoding="utf-8")
+    assert statement_lines(statements) == SOURCE.read_text(encoding="utf-8")
 
 
 def test_the_harmless_texts_of_the_training_are_no_statements(statements):
-    known = {fold(s.statement) for s in statements}
+    known = {fold_words(s.statement) for s in statements}
     for name, key in (("negatives.jsonl", "text"), ("pairs.jsonl", "harmless")):
         with open(corpus_folder() / name, encoding="utf-8") as file:
-            assert not known & {fold(json.loads(line)[key]) for line in file}
+            assert not known & {fold_words(json.loads(line)[key]) for line in file}
 
 
 def test_the_datasheets_counts_are_right(statements):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import BiasIndexError
-from guard.retrieve.statement import Statement, fold, lines, read_statements
+from guard.retrieve.statement import BiasStatement, fold_words, read_statements, statement_lines
 from guard.verdict import BIAS_TYPES
 
 GOOD = {
@@ -17,13 +17,13 @@ GOOD = {
 
 # Printable signs alone: to draw any and leave out the others would leave out most texts.
 printable = st.just(" ") | st.characters(codec="utf-8", exclude_categories=["C", "Z"])
-word = st.text(printable, min_size=1).filter(lambda t: bool(fold(t)) and t.isprintable())
+word = st.text(printable, min_size=1).filter(lambda t: bool(fold_words(t)) and t.isprintable())
 
 
-def statements(word: st.SearchStrategy[str]) -> st.SearchStrategy[Statement]:
+def statements(word: st.SearchStrategy[str]) -> st.SearchStrategy[BiasStatement]:
     """Statements whose texts are drawn from ``word``."""
     return st.builds(
-        Statement,
+        BiasStatement,
         statement=word,
         bias_type=st.sampled_from(BIAS_TYPES),
         group=word,
@@ -39,22 +39,22 @@ statement = statements(word)
 @given(st.lists(statement))
 def test_written_statements_are_read_back(tmp_path_factory, many):
     path = tmp_path_factory.getbasetemp() / "some.jsonl"
-    path.write_text(lines(many), encoding="utf-8")
+    path.write_text(statement_lines(many), encoding="utf-8")
     assert read_statements(path) == tuple(many)
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0c"])
 def test_only_a_line_feed_ends_a_line(tmp_path, separator):
     path = tmp_path / "some.jsonl"
-    one = Statement(f"Those Ruritanians{separator}never pay.", "culture", "Ruritanians", "pay")
-    path.write_bytes(lines([one]).encode())
+    one = BiasStatement(f"Those Ruritanians{separator}never pay.", "culture", "Ruritanians", "pay")
+    path.write_bytes(statement_lines([one]).encode())
     assert read_statements(path) == (one,)
 
 
 def test_optional_keys_and_blank_lines(tmp_path):
     path = tmp_path / "some.jsonl"
     path.write_text(f"\n{json.dumps(GOOD)}\r\n\n", encoding="utf-8")
-    assert read_statements(path) == (Statement(**GOOD),)
+    assert read_statements(path) == (BiasStatement(**GOOD),)
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path):
     ],
 )
 def test_fold(text, folded):
-    assert fold(text) == folded
+    assert fold_words(text) == folded

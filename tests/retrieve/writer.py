@@ -13,7 +13,7 @@ import numpy as np
 
 from guard.retrieve import graph, store
 from guard.retrieve.index import BiasIndex
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 
 
 class Drawn:
@@ -32,17 +32,19 @@ class Drawn:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def batch(name: str, number: int, size: int = 3) -> list[Statement]:
+def batch(name: str, number: int, size: int = 3) -> list[BiasStatement]:
     """The statements of one ``add``: all of them are in an index, or none."""
     return [
-        Statement(f"Ruritanians of {name} {number} {i} never pay.", "culture", "they", "never pay")
+        BiasStatement(
+            f"Ruritanians of {name} {number} {i} never pay.", "culture", "they", "never pay"
+        )
         for i in range(size)
     ]
 
 
 def add_batches(folder: Path, name: str, count: int) -> None:
     for number in range(count):
-        store.add(folder, batch(name, number), Drawn())
+        store.add_statements(folder, batch(name, number), Drawn())
 
 
 def kill_often(folder: Path, times: int, seed: int) -> None:
@@ -76,7 +78,7 @@ def kill_often(folder: Path, times: int, seed: int) -> None:
         before = whole
     # Or the kills came too early to show anything.
     assert grew >= times // 5, f"only {grew} of {times} writers added anything"
-    last = store.add(folder, batch("last", 0), Drawn())
+    last = store.add_statements(folder, batch("last", 0), Drawn())
     assert last.added == 3
     left = [n for n in os.listdir(folder) if n.startswith(".writing")]
     assert not left, f"{left} were not swept"

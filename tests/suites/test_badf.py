@@ -69,7 +69,7 @@ from tests.suites import calibration
 
 DATA = data.DATA / "badf"
 official = data.needs(DATA)
-MPNET = download.state("mpnet")[0] == "ok"
+MPNET = download.weights_state("mpnet")[0] == "ok"
 SMALL: dict[str, Any] = {
     "identities": "gender",
     "place_categories": "education,sports",
@@ -391,7 +391,7 @@ def test_extraction_against_the_human_judgements(capsys: pytest.CaptureFixture[s
 
 @official
 @pytest.mark.slow("a local model reads fifteen stories", limit_s=7200)
-@pytest.mark.skipif(download.state("smollm2")[0] != "ok", reason="needs smollm2")
+@pytest.mark.skipif(download.weights_state("smollm2")[0] != "ok", reason="needs smollm2")
 def test_extraction_by_a_local_model(capsys: pytest.CaptureFixture[str]) -> None:
     """A model of 135 million parameters is no analyst; its lists are measured nevertheless."""
     protocol, answers = suite()._pack.protocol, []
@@ -1243,7 +1243,7 @@ def test_killed_in_the_middle_of_each_stage_it_asks_nothing_twice(
 
 @pytest.mark.slow("a local model writes the stories", limit_s=7200)
 @pytest.mark.skipif(
-    not MPNET or download.state("smollm2")[0] != "ok", reason="needs mpnet and smollm2"
+    not MPNET or download.weights_state("smollm2")[0] != "ok", reason="needs mpnet and smollm2"
 )
 def test_a_small_run_on_a_local_model_ends_with_a_report(tmp_path: Path) -> None:
     args = ["audit", "run", "--suite", "badf", "--model", "local:smollm2", "--analyst", PATTERNS]

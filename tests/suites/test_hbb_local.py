@@ -15,7 +15,7 @@ import pytest
 from guard.audit.calls import Slot
 from guard.audit.local_model import LocalModel
 from guard.audit.others import open_model
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.suites import Capability, Chat, LogLikelihood
 from guard.suites.hbb.suite import Hbb, HbbSg, McqOptions, SgOptions, letter_probability
 
@@ -48,7 +48,7 @@ async def test_sentences_are_scored_as_turns_under_the_models_template(model: Lo
     # By the definition: each token of the turn behind all that the template puts before it.
     import torch
 
-    local = load("smollm2")
+    local = load_model("smollm2")
     prompt = local.prompt([dict(m) for m in request.messages])
     shown = local.tokenizer.decode(prompt)
     assert shown.endswith("<|im_start|>assistant\n")

@@ -33,7 +33,7 @@ from guard.audit.runner import Settings, Stopped
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
 from guard.cli import main
-from guard.core import Guard, highest
+from guard.core import Guard, highest_verdict
 from guard.errors import UsageError
 from guard.places import ENCODERS
 from guard.results.jackknife import estimate
@@ -614,7 +614,7 @@ def _judge(
     key = key_of(request, item, 0, 1)
     text = answers[0].text  # the beginnings have nothing that the scorer finds
     if text not in judged:
-        judged[text] = highest(scorer.trail(text), scorer.policy).to_json()
+        judged[text] = highest_verdict(scorer.trail(text), scorer.policy).to_json()
     calls[key] = Call(key, Slot(item.id, 0, 1), Reply((Piece(judged[text]),)), by="scorer")
 
 

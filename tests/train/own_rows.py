@@ -13,4 +13,4 @@ STATEMENTS = shipped("index") / "statements.jsonl"
 
 @cache
 def own_rows() -> list[TrainingRow]:
-    return list(own.own(STATEMENTS))
+    return list(own.own_rows(STATEMENTS))

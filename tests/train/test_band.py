@@ -28,8 +28,16 @@ from tests.rows import examples, rows
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global BandBudget, GRID, PairTable, choose, equal_weights, measure, pairs_of, without_statements
-    global Case, KeepingDetector, band_report, train_band
+    global \
+        BandBudget, \
+        GRID, \
+        PairTable, \
+        choose_band, \
+        equal_weights, \
+        measure_band, \
+        pairs_of, \
+        without_statements
+    global CascadeCase, KeepingDetector, band_report, train_band
     pytest.importorskip("torch")
     from guard.train import band as train_band
     from guard.train.band import (
@@ -37,13 +45,13 @@ def imported() -> None:
         BandBudget,
         PairTable,
         band_report,
-        choose,
+        choose_band,
         equal_weights,
-        measure,
+        measure_band,
         pairs_of,
         without_statements,
     )
-    from guard.train.cascade import Case
+    from guard.train.cascade import CascadeCase
     from guard.train.kept import KeepingDetector
 
 
@@ -72,36 +80,36 @@ def test_a_band_keeps_its_budget_and_none_within_it_gains_more(
     found: list[tuple[float, bool, bool]], share: float
 ) -> None:
     of = drawn(found)
-    band = choose(of, BandBudget("escalated", share))
+    band = choose_band(of, BandBudget("escalated", share))
     assert of.inside(band).mean() <= share + 1e-9
-    gained = measure(of, band).gained
+    gained = measure_band(of, band).gained
     assert gained >= 0
     for low in GRID[::40]:
         for high in GRID[::40]:
             if low <= high:
                 other = of.inside(Band(low, high))
                 if other.mean() <= share:
-                    assert measure(of, Band(low, high)).gained <= gained + 1e-6
+                    assert measure_band(of, Band(low, high)).gained <= gained + 1e-6
 
 
 @examples(50)
 @given(texts)
 def test_nothing_is_escalated_without_a_budget(found: list[tuple[float, bool, bool]]) -> None:
     of = drawn(found)
-    assert choose(of, BandBudget("escalated", 0.0)) == EMPTY
+    assert choose_band(of, BandBudget("escalated", 0.0)) == EMPTY
 
 
 def test_a_whole_budget_takes_the_whole_gain() -> None:
     of = table_of([0.0, 0.2, 0.6, 1.0], [(False, True)] * 4)
-    band = choose(of, BandBudget("escalated", 1.0))
+    band = choose_band(of, BandBudget("escalated", 1.0))
     assert (band.low, band.high) == (0.0, 1.0)
-    assert measure(of, band).accuracy == 1.0
-    assert choose(of, BandBudget("differ", 0.0)) == band
+    assert measure_band(of, band).accuracy == 1.0
+    assert choose_band(of, BandBudget("differ", 0.0)) == band
 
 
 def test_a_later_that_is_no_better_gets_nothing() -> None:
     of = table_of([0.1, 0.5, 0.9], [(True, False), (False, False), (True, True)])
-    assert choose(of, BandBudget("escalated", 1.0)) == EMPTY
+    assert choose_band(of, BandBudget("escalated", 1.0)) == EMPTY
 
 
 @examples(100)
@@ -110,29 +118,29 @@ def test_few_are_decided_otherwise_with_as_few_windows_as_can_be(
     found: list[tuple[float, bool, bool]], share: float
 ) -> None:
     of = drawn(found)
-    band = choose(of, BandBudget("differ", share))
-    assert measure(of, band).differ <= share + 1e-9
+    band = choose_band(of, BandBudget("differ", share))
+    assert measure_band(of, band).differ <= share + 1e-9
     mine = of.inside(band).sum()
     for low in GRID[::40]:
         for high in GRID[::40]:
             other = Band(low, high) if low <= high else EMPTY
-            if measure(of, other).differ <= share:
+            if measure_band(of, other).differ <= share:
                 assert mine <= of.inside(other).sum()
 
 
 def test_what_the_first_could_not_judge_counts_in_the_budget() -> None:
     of = table_of([0.0, 0.5, 0.5, 0.9], [(False, True)] * 4)
     of = of._replace(forced=np.array([True, False, False, False]))
-    band = choose(of, BandBudget("escalated", 0.8))
+    band = choose_band(of, BandBudget("escalated", 0.8))
     assert of.inside(band).tolist() == [True, True, True, False]
-    assert choose(of, BandBudget("escalated", 0.2)) == EMPTY
+    assert choose_band(of, BandBudget("escalated", 0.2)) == EMPTY
 
 
 def test_what_the_later_could_not_judge_is_never_right() -> None:
     of = table_of([0.5, 0.5], [(True, True), (False, True)])
     of = of._replace(unjudged=np.array([True, True]))
     assert not of.right(np.array([True, True])).any()
-    found = measure(of, Band(0, 1))
+    found = measure_band(of, Band(0, 1))
     assert (found.accuracy, found.unjudged, found.first) == (0.0, 2, 0.5)
     assert "2 of them it could not judge" in words_of(found)
 
@@ -215,7 +223,7 @@ def test_windows_are_decided_as_the_cascade_decides(tmp_path: Path) -> None:
     points = {p: dict.fromkeys(DEFAULT_POINTS["strict"], t) for p, t in
               (("strict", 0.4), ("balanced", 0.6), ("quiet", 0.8))}  # fmt: skip
     later.operating_points = points
-    of = [Case(w, "bold", False, p) for w, p in
+    of = [CascadeCase(w, "bold", False, p) for w, p in
           zip(windows_of([0.1, 0.4, 0.6, 0.9]), ("fit", "choose") * 2, strict=True)]  # fmt: skip
     done: list[int] = []
     table = pairs_of(
@@ -236,7 +244,9 @@ def test_text_outside_the_languages_is_left_out(tmp_path: Path) -> None:
     first = Giving("first-1", lambda w: Scores(unjudged="language"))
     kept = KeepingDetector(first, tmp_path)
     with pytest.raises(UsageError, match="no validation text"):
-        pairs_of(kept, kept, [Case(Window("x"), "bold", False, "fit")], lambda at, total: None)
+        pairs_of(
+            kept, kept, [CascadeCase(Window("x"), "bold", False, "fit")], lambda at, total: None
+        )
 
 
 def test_statements_of_the_validation_side_are_not_retrieved_meanwhile() -> None:

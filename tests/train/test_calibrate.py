@@ -20,10 +20,24 @@ from tests.train.own_rows import STATEMENTS, own_rows
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global ACCURACY_POOLS, calibration_error, calibration_interval, Curves, curves, equal_weights
-    global expit, fit_scale, GRID, grid_places, HARMLESS, Judged, MAX_FALSE_POSITIVE_RATE, measured
+    global \
+        ACCURACY_POOLS, \
+        calibration_error, \
+        calibration_interval, \
+        Curves, \
+        rate_curves, \
+        equal_weights
+    global \
+        expit, \
+        fit_scale, \
+        GRID, \
+        grid_places, \
+        HARMLESS, \
+        JudgedTexts, \
+        MAX_FALSE_POSITIVE_RATE, \
+        measured_rates
     global MIN_TEXTS_OF_TYPE, operating_points, own_thresholds, PLAIN, QUIET_FINDS, QUIET_SHARE
-    global reliability, Share
+    global reliability_bins, Share
     from scipy.special import expit
 
     from guard.train.calibrate import (
@@ -36,25 +50,27 @@ def imported() -> None:
         QUIET_FINDS,
         QUIET_SHARE,
         Curves,
-        Judged,
+        JudgedTexts,
         Share,
         calibration_error,
         calibration_interval,
-        curves,
         equal_weights,
         fit_scale,
         grid_places,
-        measured,
+        measured_rates,
         operating_points,
         own_thresholds,
-        reliability,
+        rate_curves,
+        reliability_bins,
     )
 
 
 Floats = NDArray[np.float64]
 
 
-def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple[Judged, Floats]:
+def drawn(
+    seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES
+) -> tuple[JudgedTexts, Floats]:
     """Honest scores of comments, low ones of harmless texts; later types are rarer."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, len(kinds) + 1)
@@ -64,15 +80,15 @@ def drawn(seed: int, n: int = 800, kinds: tuple[str, ...] = BIAS_TYPES) -> tuple
     logit = np.where(comment, rng.normal(0, 2, total), rng.normal(-4, 1.5, total))
     biased = comment & (rng.random(total) < expit(logit))
     kind = rng.choice(kinds, total, p=weight / weight.sum())
-    return Judged(pool, biased, kind, logit), expit(logit)
+    return JudgedTexts(pool, biased, kind, logit), expit(logit)
 
 
-def rates(texts: Judged, scores: Floats, chosen: NDArray[np.bool_] | None = None) -> Curves:
+def rates(texts: JudgedTexts, scores: Floats, chosen: NDArray[np.bool_] | None = None) -> Curves:
     """The rates at every threshold of the grid."""
-    return curves(texts, scores[:, None] >= GRID, chosen)
+    return rate_curves(texts, scores[:, None] >= GRID, chosen)
 
 
-def common_points(texts: Judged, scores: Floats) -> dict[str, float]:
+def common_points(texts: JudgedTexts, scores: Floats) -> dict[str, float]:
     """The threshold of each point for a type without texts of its own."""
     return {point: float(GRID[place]) for point, place in grid_places(rates(texts, scores)).items()}
 
@@ -121,7 +137,7 @@ def test_a_scale_that_the_texts_do_not_determine_is_refused(case: str) -> None:
 
 def test_every_source_weighs_the_same() -> None:
     pool = np.array(["redditbias"] * 6 + ["emgsd"] * 2 + ["statements", "pairs"])
-    texts = Judged(pool, np.ones(10, bool), np.full(10, "age"), np.zeros(10))
+    texts = JudgedTexts(pool, np.ones(10, bool), np.full(10, "age"), np.zeros(10))
     weights = equal_weights(texts)
     for of in (["redditbias"], ["emgsd"], ["statements", "pairs"]):
         assert weights[np.isin(pool, of)].sum() == pytest.approx(1 / 3)
@@ -152,7 +168,7 @@ def test_points_are_ordered_and_keep_their_word(seed: int) -> None:
     for kind in BIAS_TYPES:
         strict, balanced, quiet = (points[p][kind] for p in points)
         assert 0 < strict <= balanced <= quiet < 1
-    found = {name: measured(texts, scores, limits) for name, limits in points.items()}
+    found = {name: measured_rates(texts, scores, limits) for name, limits in points.items()}
     for name, of in found.items():
         assert of.harmless.hits <= MAX_FALSE_POSITIVE_RATE[name] * of.harmless.n
         assert of.harmless.bound >= of.harmless.hits / of.harmless.n
@@ -172,8 +188,8 @@ def test_the_order_of_texts_changes_nothing(seed: int) -> None:
     assert fit_scale(again.logit, again.biased, two) == pytest.approx(
         fit_scale(texts.logit, texts.biased, one), abs=1e-3
     )
-    assert calibration_error(reliability(scores[order], again.biased, two)) == pytest.approx(
-        calibration_error(reliability(scores, texts.biased, one)), abs=1e-12
+    assert calibration_error(reliability_bins(scores[order], again.biased, two)) == pytest.approx(
+        calibration_error(reliability_bins(scores, texts.biased, one)), abs=1e-12
     )
 
 
@@ -212,7 +228,7 @@ def test_alarms_of_one_type_raise_its_threshold() -> None:
     assert points["balanced"]["race"] > points["balanced"]["gender"] + 0.05
 
 
-def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[Judged, Floats]:
+def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[JudgedTexts, Floats]:
     """Texts, and ``n`` plain statements a type of logits about ``height``.
 
     The harmless texts are hard ones: they, not comments, bound quiet.
@@ -222,12 +238,12 @@ def stating(height: dict[str, float], seed: int, n: int = 24) -> tuple[Judged, F
     texts = texts._replace(logit=texts.logit + np.where(np.isin(texts.pool, HARMLESS), 2, 0))
     kind = np.repeat(list(height), n)
     logit = np.repeat(list(height.values()), n) + rng.normal(0, 0.5, len(kind))
-    more = Judged(np.full(len(kind), PLAIN), np.ones(len(kind), bool), kind, logit)
-    both = Judged(*(np.concatenate(pair) for pair in zip(texts, more, strict=True)))
+    more = JudgedTexts(np.full(len(kind), PLAIN), np.ones(len(kind), bool), kind, logit)
+    both = JudgedTexts(*(np.concatenate(pair) for pair in zip(texts, more, strict=True)))
     return both, expit(both.logit)
 
 
-def plain(texts: Judged, scores: Floats, limits: dict[BiasType, float]) -> dict[str, int]:
+def plain(texts: JudgedTexts, scores: Floats, limits: dict[BiasType, float]) -> dict[str, int]:
     """How many of its plain statements are found, of each predicted type."""
     found = (texts.pool == PLAIN) & (scores >= np.array([limits[k] for k in texts.kind]))
     return {kind: int((found & (texts.kind == kind)).sum()) for kind in BIAS_TYPES}
@@ -258,10 +274,10 @@ def test_quiet_finds_three_in_four_plain_statements_of_every_type(seed: int) -> 
 def test_where_alarms_forbid_it_quiet_finds_less_of_all_types_alike(seed: int) -> None:
     texts, scores = stating(dict.fromkeys(BIAS_TYPES, 1.5), seed)
     points = operating_points(texts, scores)
-    balanced = measured(texts, scores, points["balanced"])
+    balanced = measured_rates(texts, scores, points["balanced"])
 
     def halved_false_positives(limits: dict[BiasType, float]) -> bool:
-        of = measured(texts, scores, limits)
+        of = measured_rates(texts, scores, limits)
         few = max(
             MAX_FALSE_POSITIVE_RATE["quiet"] * of.harmless.n, QUIET_SHARE * balanced.harmless.hits
         )
@@ -323,7 +339,9 @@ def test_the_threshold_of_a_source_is_about_its_most_accurate(seed: int) -> None
 def test_of_equally_accurate_thresholds_the_one_with_fewer_alarms_is_taken() -> None:
     # Every threshold above .2 and up to .8 is right on all texts: the highest so far inside that
     # those within .1 are, too.
-    texts = Judged(np.full(4, "emgsd"), np.array([0, 0, 1, 1]) > 0, np.full(4, "age"), np.zeros(4))
+    texts = JudgedTexts(
+        np.full(4, "emgsd"), np.array([0, 0, 1, 1]) > 0, np.full(4, "age"), np.zeros(4)
+    )
     assert own_thresholds(texts, np.array([0.1, 0.2, 0.8, 0.9])) == {"emgsd": 0.7}
     assert own_thresholds(texts.where(np.zeros(4, bool)), np.array([])) == {}
 
@@ -356,15 +374,15 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
     texts, _ = drawn(11, 2000)
     comments = texts.where(np.isin(texts.pool, ACCURACY_POOLS))
     even = equal_weights(comments)
-    honest = reliability(expit(comments.logit), comments.biased, even)
+    honest = reliability_bins(expit(comments.logit), comments.biased, even)
     assert len(honest) == BINS
     assert sum(b.weight for b in honest) == pytest.approx(1)
     assert all(a.score < b.score for a, b in pairwise(honest))
     assert calibration_error(honest) < 0.03
-    sure = reliability(expit(3 * comments.logit), comments.biased, even)
+    sure = reliability_bins(expit(3 * comments.logit), comments.biased, even)
     assert calibration_error(sure) > 0.1
     # By hand: 2 texts at .2, one biased, 2 at .8, both biased: (.3 + .2) / 2.
-    two = reliability(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
+    two = reliability_bins(np.array([0.2, 0.2, 0.8, 0.8]), np.array([1, 0, 1, 1]) > 0, np.ones(4))
     assert calibration_error(two) == pytest.approx(0.25)
     low, high = calibration_interval(comments, expit(comments.logit), draws=40)
     assert 0 < low < high < 0.05
@@ -372,13 +390,13 @@ def test_honest_scores_have_little_calibration_error_and_sure_ones_much() -> Non
 
 def test_texts_without_weight_make_no_bin() -> None:
     scores, weights = np.array([0.1, 0.5, 0.9]), np.array([0.5, 0.0, 0.5])
-    bins = reliability(scores, np.array([False, True, True]), weights)
+    bins = reliability_bins(scores, np.array([False, True, True]), weights)
     assert [b.score for b in bins] == [0.1, 0.9]
 
 
 def test_texts_that_training_nearly_knows_are_left_out() -> None:
-    def text(said: str) -> pools.Text:
-        return pools.Text("emgsd", said, False, "")
+    def text(said: str) -> pools.WholeText:
+        return pools.WholeText("emgsd", said, False, "")
 
     training = ["The old pilot was late again today.", "Short one."]
     known = ("The old pilot was late.", "Short one!")
@@ -392,23 +410,23 @@ def test_texts_that_training_nearly_knows_are_left_out() -> None:
 
 
 def test_validation_texts_are_those_that_training_leaves_out() -> None:
-    texts = list(pools.own(STATEMENTS))
-    found = [t for t in texts if pools.validates(t.family) and t.pool != "unseen"]
+    texts = list(pools.all_own_texts(STATEMENTS))
+    found = [t for t in texts if pools.in_validation(t.family) and t.pool != "unseen"]
     assert {t.pool for t in found} == {"statements", "implicit", "negatives", "pairs", "forms"}
-    of_forms = {r.family for r in forms.rows(17, 1)}
+    of_forms = {r.family for r in forms.form_rows(17, 1)}
     trained = {r.family for r in own_rows()} | of_forms
-    trained = {family for family in trained if not pools.validates(family)}
+    trained = {family for family in trained if not pools.in_validation(family)}
     assert not trained & {t.family for t in found}
     known = {t.family for t in texts if t.pool != "unseen"}
     assert {r.family for r in own_rows()} <= known <= {r.family for r in own_rows()} | of_forms
 
 
 def test_unseen_texts_decide_nothing_and_are_read_by_no_run() -> None:
-    unseen = {fold(t.text) for t in pools.own(STATEMENTS) if t.pool == "unseen"}
+    unseen = {fold(t.text) for t in pools.all_own_texts(STATEMENTS) if t.pool == "unseen"}
     assert len(unseen) >= 500
     assert not unseen & {fold(r.text) for r in own_rows()}
     texts, scores = drawn(12, 300)
-    more = Judged(*(np.concatenate([c, c[:100]]) for c in texts))
+    more = JudgedTexts(*(np.concatenate([c, c[:100]]) for c in texts))
     more.pool[-100:] = "unseen"
     assert operating_points(more, np.concatenate([scores, scores[:100]])) == operating_points(
         texts, scores
@@ -419,6 +437,6 @@ def test_every_harmless_text_weighs_the_same() -> None:
     pool = np.array(["redditbias"] * 4 + ["negatives"] * 3 + ["bold"])
     biased = np.array([1, 1, 0, 0, 0, 0, 0, 0]) > 0
     scores = np.array([0.9, 0.8, 0.1, 0.2, 0.9, 0.9, 0.1, 0.1])
-    texts = Judged(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
+    texts = JudgedTexts(pool, biased, np.full(8, "age"), np.log(scores / (1 - scores)))
     at = int(np.argmin(np.abs(GRID - 0.5)))
     assert rates(texts, scores).harmless.rate[at] == pytest.approx(2 / 4)

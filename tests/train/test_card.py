@@ -17,9 +17,9 @@ from guard.policy import OperatingPoint
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global card
+    global card_text
     pytest.importorskip("torch")
-    from guard.train.card import card
+    from guard.train.card import card_text
 
 
 SHARE = {"hits": 2, "n": 100, "bound": 0.061}
@@ -66,7 +66,7 @@ def written(tmp_path: Path, *args: str) -> Result:
 
 def test_the_shipped_card_is_made_of_the_shipped_figures() -> None:
     figures = json.loads((SHIPPED / "figures.json").read_text("utf-8"))
-    assert card(figures) == (SHIPPED / "CARD.md").read_text("utf-8")
+    assert card_text(figures) == (SHIPPED / "CARD.md").read_text("utf-8")
 
 
 def test_a_card_has_a_page_of_figures(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_card_has_a_page_of_figures(tmp_path: Path) -> None:
 
 def test_a_card_lists_every_run() -> None:
     last = RUN | {"method": "references", "steps": 611, "teachers": []}
-    text = card(FIGURES | {"training": [RUN, last]})
+    text = card_text(FIGURES | {"training": [RUN, last]})
     assert "| 1 | the network | 2,688 |" in text
     assert "| 2 | the fusion | 611 | 48 | – | 0.0003 | all | 0 | 17 |" in text
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.detect.cascade_files import Member, read_head, rounded, write_head
+from guard.detect.cascade_files import Member, read_head, rounded_head, write_head
 from guard.detect.deferral import STRICT_TO_QUIET
 from guard.errors import UsageError
 from guard.places import shipped
@@ -29,20 +29,31 @@ LAST: Any = {
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global Case, Row, CaseTable, cases, choose, differs, fit, table, weights_of, says, eval_folds
+    global \
+        CascadeCase, \
+        JudgedRow, \
+        CaseTable, \
+        cascade_cases, \
+        choose_bound, \
+        decides_otherwise, \
+        fit_head, \
+        judged_table, \
+        weights_of, \
+        says_any, \
+        eval_folds
     pytest.importorskip("torch")
     from guard.train.cascade import (
-        Case,
+        CascadeCase,
         CaseTable,
-        Row,
-        cases,
-        choose,
-        differs,
-        fit,
-        table,
+        JudgedRow,
+        cascade_cases,
+        choose_bound,
+        decides_otherwise,
+        fit_head,
+        judged_table,
         weights_of,
     )
-    from guard.train.corpus import eval_folds, says
+    from guard.train.corpus import eval_folds, says_any
 
 
 def table_of(mapped: Any, score: Any) -> Any:
@@ -53,11 +64,11 @@ def table_of(mapped: Any, score: Any) -> Any:
 
 
 def cases_of(n: int, source: str = "bold", biased: bool = False) -> Any:
-    return [Case(Window(str(i)), source, biased, "choose") for i in range(n)]
+    return [CascadeCase(Window(str(i)), source, biased, "choose") for i in range(n)]
 
 
 def test_they_differ_where_a_threshold_lies_between_their_scores() -> None:
-    found = differs(table_of([0.1, 0.3, 0.3, 0.9], [0.15, 0.4, 0.6, 0.1]), LAST)
+    found = decides_otherwise(table_of([0.1, 0.3, 0.3, 0.9], [0.15, 0.4, 0.6, 0.1]), LAST)
     assert found.tolist() == [
         [False, False, False],
         [False, False, False],
@@ -79,8 +90,8 @@ def test_the_bound_leaves_at_most_the_share_that_was_asked_for(
 ) -> None:
     mapped, score, probability = map(np.array, zip(*texts, strict=True))
     found = table_of(mapped, score)
-    choice = choose(probability, found, cases_of(len(texts)), LAST, most)
-    different = differs(found, LAST).any(axis=1)
+    choice = choose_bound(probability, found, cases_of(len(texts)), LAST, most)
+    different = decides_otherwise(found, LAST).any(axis=1)
     kept = probability < choice.bound
     assert (different & kept).mean() <= most
     assert choice.deferred == round(float((~kept).mean()), 4)
@@ -92,7 +103,7 @@ def test_the_bound_leaves_at_most_the_share_that_was_asked_for(
 
 def test_without_a_text_there_is_no_bound() -> None:
     with pytest.raises(UsageError, match="no validation text"):
-        choose(np.zeros(0), table_of([], []), [], LAST, 0.1)
+        choose_bound(np.zeros(0), table_of([], []), [], LAST, 0.1)
 
 
 def test_endorsing_texts_that_would_be_lost_weigh_most() -> None:
@@ -106,7 +117,7 @@ def test_a_head_learns_when_they_differ_and_is_read_as_it_was_written(tmp_path: 
     rng = np.random.default_rng(0)
     features = rng.normal(size=(600, 5)).astype(np.float32)
     target = features[:, 0] + features[:, 1] > 0.5
-    head = rounded(fit(features, target, np.ones(600, np.float32)))
+    head = rounded_head(fit_head(features, target, np.ones(600, np.float32)))
     probability = np.array([head.probability(x) for x in features])
     assert ((probability > 0.5) == target).mean() > 0.9
     members = Member("encoder-small-1+0", "a"), Member("encoder-1+0", "b")
@@ -115,7 +126,7 @@ def test_a_head_learns_when_they_differ_and_is_read_as_it_was_written(tmp_path: 
     assert (found.first, found.last) == members
     assert found.name.startswith("cascade-3+")
     assert [found.deferral.probability(x) for x in features[:9]] == probability[:9].tolist()
-    again = rounded(fit(features, target, np.ones(600, np.float32)))
+    again = rounded_head(fit_head(features, target, np.ones(600, np.float32)))
     assert (again.hidden == head.hidden).all()
 
 
@@ -140,35 +151,35 @@ class Counted:
         self.judgements += 1
         if window.text == "7":
             return None
-        return Row(np.full(2, float(window.text), np.float32), 0.3, 1, 0.6, 2)
+        return JudgedRow(np.full(2, float(window.text), np.float32), 0.3, 1, 0.6, 2)
 
 
 def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
     pair, of = Counted(), cases_of(900)
-    first = table(pair, of, tmp_path, lambda done, total: None)
+    first = judged_table(pair, of, tmp_path, lambda done, total: None)
     assert pair.judgements == 900
     (folder,) = tmp_path.iterdir()
     sorted(folder.iterdir())[-1].unlink()  # as if it had been interrupted
     told: list[int] = []
-    again = table(pair, of, tmp_path, lambda done, total: told.append(done))
+    again = judged_table(pair, of, tmp_path, lambda done, total: told.append(done))
     assert pair.judgements == 1000
     assert told == [400, 800, 900]
     assert all((one == other).all() for one, other in zip(first, again, strict=True))
     assert not again.known[7]
     assert again.known.sum() == 899
     # Other windows are another run.
-    table(pair, of[:5], tmp_path, lambda done, total: None)
+    judged_table(pair, of[:5], tmp_path, lambda done, total: None)
     assert pair.judgements == 1005
 
 
 @needs_data
 def test_no_case_is_of_an_evaluation_file_and_neither_detector_knows_those_held_back() -> None:
     statements = shipped("index") / "statements.jsonl"
-    found = cases(DATA, statements, 3000)
+    found = cascade_cases(DATA, statements, 3000)
     assert len(found) == 3000
-    assert found == cases(DATA, statements, 6000)[:3000]
+    assert found == cascade_cases(DATA, statements, 6000)[:3000]
     forbidden = eval_folds(DATA)
-    assert not any(says(c.window.text, forbidden) for c in found)
+    assert not any(says_any(c.window.text, forbidden) for c in found)
     trained = {c.source for c in found if c.part == "train"}
     assert trained == {"framed", "listed", "carried", "negatives", "bold"}
     assert {c.part for c in found} == {"train", "fit", "choose"}

@@ -28,13 +28,13 @@ from guard.train.config import TrainConfig
 from guard.train.corpus import (
     Sampler,
     _without_repeats,
-    build,
+    build_corpus,
     eval_folds,
     licensed_rows,
-    says,
+    says_any,
 )
 from guard.train.own import invented_group
-from guard.train.rows import TrainingRow, fold, share, validates
+from guard.train.rows import TrainingRow, fold, in_validation, share
 from tests.data import DATA, digest, needs_data
 from tests.train.own_rows import STATEMENTS, own_rows
 
@@ -65,16 +65,16 @@ def test_a_file_that_is_no_source_is_named(
 
 def no_text_crosses(data: Path, work: Path, least: int) -> None:
     """Build a corpus, and check that it holds no text that measures or validates."""
-    corpus = build(TrainConfig(work=work, data=data, statements=STATEMENTS, invented=300))
+    corpus = build_corpus(TrainConfig(work=work, data=data, statements=STATEMENTS, invented=300))
     forbidden = eval_folds(data)
     assert len(forbidden) > least
     texts = {t for r in corpus.train for t in (r.text, *(p.text for p in r.partners))}
-    assert not any(says(t, forbidden) for t in texts)
+    assert not any(says_any(t, forbidden) for t in texts)
     contexts = {c for r in corpus.train for c in r.context}
     assert contexts
-    assert not any(says(t, forbidden) for t in contexts)
+    assert not any(says_any(t, forbidden) for t in contexts)
     for row in corpus.train:
-        assert row.source in ("invented", "renamed", "bare") or not validates(row.family)
+        assert row.source in ("invented", "renamed", "bare") or not in_validation(row.family)
     assert not {fold(s.text) for s in corpus.statements} & forbidden
 
 
@@ -108,7 +108,7 @@ def test_no_text_crosses_where_a_training_file_holds_evaluation_texts(
 ) -> None:
     few_own_texts(monkeypatch)
     read, measuring = list(licensed_rows(part)), eval_folds(part)
-    assert sum(says(row.text, measuring) for row in read) > 100
+    assert sum(says_any(row.text, measuring) for row in read) > 100
     for row in read:
         for span in (row.group, row.attribute):
             assert span is None or 0 <= span.start < span.end <= len(row.text)
@@ -131,7 +131,7 @@ def test_a_quota_takes_whole_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )  # fmt: skip
     few, many = (
         Counter(r.family for r in rows if r.source == "pairs")
-        for rows in (build(config).train, list(own.own(STATEMENTS)))
+        for rows in (build_corpus(config).train, list(own.own_rows(STATEMENTS)))
     )
     assert many.total() > 400
     assert few.total() == 201
@@ -145,15 +145,15 @@ large = pytest.mark.slow("reads a large source whole")
 @pytest.mark.parametrize(
     ("rows", "read"),
     [
-        pytest.param(sources.redditbias, (18088, "e37bf32b02ba7268"), marks=large),
-        (sources.stereoset, (5016, "63c0b44643bef762")),
-        (sources.hearts, (4218, "7a89917cbb3d8d63")),
-        pytest.param(sources.emgsd, (56716, "177159b6009fa55a"), marks=large),
-        (sources.toxigen, (627, "ceaaddaeb2d93444")),
-        (sources.bold, (2867, "3e25ff572568e652")),
-        pytest.param(sources.implicit_hate, (33679, "8833751965b6bf6a"), marks=large),
-        (sources.seegull, (3164, "436ec4a2e7127989")),
-        pytest.param(sources.texts, (92655, "a983de7c7021dc8e"), marks=large),
+        pytest.param(sources.redditbias_rows, (18088, "e37bf32b02ba7268"), marks=large),
+        (sources.stereoset_rows, (5016, "63c0b44643bef762")),
+        (sources.hearts_rows, (4218, "7a89917cbb3d8d63")),
+        pytest.param(sources.emgsd_rows, (56716, "177159b6009fa55a"), marks=large),
+        (sources.toxigen_rows, (627, "ceaaddaeb2d93444")),
+        (sources.bold_rows, (2867, "3e25ff572568e652")),
+        pytest.param(sources.implicit_hate_rows, (33679, "8833751965b6bf6a"), marks=large),
+        (sources.seegull_rows, (3164, "436ec4a2e7127989")),
+        pytest.param(sources.licensed_texts, (92655, "dd2f26f60c208752"), marks=large),
     ],
 )
 def test_real_sources(rows: Callable[[Path], Iterable[object]], read: tuple[int, str]) -> None:
@@ -169,15 +169,15 @@ def test_spans_stay_in_their_text() -> None:
 
 
 def test_a_text_says_what_any_of_its_sentences_says() -> None:
-    assert says("Stand Back, please!", {"stand back please"})
+    assert says_any("Stand Back, please!", {"stand back please"})
     text = "We had a long day. Stand back there, all of you!"
-    assert says(text, {"stand back there all of you"})
-    assert not says(text, {"stand back there"})
+    assert says_any(text, {"stand back there all of you"})
+    assert not says_any(text, {"stand back there"})
 
 
 @needs_data
 def test_measured_encyclopaedic_sentences_are_not_trained_on() -> None:
-    rows = list(sources.bold(DATA))
+    rows = list(sources.bold_rows(DATA))
     assert rows
     assert all(share(r.text, "bold") < BOLD_SHARE for r in rows)
 
@@ -189,8 +189,8 @@ def test_own_texts_give_rows_of_both_labels() -> None:
 
 
 def test_invented_rows_need_their_reference() -> None:
-    predicates = own.predicates(held_back=False)
-    rows = list(own.invented(random.Random(1), own_rows(), predicates, 120))
+    predicates = own.predicate_pairs(held_back=False)
+    rows = list(own.invented_rows(random.Random(1), own_rows(), predicates, 120))
     biased = [r for r in rows if r.biased and r.source == "invented"]
     assert biased
     for row in biased:
@@ -254,7 +254,7 @@ def test_own_texts_of_several_segments_are_read_as_they_stream(
     (tmp_path / "negatives.jsonl").write_text(json.dumps(harmless) + "\n")
     (tmp_path / "statements.jsonl").write_text("")
     monkeypatch.setattr(own, "corpus_folder", lambda: tmp_path)
-    first, second, third, biased, fair = own.own(tmp_path / "statements.jsonl")
+    first, second, third, biased, fair = own.own_rows(tmp_path / "statements.jsonl")
     assert [first.context, second.context, third.context] == [
         (),
         ("Who are they?",),

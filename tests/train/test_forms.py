@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from guard.train import forms
 from guard.train.config import ONWARD_QUOTAS, QUOTAS, REPEATS
 from guard.train.own import corpus_folder
-from guard.train.rows import FORMS, TrainingRow, validates
+from guard.train.rows import FORMS, TrainingRow, in_validation
 from guard.verdict import BIAS_TYPES
 from tests.rows import examples
 
@@ -23,7 +23,7 @@ KEYS = {"form", "harmless", "biased", "bias_type", "group", "attribute", "slots"
 
 @pytest.fixture(scope="module")
 def every() -> list[TrainingRow]:
-    return list(forms.rows(seed=17))
+    return list(forms.form_rows(seed=17))
 
 
 def said(row: TrainingRow, part: str) -> str | None:
@@ -59,7 +59,7 @@ def test_a_kind_has_what_an_epoch_draws_of_it_and_both_labels(every: list[Traini
         found = by_kind[kind]
         assert len(found) * REPEATS[kind] >= QUOTAS[kind] * 0.8, kind
         assert 0.15 < sum(r.biased for r in found) / len(found) < 0.85, kind
-        assert any(validates(r.family) for r in found), kind
+        assert any(in_validation(r.family) for r in found), kind
 
 
 def test_half_of_the_rows_of_a_run_that_goes_on_are_of_forms() -> None:
@@ -125,8 +125,8 @@ def test_a_form_is_filled_in_different_ways_from_the_seed(
     slots: dict[str, Any], most: int, seed: int
 ) -> None:
     form = {"form": "any-001", "slots": slots}
-    found = forms.fillings(form, seed, most)
-    assert found == forms.fillings(form, seed, most)
+    found = forms.form_fillings(form, seed, most)
+    assert found == forms.form_fillings(form, seed, most)
     assert len(found) == min(most, prod(map(len, slots.values())))
     assert len({tuple(sorted(one.items())) for one in found}) == len(found)
     assert all(one[name] in slots[name] for one in found for name in slots)
@@ -135,6 +135,6 @@ def test_a_form_is_filled_in_different_ways_from_the_seed(
 def test_slots_of_one_key_are_filled_together() -> None:
     pairs = [["Chad", "Chadians"], ["Peru", "Peruvians"]]
     form = {"form": "any-001", "slots": {"country,people": pairs, "x": ["a", "b"]}}
-    found = forms.fillings(form, 1)
+    found = forms.form_fillings(form, 1)
     assert len(found) == 4
     assert all([one["country"], one["people"]] in pairs for one in found)

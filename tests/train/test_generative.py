@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from guard.cli import main
 from guard.detect.encoder import Encoder, sigmoid
 from guard.detect.generative import Generative
-from guard.detect.instruction import Instruction, TemplateAnswer, parsed, rendered
+from guard.detect.instruction import Instruction, TemplateAnswer, parse_answer, rendered_answer
 from guard.errors import UsageError
 from guard.local.adapter import read_adapter
-from guard.local.model import load
+from guard.local.model import load_model
 from guard.retrieve.index import BiasIndex
 from guard.train.rows import Statement, TrainingRow, fold
 from guard.verdict import BIAS_TYPES, Span, Window
@@ -34,11 +34,11 @@ from tests.train.made_data import make_data
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
     global \
-        adapted, \
+        adapted_copy, \
         answers, \
         answer_of, \
         LearnedAnswer, \
-        decisions, \
+        decision_logits, \
         RowReferences, \
         GenerativeConfig, \
         GenerativeRun
@@ -51,7 +51,7 @@ def imported() -> None:
     from guard.train import answers, lora, own, pools, stance
     from guard.train.answers import Prompts, RowReferences, answer_of, judged_alone, redditbias_rows
     from guard.train.generative import GenerativeConfig, GenerativeRun
-    from guard.train.lora import LearnedAnswer, Losses, adapted, decisions, step_loss
+    from guard.train.lora import LearnedAnswer, Losses, adapted_copy, decision_logits, step_loss
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -91,7 +91,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tuned(base: Path, **config: Any) -> Any:
     """A model whose adapters have an effect."""
-    model = adapted(load(str(base)).network, 4, 7, "cpu")
+    model = adapted_copy(load_model(str(base)).network, 4, 7, "cpu")
     torch.manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -183,7 +183,7 @@ def test_a_base_with_sliding_windows_reads_every_prompt_whole(tmp_path: Path) ->
         MistralConfig(vocab_size=700, sliding_window=8, initializer_range=0.2, **shape)
     )
     network.config.layer_types = ["sliding_attention"] * 2
-    model = adapted(network.eval().requires_grad_(False), 4, 7, "cpu")
+    model = adapted_copy(network.eval().requires_grad_(False), 4, 7, "cpu")
     rows = some_rows(30)
     loss = step_loss(model, rows, Losses())
     assert float(loss) == pytest.approx(float(plain(model, rows, 1.0)), abs=ROUNDING)
@@ -192,16 +192,16 @@ def test_a_base_with_sliding_windows_reads_every_prompt_whole(tmp_path: Path) ->
 def test_decisions_are_those_of_prompts_read_alone(base: Path) -> None:
     model = tuned(base)
     prompts = [row.prompt for row in some_rows(30)]
-    found = decisions(model, prompts, 11, 12, Losses(tokens=50))
+    found = decision_logits(model, prompts, 11, 12, Losses(tokens=50))
     with torch.no_grad():
         for prompt, logit in zip(prompts, found.tolist(), strict=True):
             last = model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1]
             assert logit == pytest.approx(float(last[11] - last[12]), abs=ROUNDING)
-    assert decisions(model, [], 11, 12, Losses()).shape == (0,)
+    assert decision_logits(model, [], 11, 12, Losses()).shape == (0,)
 
 
 def test_a_base_in_bfloat16_has_adapters_in_float32(base: Path) -> None:
-    model = adapted(load(str(base), "bfloat16").network, 4, 7, "cpu")
+    model = adapted_copy(load_model(str(base), "bfloat16").network, 4, 7, "cpu")
     trained = [p for p in model.parameters() if p.requires_grad]
     assert {p.dtype for p in trained} == {torch.float32}
     rows = some_rows(20)
@@ -222,7 +222,7 @@ def test_a_base_without_linear_modules_is_refused() -> None:
 
     network = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50))
     with pytest.raises(UsageError, match="linear modules"):
-        adapted(network, 4, 7, "cpu")
+        adapted_copy(network, 4, 7, "cpu")
 
 
 # --- rows and answers ------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_an_answer_says_what_is_known_and_no_more() -> None:
         ),
     ):
         assert answer_of(given) == (answer, whole)
-        assert parsed(rendered(answer)) == answer
+        assert parse_answer(rendered_answer(answer)) == answer
 
 
 @pytest.mark.parametrize("words", [{}, {"template": LLAMA2, "pieces": True}])
@@ -256,7 +256,7 @@ def test_only_the_decision_is_learned_of_rows_that_are_not_spelled(
 ) -> None:
     from guard.train.corpus import Pick
 
-    model = load(str(save_model(tmp_path, **words)))
+    model = load_model(str(save_model(tmp_path, **words)))
     biased = row("The Irish drink.", bias_type="culture", group=Span(4, 9), attribute=Span(10, 15))
     partly, fair = row("The Irish drink."), row("It rains.", biased=False)
 
@@ -273,7 +273,7 @@ def test_only_the_decision_is_learned_of_rows_that_are_not_spelled(
     assert learned(1.0, biased)[-1] == learned(1.0, fair)[-1] == end
     assert end not in learned(1.0, partly)
     said = model.tokenizer.decode(learned(1.0, biased)[:-1]).strip()
-    assert said == rendered(answer_of(biased)[0])
+    assert said == rendered_answer(answer_of(biased)[0])
 
 
 def test_rows_whose_label_cannot_be_learned_are_left_out() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.retrieve.phrases import find_phrase
-from guard.train.misspelt import misspelt
+from guard.train.misspelt import misspelt_row
 from guard.train.rows import TrainingRow
 from tests.rows import examples
 
@@ -25,7 +25,7 @@ def test_a_mistake_changes_one_place_and_the_spans_follow(
     text = " ".join(parts) + "."
     spans = [find_phrase(text, parts[1]), find_phrase(text, parts[3])]
     row = TrainingRow(text, True, "own", "family", group=spans[0], attribute=spans[1], spans=True)
-    found = misspelt(row, random.Random(seed))
+    found = misspelt_row(row, random.Random(seed))
     assert abs(len(found.text) - len(text)) <= 1
     assert found.biased
     assert found.family == row.family
@@ -42,13 +42,13 @@ def test_a_mistake_changes_one_place_and_the_spans_follow(
 
 def test_a_text_of_short_words_stays() -> None:
     row = TrainingRow("a-b.", False, "own", "family")
-    assert misspelt(row, random.Random(0)) is row
+    assert misspelt_row(row, random.Random(0)) is row
 
 
 def test_all_kinds_of_mistakes_occur_and_often_in_the_group() -> None:
     text = "Plumbers from the valley bring nothing but trouble."
     row = TrainingRow(text, True, "own", "f", group=find_phrase(text, "Plumbers"))
-    found = [misspelt(row, random.Random(seed)) for seed in range(300)]
+    found = [misspelt_row(row, random.Random(seed)) for seed in range(300)]
     texts = {one.text for one in found}
     assert "Plumbers fromthe valley bring nothing but trouble." in texts
     assert "Plumers from the valley bring nothing but trouble." in texts

@@ -11,15 +11,15 @@ import pytest
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base_tokens, export_onnx, float_weights, Nets, quantise, torch, untrained
+    global base_tokens, export_onnx, float_weights, Nets, quantise_weights, torch, untrained_nets
     global with_outliers_apart
     pytest.importorskip("torch")
     pytest.importorskip("onnx")
     import torch
 
     from guard.train.base import base_tokens
-    from guard.train.encoder import Nets, untrained
-    from guard.train.export import export_onnx, quantise, with_outliers_apart
+    from guard.train.encoder import Nets, untrained_nets
+    from guard.train.export import export_onnx, quantise_weights, with_outliers_apart
     from guard.train.restore import float_weights
 
 
@@ -28,7 +28,7 @@ TEXTS = ["Old people are slow.", "The library opens at nine.", "She said so, and
 
 @pytest.fixture(scope="module")
 def nets() -> Nets:
-    whole = untrained({"base": "minilm", "layers": 2}).eval()
+    whole = untrained_nets({"base": "minilm", "layers": 2}).eval()
     with torch.no_grad():
         # One hidden unit far above the others, as larger bases have them.
         whole.net.encoder.encoder.layer[1].intermediate.dense.bias[7] = 60.0
@@ -54,7 +54,7 @@ def test_the_split_network_gives_the_same_outputs(nets: Nets) -> None:
 def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -> None:
     split = with_outliers_apart(nets, base_tokens("minilm"), TEXTS)
     export_onnx(split, tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    quantise_weights(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for number, layer in enumerate(split.net.encoder.encoder.layer):
@@ -68,7 +68,7 @@ def test_a_release_of_it_goes_back_to_whole_layers(nets: Nets, tmp_path: Path) -
 def stored(nets: Nets, folder: Path) -> dict[str, torch.Tensor]:
     folder.mkdir()
     export_onnx(nets, folder / "float.onnx")
-    quantise(folder / "float.onnx", folder / "int8.onnx")
+    quantise_weights(folder / "float.onnx", folder / "int8.onnx")
     return float_weights(folder / "int8.onnx")
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from guard.retrieve.statement import fold
+from guard.retrieve.statement import fold_words
 from guard.train.own import corpus_folder
 from guard.verdict import BIAS_TYPES
 
@@ -56,7 +56,7 @@ def test_frames_of_pairs_count_once(pairs):
         masked = row["biased"].casefold()
         for term in (row["group"], row["attribute"]):
             masked = masked.replace(term.casefold(), " _ ")
-        return fold(masked)
+        return fold_words(masked)
 
     counts = Counter(frame(row) for row in pairs)
     assert len(counts) >= 1200
@@ -90,5 +90,5 @@ def test_the_biased_side_holds_group_and_attribute(pairs):
 def test_no_text_twice(negatives, pairs):
     texts = [row["text"] for row in (*negatives, *rows("unseen.jsonl"))]
     texts += [row[side] for row in pairs for side in ("biased", "harmless")]
-    counts = Counter(map(fold, texts))
+    counts = Counter(map(fold_words, texts))
     assert [text for text, count in counts.items() if count > 1] == []

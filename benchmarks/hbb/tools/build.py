@@ -30,7 +30,7 @@ from guard.audit.models import CallError
 from guard.audit.others import open_model
 from guard.cli import Number, json_option, stdout_kept
 from guard.cli.audit_options import NO_SECONDS, PATH
-from guard.datasets.rows import BadRow, Row, made, rows
+from guard.datasets.rows import BadRow, FileRow, convert_rows, read_rows
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.suites import Chat, packs
@@ -93,24 +93,26 @@ def sources(path: Path) -> list[Source]:
     category and target. Raises UsageError that names the line and what is missing.
     """
     tabular = path.suffix in (".csv", ".jsonl", ".ndjson")
-    given = made(path, rows(path) if tabular else _plain(path), _source, None, "Correct the row.")
+    given = convert_rows(
+        path, read_rows(path) if tabular else _plain(path), _source, None, "Correct the row."
+    )
     found = {source.id: source for source in given}
     if not found:
         raise UsageError(f"{path} has no source; give one a line.")
     return list(found.values())
 
 
-def _plain(path: Path) -> Iterator[Row]:
+def _plain(path: Path) -> Iterator[FileRow]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"Cannot read {path}: {error}.") from error
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            yield Row(number, {"stereotype": line.strip()})
+            yield FileRow(number, {"stereotype": line.strip()})
 
 
-def _source(row: Row) -> Source:
+def _source(row: FileRow) -> Source:
     for form, names in _FORMS:
         fields = {
             key: next((str(row.values[n]).strip() for n in columns if row.values.get(n)), "")

@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from guard.datasets.rows import Row, Values, columns, is_nested, made, nested, rows
+from guard.datasets.rows import (
+    FileRow,
+    Values,
+    column_names,
+    convert_rows,
+    is_nested,
+    nested_objects,
+    read_rows,
+)
 from guard.errors import UsageError
 from guard.retrieve.importers import emgsd, implicit_hate, plain, sbic, seegull, stereoset
 from guard.retrieve.importers.found import Found, LeftOut
-from guard.retrieve.statement import Statement
+from guard.retrieve.statement import BiasStatement
 
 __all__ = ["FORMATS", "read"]
 
@@ -30,47 +38,53 @@ class _Format(NamedTuple):
 
     statements: Callable[[Values], Iterator[Found]]
     columns: tuple[tuple[str, ...], ...]
-    gathered: Callable[[Iterator[Row]], Iterator[Row]] = iter
+    gathered: Callable[[Iterator[FileRow]], Iterator[FileRow]] = iter
     distinctive: tuple[str, ...] = ()
     optional: tuple[str, ...] | None = None
 
-    def detects(self, found: Iterable[str]) -> bool:
+    def detects(self, columns: Iterable[str]) -> bool:
         """Whether a file with the columns ``found`` is of this source."""
-        names = set(found)
+        names = set(columns)
         known = not self.distinctive or not names.isdisjoint(self.distinctive)
         return known and not self.missing(names)
 
-    def missing(self, found: Iterable[str]) -> list[str]:
+    def missing(self, columns: Iterable[str]) -> list[str]:
         """Return the columns that are not among those ``found``."""
-        present = set(found)
+        present = set(columns)
         return [" or ".join(names) for names in self.columns if not present & set(names)]
 
-    def unused(self, found: Iterable[str]) -> list[str]:
+    def unused(self, columns: Iterable[str]) -> list[str]:
         """Return the columns in ``found`` that are not used; empty if that is not known."""
         if self.optional is None:
             return []
         used = {*self.optional, *(name for names in self.columns for name in names)}
-        return [name for name in found if name not in used]
+        return [name for name in columns if name not in used]
 
 
 # At most this many unused columns are named in a message.
 _SHOWN = 8
 
 
-def _each(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+def _each_alone(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     return tuple((name,) for name in names)
 
 
-_PLAIN = _Format(plain.statements, _each(plain.COLUMNS), optional=plain.OPTIONAL)
+_PLAIN = _Format(plain.plain_statements, _each_alone(plain.COLUMNS), optional=plain.OPTIONAL)
 # In the order of detection.
 _FORMATS = {
-    "sbic": _Format(sbic.statements, _each(sbic.COLUMNS)),
-    "implicit-hate": _Format(implicit_hate.statements, _each(implicit_hate.COLUMNS)),
+    "sbic": _Format(sbic.sbic_statements, _each_alone(sbic.COLUMNS)),
+    "implicit-hate": _Format(
+        implicit_hate.implicit_hate_statements, _each_alone(implicit_hate.COLUMNS)
+    ),
     "csv": _PLAIN,
     "jsonl": _PLAIN,
-    "seegull": _Format(seegull.statements, (*_each(seegull.COLUMNS), seegull.COUNTS)),
-    "stereoset": _Format(stereoset.statements, _each(stereoset.COLUMNS), stereoset.gathered),
-    "emgsd": _Format(emgsd.statements, (emgsd.TEXTS, emgsd.LABELS), distinctive=emgsd.DISTINCTIVE),
+    "seegull": _Format(seegull.seegull_statements, (*_each_alone(seegull.COLUMNS), seegull.COUNTS)),
+    "stereoset": _Format(
+        stereoset.stereoset_statements, _each_alone(stereoset.COLUMNS), stereoset.gathered_items
+    ),
+    "emgsd": _Format(
+        emgsd.emgsd_statements, (emgsd.TEXTS, emgsd.LABELS), distinctive=emgsd.DISTINCTIVE
+    ),
 }
 
 #: The names that ``read`` takes.
@@ -79,13 +93,13 @@ FORMATS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def read(
+def read_dataset(
     path: Path,
     format: str | None = None,
     *,
     skip_bad: bool = False,
     skipped: Callable[[str], None] | None = None,
-) -> Iterator[Statement]:
+) -> Iterator[BiasStatement]:
     """Yield the statements of a file, row by row; the file is never held in memory whole.
 
     Without ``format`` the source is detected by the file's columns or keys. Rows that are not
@@ -100,60 +114,60 @@ def read(
             goes to ``skipped`` and the row is ignored.
 
     """
-    source, found = _opened(path, format)
-    return _statements(path, source, found, skip_bad, skipped or (lambda reason: None))
+    source, rows = _open_source(path, format)
+    return _statements_of(path, source, rows, skip_bad, skipped or (lambda reason: None))
 
 
-def _opened(path: Path, format: str | None) -> tuple[_Format, Iterator[Row]]:
+def _open_source(path: Path, format: str | None) -> tuple[_Format, Iterator[FileRow]]:
     if format is not None and format not in _FORMATS:
         raise UsageError(f"There is no format '{format}'; the formats are {', '.join(FORMATS)}.")
     if format in (None, "stereoset") and is_nested(path):
-        return _FORMATS["stereoset"]._replace(gathered=iter), nested(path, stereoset.LIST)
-    found = columns(path)
+        return _FORMATS["stereoset"]._replace(gathered=iter), nested_objects(path, stereoset.LIST)
+    columns = column_names(path)
     if format is None:
-        fitting = [one for one in _FORMATS.values() if one.detects(found)]
-        if not fitting and plain.COLUMNS[0] in found:
+        fitting = [one for one in _FORMATS.values() if one.detects(columns)]
+        if not fitting and plain.COLUMNS[0] in columns:
             raise UsageError(
-                f"{path} has no column {', no column '.join(_PLAIN.missing(found))}; a file of "
+                f"{path} has no column {', no column '.join(_PLAIN.missing(columns))}; a file of "
                 f"statements has the columns {', '.join(plain.COLUMNS)}."
             )
         if not fitting:
             raise UsageError(
                 f"{path}: the format is not recognised by the columns "
-                f"({', '.join(found) or 'none'}); name the format: {', '.join(FORMATS)}."
+                f"({', '.join(columns) or 'none'}); name the format: {', '.join(FORMATS)}."
             )
         source = fitting[0]
     else:
         source = _FORMATS[format]
-        if missing := source.missing(found):
+        if missing := source.missing(columns):
             raise UsageError(
                 f"{path} is not {format}: it has no {', no '.join(missing)}; its columns are "
-                f"{', '.join(found) or 'none'}."
+                f"{', '.join(columns) or 'none'}."
             )
-    return source, source.gathered(rows(path))
+    return source, source.gathered(read_rows(path))
 
 
-def _statements(
+def _statements_of(
     path: Path,
     source: _Format,
-    found: Iterator[Row],
+    rows: Iterator[FileRow],
     skip_bad: bool,
     skipped: Callable[[str], None],
-) -> Iterator[Statement]:
+) -> Iterator[BiasStatement]:
     left: Counter[str] = Counter()
     unused: dict[str, None] = {}
 
-    def statements(row: Row) -> list[Found]:
+    def statements(row: FileRow) -> list[Found]:
         unused.update(dict.fromkeys(source.unused(row.values)))
         # All or nothing: an invalid row gives no statement.
         return list(source.statements(row.values))
 
-    for of_row in made(path, found, statements, skipped if skip_bad else None):
-        for one in of_row:
-            if isinstance(one, LeftOut):
-                left[one.reason] += 1
+    for of_row in convert_rows(path, rows, statements, skipped if skip_bad else None):
+        for statement in of_row:
+            if isinstance(statement, LeftOut):
+                left[statement.reason] += 1
             else:
-                yield one
+                yield statement
     if unused:
         shown = ", ".join([*unused][:_SHOWN]) + (", ..." if len(unused) > _SHOWN else "")
         known = ", ".join((*plain.COLUMNS, *plain.OPTIONAL))

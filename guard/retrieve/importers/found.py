@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from guard.retrieve.phrases import find_phrase, find_stem, predicate_after
-from guard.retrieve.statement import Statement, fold
+from guard.retrieve.statement import BiasStatement, fold_words
 from guard.verdict import BiasType, Span
 
 NO_TYPE = "unknown bias type"
@@ -44,10 +44,10 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-Found = Statement | LeftOut
+Found = BiasStatement | LeftOut
 
 
-def mention(text: str, group: str) -> Span | None:
+def find_mention(text: str, group: str) -> Span | None:
     """Return where ``text`` names ``group``: by the whole name, or by a distinguishing word.
 
     "black people" names the group "black folks".
@@ -55,7 +55,7 @@ def mention(text: str, group: str) -> Span | None:
     if (whole := find_phrase(text, group)) is not None:
         return with_people(text, whole)
     for word in re.findall(r"[^\W_][\w'-]*", group):
-        if word.casefold() not in _PLAIN and (hit := _inflected(text, word)) is not None:
+        if word.casefold() not in _PLAIN and (hit := _inflected_word(text, word)) is not None:
             return with_people(text, hit)
     return None
 
@@ -66,7 +66,7 @@ def with_people(text: str, group: Span) -> Span:
     return Span(group.start, more.end()) if more else group
 
 
-def _inflected(text: str, word: str) -> Span | None:
+def _inflected_word(text: str, word: str) -> Span | None:
     stem = _ENDING.sub("", word)
     if len(stem) > _SHORT:
         return find_stem(text, word)
@@ -85,30 +85,32 @@ def predicate_of(text: str, group: Span) -> Span | None:
     while (shorter := _TRAILING.sub("", before)) != before:
         before = shorter
     words = list(re.finditer(r"\S+", before))[-MOST_WORDS:]
-    if not words or not fold(before):
+    if not words or not fold_words(before):
         return None
     return Span(words[0].start(), words[-1].end())
 
 
-def explicit(text: str, kind: BiasType, group: Span, attribute: Span | None, note: str) -> Found:
+def explicit_statement(
+    text: str, kind: BiasType, group: Span, attribute: Span | None, note: str
+) -> Found:
     """Return the statement whose group and attribute occur in ``text``."""
-    if attribute is None or not fold(text[slice(*attribute)]):
+    if attribute is None or not fold_words(text[slice(*attribute)]):
         return LeftOut(NO_ATTRIBUTE)
-    return Statement(text, kind, text[slice(*group)], text[slice(*attribute)], note=note)
+    return BiasStatement(text, kind, text[slice(*group)], text[slice(*attribute)], note=note)
 
 
-def implied(text: str, kind: BiasType, group: str, note: str) -> Found:
+def implied_statement(text: str, kind: BiasType, group: str, note: str) -> Found:
     """Return the statement of ``text``, which annotators wrote: what a post implies of ``group``.
 
     If the text does not name the group, the whole text is the attribute and the statement is
     implicit. A text without a subject gets the group's name before it.
     """
-    if not fold(text) or not fold(group):
-        return LeftOut(NO_GROUP if fold(text) else NO_ATTRIBUTE)
-    named = mention(text, group)
+    if not fold_words(text) or not fold_words(group):
+        return LeftOut(NO_GROUP if fold_words(text) else NO_ATTRIBUTE)
+    named = find_mention(text, group)
     if named is None and _PREDICATE.match(text):
         text = f"{group[0].upper()}{group[1:]} {text}"
         named = find_phrase(text, group)
     if named is None:
-        return Statement(text, kind, group, text.rstrip(" .!?"), implicit=True, note=note)
-    return explicit(text, kind, named, predicate_of(text, named), note)
+        return BiasStatement(text, kind, group, text.rstrip(" .!?"), implicit=True, note=note)
+    return explicit_statement(text, kind, named, predicate_of(text, named), note)

@@ -91,19 +91,19 @@ def group_in(identity: str) -> str:
     return f"{identity} people"
 
 
-def sentence(group: str, attribute: str) -> Made:
+def people_sentence(group: str, attribute: str) -> Made:
     """Return the sentence that ascribes ``attribute`` to ``group``."""
     words = attribute.split()
     if words[0].casefold() == "who" and len(words) > 1:
         words = words[1:]
     words[0] = _PRESENT.get(words[0].casefold(), words[0])
-    link, words = _linked(words)
+    link, words = _with_link(words)
     start = f"{group} {link} " if link else f"{group} "
     rest = " ".join(words)
     return Made(f"{start}{rest}.", Span(len(start), len(start) + len(rest)))
 
 
-def _linked(words: list[str]) -> tuple[str, list[str]]:
+def _with_link(words: list[str]) -> tuple[str, list[str]]:
     """Return the linking verb ("" if the words begin with a verb), and the words inflected."""
     first, last = words[0].casefold(), words[-1].casefold()
     before = words[:-1]
@@ -117,7 +117,7 @@ def _linked(words: list[str]) -> tuple[str, list[str]]:
     if before and last == "love":
         return "are", [*before, "loving"]
     if person:
-        return "are", [*before, _plural(words[-1])]
+        return "are", [*before, _plural_of(words[-1])]
     if before and first == "lot":
         return "have", ["a", *words]
     if len(words) == 2 and first in _HAD and last != "look":
@@ -125,17 +125,17 @@ def _linked(words: list[str]) -> tuple[str, list[str]]:
     if last in _THINGS or _THING.search(last):
         return "are" if before and first in ("less", "not") else "are known for", words
     if last in _SELF or (_CUT.match(last) and last not in _WHOLE):
-        return "are", [*before, _participle(words[-1])]
+        return "are", [*before, _participle_of(words[-1])]
     return "are", words
 
 
-def _participle(verb: str) -> str:
+def _participle_of(verb: str) -> str:
     if verb.endswith("y"):
         return f"{verb[:-1]}ied"
     return f"{verb}d" if verb.endswith("e") else f"{verb}ed"
 
 
-def _plural(noun: str) -> str:
+def _plural_of(noun: str) -> str:
     folded = noun.casefold()
     if folded in ("samurai", "mafia", "ninja"):
         return noun

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from guard.datasets.groups import group_type
-from guard.datasets.rows import Values, text
-from guard.retrieve.importers.found import NO_TYPE, Found, LeftOut, implied
+from guard.datasets.rows import Values, text_field
+from guard.retrieve.importers.found import NO_TYPE, Found, LeftOut, implied_statement
 
 NAME = "implicit-hate"
 COLUMNS = ("target", "implied_statement")
 
 
-def statements(row: Values) -> Iterator[Found]:
+def implicit_hate_statements(row: Values) -> Iterator[Found]:
     """Yield the implied statement; a few published rows have no target or no statement."""
-    group, statement = text(row, "target"), text(row, "implied_statement")
+    group, statement = text_field(row, "target"), text_field(row, "implied_statement")
     if not group or not statement:
         return
     kind = group_type(group)
-    yield LeftOut(NO_TYPE) if kind is None else implied(statement, kind, group, NAME)
+    yield LeftOut(NO_TYPE) if kind is None else implied_statement(statement, kind, group, NAME)

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, cast
 
-from guard.retrieve.importers.found import MOST_WORDS, mention, predicate_of, with_people
+from guard.retrieve.importers.found import MOST_WORDS, find_mention, predicate_of, with_people
 from guard.retrieve.phrases import find_pronoun, predicate_after
 from guard.verdict import BiasType, Span
 
@@ -34,12 +34,12 @@ class _Known(NamedTuple):
     openings: frozenset[str]
 
 
-def named(text: str, kind: BiasType | None = None) -> Named | None:
+def find_named(text: str, kind: BiasType | None = None) -> Named | None:
     """Return the group that ``text`` names; with ``kind``, only one of that type.
 
     If there are several, the one of the rarest type, then the first.
     """
-    known = _known()
+    known = _known_names()
     words = list(_WORD.finditer(text))
     folded = [word[0].casefold() for word in words]
     best: tuple[int, Named] | None = None
@@ -47,15 +47,15 @@ def named(text: str, kind: BiasType | None = None) -> Named | None:
     while at < len(words):
         size, rank = _name_at(folded, at, known)
         if rank is not None and (best is None or rank < best[0]):
-            found = known.types[rank]
-            if kind is None or found == kind:
+            kind_found = known.types[rank]
+            if kind is None or kind_found == kind:
                 span = Span(words[at].start(), words[at + size - 1].end())
-                best = (rank, Named(with_people(text, span), found))
+                best = (rank, Named(with_people(text, span), kind_found))
         at += size
     return best[1] if best else None
 
 
-def predicate(text: str, group: Span) -> Span | None:
+def find_predicate(text: str, group: Span) -> Span | None:
     """Return the attribute of a text's group, from its last sentence.
 
     There the group may be named again, be a pronoun, or be missing.
@@ -63,17 +63,17 @@ def predicate(text: str, group: Span) -> Span | None:
     starts = [0, *(hit.end() for hit in _SENTENCE_END.finditer(text))]
     last = starts[-1]
     if group.start >= last:
-        found = predicate_of(text[last:], Span(group.start - last, group.end - last))
-        return found and found.shifted(last)
+        attribute = predicate_of(text[last:], Span(group.start - last, group.end - last))
+        return attribute and attribute.shifted(last)
     sentence = text[last:]
-    again = mention(sentence, text[slice(*group)]) or find_pronoun(sentence, it=True)
-    if again is not None and (found := predicate_after(sentence, again, most=MOST_WORDS)):
-        return found.shifted(last)
+    again = find_mention(sentence, text[slice(*group)]) or find_pronoun(sentence, it=True)
+    if again is not None and (attribute := predicate_after(sentence, again, most=MOST_WORDS)):
+        return attribute.shifted(last)
     words = list(re.finditer(r"\S+", sentence.rstrip(" .!?\"'")))[:MOST_WORDS]
     return Span(last + words[0].start(), last + words[-1].end()) if words else None
 
 
-def _singulars(name: str) -> tuple[str, ...]:
+def _singular_forms(name: str) -> tuple[str, ...]:
     forms = [name]
     if name.endswith("s") and len(name) > 3:
         forms.append(name[:-1])
@@ -92,14 +92,14 @@ def _name_at(words: list[str], at: int, known: _Known) -> tuple[int, int | None]
     """Return the length of the longest name that begins at a word, and its section."""
     longest = min(_LONGEST, len(words) - at) if words[at] in known.openings else 1
     for size in range(longest, 0, -1):
-        for name in _singulars(" ".join(words[at : at + size])):
+        for name in _singular_forms(" ".join(words[at : at + size])):
             if name in known.sections:
                 return size, known.sections[name]
     return 1, None
 
 
 @cache
-def _known() -> _Known:
+def _known_names() -> _Known:
     listed = files("guard.retrieve.importers").joinpath("groups.txt").read_text(encoding="utf-8")
     sections: dict[str, int] = {}
     types: list[BiasType] = []

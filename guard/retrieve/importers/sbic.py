@@ -13,8 +13,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from guard.datasets.groups import group_type
-from guard.datasets.rows import BadRow, Values, text
-from guard.retrieve.importers.found import NO_GROUP, NO_TYPE, Found, LeftOut, implied, mention
+from guard.datasets.rows import BadRow, Values, text_field
+from guard.retrieve.importers.found import (
+    NO_GROUP,
+    NO_TYPE,
+    Found,
+    LeftOut,
+    find_mention,
+    implied_statement,
+)
 from guard.verdict import BIAS_TYPES, BiasType
 
 NAME = "SBIC"
@@ -44,13 +51,13 @@ _CATEGORIES = {
 }
 
 
-def statements(row: Values) -> Iterator[Found]:
+def sbic_statements(row: Values) -> Iterator[Found]:
     """Yield the statements of an annotation or of an aggregated post; most rows have none."""
     aggregated = "hasbiasedimplication" in row
-    lists, categories, implications = (_texts(row, name, aggregated) for name in COLUMNS)
+    lists, categories, implications = (_field_texts(row, name, aggregated) for name in COLUMNS)
     groups = [name.strip() for names in lists for name in names.split(",") if name.strip()]
-    for one in implications:
-        named = [group for group in groups if mention(one, group) is not None]
+    for implication in implications:
+        named = [group for group in groups if find_mention(implication, group) is not None]
         if not groups:
             yield LeftOut(NO_GROUP)
         elif not named and aggregated and len(groups) > 1:
@@ -58,11 +65,15 @@ def statements(row: Values) -> Iterator[Found]:
         else:
             # One annotation with several groups applies to all of them.
             group = max(named, key=len) if named else ", ".join(groups)
-            kind = _type(categories, group)
-            yield LeftOut(NO_TYPE) if kind is None else implied(one, kind, group, NAME)
+            kind = _category_type(categories, group)
+            yield (
+                LeftOut(NO_TYPE)
+                if kind is None
+                else implied_statement(implication, kind, group, NAME)
+            )
 
 
-def _type(categories: list[str], group: str) -> BiasType | None:
+def _category_type(categories: list[str], group: str) -> BiasType | None:
     """Return the type of the only category; with several, that of the group's name among them."""
     known = [_CATEGORIES[c] for c in dict.fromkeys(categories) if c in _CATEGORIES]
     named = group_type(group)
@@ -71,14 +82,14 @@ def _type(categories: list[str], group: str) -> BiasType | None:
     return named if any(named in (c.usual, *c.also) for c in known) else None
 
 
-def _texts(row: Values, name: str, aggregated: bool) -> list[str]:
+def _field_texts(row: Values, name: str, aggregated: bool) -> list[str]:
     if not aggregated:
-        return [one] if (one := text(row, name)) else []
-    value = text(row, name)
+        return [said] if (said := text_field(row, name)) else []
+    value = text_field(row, name)
     try:
-        found = json.loads(value) if value else []
+        texts = json.loads(value) if value else []
     except (json.JSONDecodeError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
         raise BadRow(f"'{name}' is not a JSON list of strings")
-    return [folded for one in found if (folded := " ".join(one.split()))]
+    return [folded for one in texts if (folded := " ".join(one.split()))]

@@ -13,9 +13,16 @@ from itertools import groupby
 from typing import Any
 
 from guard.datasets.groups import bias_type
-from guard.datasets.rows import BadRow, Row, Values, text
-from guard.retrieve.importers.found import NO_GROUP, Found, LeftOut, explicit, mention, predicate_of
-from guard.retrieve.importers.named import named
+from guard.datasets.rows import BadRow, FileRow, Values, text_field
+from guard.retrieve.importers.found import (
+    NO_GROUP,
+    Found,
+    LeftOut,
+    explicit_statement,
+    find_mention,
+    predicate_of,
+)
+from guard.retrieve.importers.named import find_named
 from guard.retrieve.phrases import changed_part
 
 NAME = "StereoSet"
@@ -25,10 +32,10 @@ LIST = "intrasentence"
 _LABELS = ("stereotype", "anti-stereotype", "unrelated", "related")
 
 
-def gathered(rows: Iterator[Row]) -> Iterator[Row]:
+def gathered_items(rows: Iterator[FileRow]) -> Iterator[FileRow]:
     """Join the lines of an item into one row, as in the published file."""
 
-    def item(numbered: tuple[int, Row]) -> object:
+    def item(numbered: tuple[int, FileRow]) -> object:
         number, row = numbered
         return number if row.broken else row.values.get("item", number)
 
@@ -45,37 +52,37 @@ def gathered(rows: Iterator[Row]) -> Iterator[Row]:
         yield first._replace(values={**first.values, "sentences": sentences})
 
 
-def statements(row: Values) -> Iterator[Found]:
+def stereoset_statements(row: Values) -> Iterator[Found]:
     """Yield the stereotypes of an item."""
-    target, kind = text(row, "target"), bias_type(text(row, "bias_type"))
+    target, kind = text_field(row, "target"), bias_type(text_field(row, "bias_type"))
     if kind is None:
         raise BadRow("'bias_type' is not one of StereoSet's")
-    variants = [_variant(one) for one in _sentences(row)]
+    variants = [_labelled_sentence(one) for one in _item_sentences(row)]
     for statement, label in variants:
         if label != "stereotype":
             continue
-        group = mention(statement, target)
+        group = find_mention(statement, target)
         if group is None:
             yield LeftOut(NO_GROUP)
             continue
         # The source counts nationalities as race.
-        listed = named(target) if kind == "race" else None
+        listed = find_named(target) if kind == "race" else None
         own = "culture" if listed is not None and listed.bias_type == "culture" else kind
         attribute = changed_part(statement, [other for other, _ in variants if other != statement])
         if attribute is None or (attribute.start < group.end and attribute.end > group.start):
             attribute = predicate_of(statement, group)
-        yield explicit(statement, own, group, attribute, NAME)
+        yield explicit_statement(statement, own, group, attribute, NAME)
 
 
-def _sentences(row: Values) -> list[Values]:
-    found = row.get("sentences")
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+def _item_sentences(row: Values) -> list[Values]:
+    sentences = row.get("sentences")
+    if not isinstance(sentences, list) or not all(isinstance(one, dict) for one in sentences):
         raise BadRow("'sentences' is not a list of objects")
-    return found
+    return sentences
 
 
-def _variant(one: Any) -> tuple[str, str]:
-    label = text(one, "gold_label")
+def _labelled_sentence(variant: Any) -> tuple[str, str]:
+    label = text_field(variant, "gold_label")
     if label not in _LABELS:
         raise BadRow(f"a label is not one of {', '.join(_LABELS)}")
-    return text(one, "sentence"), label
+    return text_field(variant, "sentence"), label

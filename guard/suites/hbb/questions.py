@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guard.datasets.rows import BadRow, Row, columns, made, rows, text
+from guard.datasets.rows import BadRow, FileRow, column_names, convert_rows, read_rows, text_field
 from guard.errors import UsageError
 from guard.suites.hbb import pack
 from guard.suites.hbb.descriptors import Descriptors, Name, Type, context, option
@@ -56,7 +56,7 @@ class Question:
     def variants(self, number: int) -> list[str]:
         """Return the rewritten sentences of option 1 or 2 with their pronoun."""
         assert self.pair.variants is not None
-        return [option(text, self._pronoun) for text in self.pair.variants[number - 1]]
+        return [option(text_field, self._pronoun) for text_field in self.pair.variants[number - 1]]
 
     @property
     def _pronoun(self) -> str:
@@ -128,7 +128,7 @@ def _official_file(path: Path) -> Path:
     if path.is_file():
         return path
     for file in sorted(path.glob("*.csv")):
-        if set(_COLUMNS) <= set(columns(file)):
+        if set(_COLUMNS) <= set(column_names(file)):
             return file
     raise UsageError(
         f"{path} has neither {pack.ITEMS} nor a CSV with the columns {', '.join(_COLUMNS)}; give "
@@ -139,8 +139,8 @@ def _official_file(path: Path) -> Path:
 def _from_csv(file: Path) -> Iterator[ConceptPair]:
     numbers = itertools.count()
 
-    def pair(row: Row) -> ConceptPair:
-        if empty := [name for name in _COLUMNS if not text(row.values, name)]:
+    def pair(row: FileRow) -> ConceptPair:
+        if empty := [name for name in _COLUMNS if not text_field(row.values, name)]:
             raise BadRow(f"{empty[0]!r} is empty")
         texts = {name: row.values[name].strip() for name in _COLUMNS}
         if pack.X not in texts["context"]:
@@ -153,7 +153,7 @@ def _from_csv(file: Path) -> Iterator[ConceptPair]:
             (texts["s1"], texts["s2"]),
         )
 
-    return made(file, rows(file), pair, None, "Correct the row.")
+    return convert_rows(file, read_rows(file), pair, None, "Correct the row.")
 
 
 def _check_descriptors(file: Path, table: Mapping[str, Any]) -> None:

@@ -20,12 +20,12 @@ from guard.datasets.rows import (
     COMPRESSED,
     DAMAGED,
     BadRow,
-    Row,
+    FileRow,
     Values,
+    convert_rows,
     json_lines,
-    made,
-    opened,
-    rows,
+    open_decompressed,
+    read_rows,
 )
 from guard.errors import UsageError
 from guard.verdict import BiasType
@@ -124,11 +124,11 @@ def _suffix(path: Path) -> str:
 
 
 def _prompts(path: Path) -> Iterator[Prompt]:
-    prompts = made(path, _rows(path), _prompt, None, "Correct or delete the row.")
+    prompts = convert_rows(path, _rows(path), _prompt, None, "Correct or delete the row.")
     return (prompt for prompt in prompts if prompt is not None and prompt.text)
 
 
-def _prompt(row: Row) -> Prompt | None:
+def _prompt(row: FileRow) -> Prompt | None:
     layout = next((one for one in _LAYOUTS if one.columns <= row.values.keys()), None)
     if layout is None:
         raise BadRow("the columns are those of neither BOLD, BeaverTails nor StereoTales")
@@ -141,18 +141,18 @@ def _prompt(row: Row) -> Prompt | None:
     return prompt
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[FileRow]:
     suffix = _suffix(path)
     if suffix not in (".json", ".parquet"):
-        return rows(path)
+        return read_rows(path)
     values = _parquet(path) if suffix == ".parquet" else _document(path)
-    return (Row(0, value, item=number) for number, value in enumerate(values, 1))
+    return (FileRow(0, value, item=number) for number, value in enumerate(values, 1))
 
 
 def _document(path: Path) -> Iterable[Values]:
     """Return the rows of a JSON file that is one list, or BOLD's object of groups."""
     try:
-        with opened(path) as file:
+        with open_decompressed(path) as file:
             document: Any = json.loads(file.read().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError, *DAMAGED) as error:
         reason = getattr(error, "strerror", None) or error

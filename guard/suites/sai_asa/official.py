@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from guard.datasets.rows import made, whole
-from guard.datasets.rows import rows as lines
+from guard.datasets.rows import convert_rows, whole_values
+from guard.datasets.rows import read_rows as lines
 from guard.errors import UsageError
 from guard.suites.sai_asa.rows import StimulusRow
 
@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[list[StimulusRow], str]:
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"There is no {file}; give the authors' {FILE}, or a folder with it.")
-    table = list(made(file, lines(file), whole, None, "Correct the row."))
+    table = list(convert_rows(file, lines(file), whole_values, None, "Correct the row."))
     if not table:
         raise UsageError(f"{file} has no rows; give the authors' {FILE}, or a folder with it.")
     return rows(table), hashlib.sha256(file.read_bytes()).hexdigest()
