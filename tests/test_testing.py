@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from guard.audit.cassette import record_cassette
 from guard.audit.comparison import AxisComparison, Comparison, Flip
+from guard.audit.run_file import record_cassette
 from guard.errors import GuardError, UsageError
 from guard.testing import AuditGate
 from tests.audit.gated_suite import NAME, GatedOptions, more, recorded

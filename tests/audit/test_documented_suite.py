@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from guard.audit.audit import FILE, Audit
+from guard.audit.audit import Audit
+from guard.audit.files import RUN_FILE
 from guard.audit.gating import AuditConditions
 from guard.audit.runner import Settings
 from guard.cli import main
@@ -76,7 +77,7 @@ def test_the_documented_suite_runs(
 def test_every_format_reports_it_without_a_line_of_the_suite(
     module: types.ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert not re.search(r"chart|table|html|csv|junit|sarif|markdown", code, re.IGNORECASE)
     monkeypatch.setitem(sys.modules, "drivers", module)
     monkeypatch.setattr(module, "__file__", str(PAGE), raising=False)
@@ -87,7 +88,7 @@ def test_every_format_reports_it_without_a_line_of_the_suite(
     audit = Audit.of(module.Drivers(Options()))
     run = tmp_path / "run"
     run.mkdir()
-    path = run / FILE.format(suite=audit.suite.name)
+    path = run / RUN_FILE
     guard = Guard(detector=Scripted("think"))
     asyncio.run(audit.run(Saying(says), path, guard, Settings()))
     names = ("html", "markdown", "junit", "sarif", "csv")

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from guard.audit.comparison import Verdict
-from guard.audit.report import LINES, show, show_short
 from guard.audit.report.content import Content
+from guard.audit.report.terminal import LINES, show, show_short
 from guard.audit.score import SuiteResult
 from tests.audit.test_counts import compared
 

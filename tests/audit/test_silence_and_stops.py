@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from guard.audit import mitigation, report, silence
+from guard.audit import mitigation, silence
 from guard.audit.arms import sentence_through_door, through_door
 from guard.audit.calls import Piece, Reply
 from guard.audit.mitigation import Bias, measures
 from guard.audit.outcomes import Records
+from guard.audit.report import terminal
 from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sides import _of_guard
@@ -108,7 +109,7 @@ def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
     assert muslim
     assert all(x.plain.n > 50 for x in muslim)
     text = io.StringIO()
-    report.show(Console(file=text, width=200), result)
+    terminal.show(Console(file=text, width=200), result)
     # Withheld answers lead the conclusions, which are last.
     plain = text.getvalue().rpartition("\nplain: ")[2]
     assert plain.startswith("Answers are withheld unequally")
@@ -375,7 +376,7 @@ def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -
     ]
     result = result_of(hbb, Records(plain, after))
     text = io.StringIO()
-    report.show(Console(file=text, width=200), result)
+    terminal.show(Console(file=text, width=200), result)
     counts = r"plain: (\d+) of \d+ tests significant; guarded: (\d+) of (\d+) "
     said = re.search(counts, text.getvalue())
     assert said is not None
@@ -525,7 +526,7 @@ def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
     ]
     assert share_.value * share_.n == pytest.approx(wrong)
     text = io.StringIO()
-    report.show(Console(file=text, width=200), result)
+    terminal.show(Console(file=text, width=200), result)
     assert "False stops, guarded arm" in text.getvalue()
 
 
@@ -554,7 +555,7 @@ def test_only_a_command_that_goes_on_is_said_to(hbb: Hbb) -> None:
     records = Records(coin(hbb, lambda who, rng: False)[:20], missing=3)
     for resumable in (False, True):
         text = io.StringIO()
-        report.show(Console(file=text, width=200), result_of(hbb, records), resumable=resumable)
+        terminal.show(Console(file=text, width=200), result_of(hbb, records), resumable=resumable)
         assert "Incomplete: 3 requests have no outcome" in text.getvalue()
         assert ("same command" in text.getvalue()) == resumable
 

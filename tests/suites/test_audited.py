@@ -19,12 +19,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from guard.audit import baseline, report, sides
+from guard.audit import baseline, sides
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.files import RUN_FILE
+from guard.audit.report import tables, terminal
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sides import Side
@@ -160,14 +161,14 @@ def test_every_answer_of_a_helpful_model_is_readable(helped: Helped) -> None:
 
 def test_a_table_has_every_axis_and_says_what_it_leaves_out(helped: Helped) -> None:
     result = helped.result
-    shown = report.printed(result)
+    shown = tables.printed(result)
     axes = [line.measure.axis for line in shown]
     assert all(line.measure.axis in axes for line in result.lines if not math.isnan(line.plain.p))
     assert all(line in shown for line in result.lines if len(line.measure.axis) == 1)
     headline = helped.suite.about.headline
     assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= headline
     console = Console(width=250, file=io.StringIO())
-    report.show(console, result)
+    terminal.show(console, result)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"{len(result.lines) - len(shown):,} further measures" in text
 

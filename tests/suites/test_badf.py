@@ -26,7 +26,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from guard.audit import report, silence
+from guard.audit import silence
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Slot, key_of
 from guard.audit.cassette import Cassette
@@ -35,6 +35,7 @@ from guard.audit.models import CallError, CombinedModel
 from guard.audit.others import open_model, others
 from guard.audit.outcomes import Records
 from guard.audit.plan import plan
+from guard.audit.report import terminal
 from guard.audit.runner import Stopped
 from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
@@ -860,7 +861,7 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     assert world.calls == (stories, 4 * stories + exclusive, 2)
     assert len(found) < exclusive
     console = Console(file=io.StringIO(), width=200)
-    report.show(console, result)
+    terminal.show(console, result)
     printed = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert "sports ↔ brave (female)" in printed
     assert "By identity (table 14), plain arm" in printed

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from guard.audit import outcomes, report, silence
+from guard.audit import outcomes, silence
 from guard.audit.arms import through_door
 from guard.audit.audit import Audit, scoring_detectors
 from guard.audit.calls import Call, Guarded, Piece, Reply, Slot, key_of
@@ -29,6 +29,7 @@ from guard.audit.header import Header
 from guard.audit.models import CombinedModel
 from guard.audit.others import Scorer
 from guard.audit.outcomes import Records
+from guard.audit.report import terminal
 from guard.audit.runner import Settings, Stopped
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import Other
@@ -504,7 +505,7 @@ def test_a_detector_scored_by_one_that_learned_with_it_is_reported() -> None:
 
 def _report(result: SuiteResult) -> list[str]:
     out = io.StringIO()
-    report.show(Console(file=out, width=200), result)
+    terminal.show(Console(file=out, width=200), result)
     return out.getvalue().strip().splitlines()
 
 
