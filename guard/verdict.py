@@ -2,7 +2,7 @@
 
 A detector returns :class:`Scores`; the policy's threshold turns them into a :class:`Verdict`; the
 gate takes a :class:`Decision` on it; the decisions on one response are its :class:`GuardTrail`.
-Why: docs/decisions/verdict-says-implied.md.
+``implied`` says whether to look for the attribute between the lines.
 """
 
 from __future__ import annotations

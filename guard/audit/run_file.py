@@ -157,7 +157,9 @@ class RunFile:
     def rows(self, statement: str, *parameters: object) -> Iterator[Row]:
         """Yield the rows of a query; raises UsageError where they cannot be read."""
         try:
-            yield from self._connection.execute(statement, parameters)
+            # Not "yield from": that closes the cursor of a file which may be closed by then.
+            for row in self._connection.execute(statement, parameters):  # noqa: UP028
+                yield row
         except sqlite3.Error as error:
             raise self._unreadable(error) from None
 
@@ -434,6 +436,7 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
     def _checked(self, row: Row) -> _Record:
         *values, stored = row
         if checksum(self._seed, values) != stored:
+            self._run_file.close()  # nothing of it is used, and an open query would lock it
             raise UsageError(
                 f"{self._run_file.path} was edited: the {self._table} {row[0]} of {self._suite} "
                 "does not match its checksum. Restore the file from a copy, or have it asked "

@@ -53,8 +53,10 @@ REMOVE_SUITE = (
 
 def header_row(header: Header, state: int) -> Row:
     """Return the row of a suite; the meaning of ``state`` is the file's."""
-    key = encoded(header.line()).decode()
-    return header.suite, header.model, key, state, checksum("", (header.suite, header.model, key))
+    # A model's name may come from a file of somebody's, and half a surrogate pair has no UTF-8.
+    model = header.model.encode("utf-8", "backslashreplace").decode()
+    key = _json(header.line())
+    return header.suite, model, key, state, checksum("", (header.suite, model, key))
 
 
 def call_row(call: Call) -> Row:

@@ -1,6 +1,6 @@
 """Turns token scores into attributions: groups and attributes in the text.
 
-Why: docs/decisions/several-attributions.md.
+Each attribute goes to the nearest group: a finding without its group helps nobody.
 """
 
 from __future__ import annotations

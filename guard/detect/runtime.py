@@ -1,6 +1,6 @@
 """Imports ONNX Runtime; the only place where guard does.
 
-Why: docs/decisions/onnx-runtime-telemetry.md.
+Telemetry is off, because its thread is missing in a forked child, which then ends by SIGABRT.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether a text is in the encoder's script, and whether it can contain a word at all.
 
-Why: docs/decisions/wordless-text.md.
+Why: docs/how-text-is-read.md.
 """
 
 from __future__ import annotations

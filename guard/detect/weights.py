@@ -1,6 +1,6 @@
 """The encoder's files on disk, and checks that they belong together.
 
-Why: docs/decisions/weights-are-tried.md.
+One pass is tried: a file may be the recorded one and still not belong to the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Models that run in this process, downloaded once; LiteLLM calls them as ``guard-local/…``.
 
-Why: docs/decisions/local-is-its-own-package.md.
+It is neither a door nor a detector, and audits use it, too.
 """

@@ -1,7 +1,7 @@
 """Scale of the scores, operating points and calibration error, on validation texts only.
 
 Pure functions of judged texts; :mod:`guard.train.pools` selects the texts.
-Why: docs/decisions/operating-point-rates.md.
+Why: docs/decisions/thresholds.md.
 """
 
 from __future__ import annotations

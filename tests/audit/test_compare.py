@@ -349,7 +349,7 @@ def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="runs of several models; give one of run"):
         read(tmp_path, [NAME])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="has no journal"):
+    with pytest.raises(UsageError, match=r"has no run\.db"):
         read(tmp_path / "empty")
 
 

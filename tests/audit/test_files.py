@@ -33,7 +33,6 @@ def test_a_file_in_place_of_a_folder_leaves_nothing_written(tmp_path: Path) -> N
     [
         ("rates", "store.db", "--html", "new/folder/file"),
         ("rates", "store.db", "--csv", "new/folder/file"),
-        ("review", "write", "new/folder/file", "store.db"),
         ("eval", "--data", "set.csv", "--markdown", "new/folder/file"),
     ],
 )

@@ -295,4 +295,4 @@ def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: 
     assert level["corrected"]["value"] == pytest.approx(level["scored"])
     nothing = CliRunner().invoke(main, ["audit", "review", str(tmp_path)])
     assert nothing.exit_code == 2
-    assert "has no suite that a scorer judged" in nothing.output
+    assert "has no run.db" in nothing.output

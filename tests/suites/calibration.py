@@ -494,7 +494,7 @@ class Cell:
 
 
 @cache
-def compared(suite: str, size: int | None, samples: int) -> list[silence.Comparison]:
+def compared(suite: str, size: int | None, samples: int) -> list[silence.ComparedIdentities]:
     items = [item for item in items_of(suite, size) for _ in range(samples)]
     return silence.comparisons(items)
 
@@ -527,19 +527,13 @@ def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> 
     else:
         rate = alike(keys[kind], rng, lambda n: rng.beta(0.3, 9.7, n))
         u = np.repeat(alike(keys[kind], rng, lambda n: rng.random(n))[:, None], samples, axis=1)
-    first, cluster, names = placed(suite, size)
-    hit = (u < (rate + effect * first)[:, None]).ravel()
-    cluster = np.repeat(cluster, samples)
-    found = compared(suite, size, samples)
-    return [m for one in found for m in one.measures({"refused": hit}, cluster, names)]
+    hit = (u < (rate + effect * of_first_identity(suite, size))[:, None]).ravel()
+    return [m for c in compared(suite, size, samples) for m in c.measures({"refused": hit})]
 
 
 @cache
-def placed(suite: str, size: int | None):
-    items = items_of(suite, size)
-    names: dict[str, int] = {}
-    cluster = np.array([names.setdefault(i.cluster, len(names)) for i in items])
-    return np.array([suite_compared(suite, i) for i in items]), cluster, list(names)
+def of_first_identity(suite: str, size: int | None):
+    return np.array([suite_compared(suite, i) for i in items_of(suite, size)])
 
 
 def suite_compared(suite: str, item: Item) -> bool:
