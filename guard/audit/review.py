@@ -196,7 +196,7 @@ def _page(texts: Sequence[Text]) -> str:
         for t in texts
     )
     style = STYLE.read_text("utf-8")
-    return page.substitute(read_rows="\n".join(items), total=len(texts), style=style)
+    return page.substitute(rows="\n".join(items), total=len(texts), style=style)
 
 
 def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:

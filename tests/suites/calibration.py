@@ -46,7 +46,7 @@ from guard.audit.outcomes import Records
 from guard.audit.sample import stratified_sample
 from guard.core import Guard
 from guard.results.intervals import LEAST_CLUSTERS
-from guard.results.jackknife import Jackknife, Line, estimate, key_of
+from guard.results.jackknife import Jackknife, Line, NoInterval, estimate, key_of
 from guard.suites import AsksOtherModels, Item, Measure, Options, Outcome, Record, Suite
 from guard.suites.badf import Badf
 from guard.suites.badf import findings as badf_findings
@@ -127,7 +127,7 @@ def items_of(suite: str, size: int | None) -> list[Item]:
 def has_test(measure: Measure) -> bool:
     """Return whether an audit tests a measure, or its suite does."""
     interval = measure.interval
-    own = isinstance(interval, Jackknife) and interval.p is not None
+    own = isinstance(interval, Jackknife | NoInterval) and interval.p is not None
     return measure.null is not None or own
 
 
@@ -461,7 +461,7 @@ class Cell:
         for line in lines:
             e = line.plain
             key = (level_of(line.measure), *key_of(line.measure), line.measure.null)
-            if line.measure.interval and not math.isnan(e.value):
+            if not isinstance(line.measure.interval, NoInterval) and not math.isnan(e.value):
                 self.values[key].append((e.value, e.low, e.high))
 
     def coverage(self) -> dict[tuple[str, str], tuple[int, int]]:
