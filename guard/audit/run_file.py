@@ -19,7 +19,7 @@ import sqlite3
 import time
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -154,7 +154,7 @@ class RunFile:
             raise UsageError(f"{self.path} has no answers of {name}: it {has}.")
         return RecordedSuite(self, self.headers[name], self._states[name] != _CLOSED)
 
-    def rows(self, statement: str, *parameters: object) -> Iterator[Row]:
+    def rows(self, statement: str, *parameters: object) -> Generator[Row, None, None]:
         """Yield the rows of a query; raises UsageError where they cannot be read."""
         try:
             # Not "yield from": that closes the cursor of a file which may be closed by then.
@@ -431,12 +431,12 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
     def records(self) -> Iterator[_Record]:
         """Yield the records, in one pass over the file."""
         rows = self._run_file.rows(f"{self._select} ORDER BY id", self._suite)
-        yield from map(self._checked, rows)
+        with contextlib.closing(rows):  # an open query would keep the file locked
+            yield from map(self._checked, rows)
 
     def _checked(self, row: Row) -> _Record:
         *values, stored = row
         if checksum(self._seed, values) != stored:
-            self._run_file.close()  # nothing of it is used, and an open query would lock it
             raise UsageError(
                 f"{self._run_file.path} was edited: the {self._table} {row[0]} of {self._suite} "
                 "does not match its checksum. Restore the file from a copy, or have it asked "
