@@ -1,8 +1,9 @@
 """Fine-tunes the base model as an embedder, so that a post is near the statement that it implies.
 
 The base finds statements that share a text's words; implicit bias shares few of them. Posts of
-the implicit-hate corpus come with the statement they imply, which teaches the rest. The loop is the encoder's, not that of
-sentence-transformers: its losses move both sides, and here the published vectors stay in place.
+the implicit-hate corpus come with the statement they imply, which teaches the rest. The loop is the
+encoder's, not that of sentence-transformers: its losses move both sides, and here the published
+vectors stay in place.
 """
 
 from __future__ import annotations
