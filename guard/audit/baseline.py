@@ -140,9 +140,9 @@ def _text(side: Side) -> str:
     return text.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
 
 
-def identity(one: SuiteSide) -> str:
+def identity(suite_side: SuiteSide) -> str:
     """Return the SHA-256 that identifies a run of a suite: of its answers, else of its results."""
-    return one.run or _checksum(_suite_to_json(one))
+    return suite_side.run or _checksum(_suite_to_json(suite_side))
 
 
 def _checksum(body: Mapping[str, Any]) -> str:
@@ -163,8 +163,8 @@ def _format_json(value: Any, depth: int = 0) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
-    axes = list(one.axes.values())
+def _suite_to_json(suite_side: SuiteSide) -> dict[str, Any]:
+    axes = list(suite_side.axes.values())
     cluster_of_item = {
         i: c
         for a in axes
@@ -181,21 +181,28 @@ def _suite_to_json(one: SuiteSide) -> dict[str, Any]:
     }
     clusters = [places["cluster"][cluster] for cluster in cluster_of_item.values()]
     return {
-        "key": asdict(one.header),
-        "run": one.run,
-        "asked": {"items": one.items, "available": one.available, "coverage": one.coverage},
-        "spent": dict(one.usage),
+        "key": asdict(suite_side.header),
+        "run": suite_side.run,
+        "asked": {
+            "items": suite_side.items,
+            "available": suite_side.available,
+            "coverage": suite_side.coverage,
+        },
+        "spent": dict(suite_side.usage),
         "items": ids,
         "clusters": names,
         # Run lengths: [cluster, number of items] each.
         "cluster_of_item": [[at, len(list(run))] for at, run in groupby(clusters)],
         "outcomes": {
-            arm: _outcomes_to_json(outcomes, ids) for arm, outcomes in one.outcomes.items()
+            arm: _outcomes_to_json(outcomes, ids) for arm, outcomes in suite_side.outcomes.items()
         },
         "axes": [_axis_to_json(axis, places[axis.unit]) for axis in axes],
     } | (
-        {"contents": [one.contents[item] for item in ids], "left_out": list(one.left_out)}
-        if one.harness
+        {
+            "contents": [suite_side.contents[item] for item in ids],
+            "left_out": list(suite_side.left_out),
+        }
+        if suite_side.harness
         else {}
     )
 

@@ -15,9 +15,9 @@ _ASSUMED_REASONING = 1024
 _FRAME = 16  # tokens of a message's frame; a text has at most as many tokens as bytes
 
 
-def assumed_answer(model: str, given: Mapping[str, Any]) -> int:
+def assumed_answer(model: str, own_settings: Mapping[str, Any]) -> int:
     """Return the tokens that an answer without a limit is assumed to have, with its reasoning."""
-    return ASSUMED_ANSWER + (_ASSUMED_REASONING if reasons(model, given) else 0)
+    return ASSUMED_ANSWER + (_ASSUMED_REASONING if reasons(model, own_settings) else 0)
 
 
 def longest_answer(model: str | None) -> float:

@@ -5,10 +5,10 @@ Hochberg over every axis of every suite: a permutation test of its getting worse
 over whole clusters of its getting worse by more than its tolerance. It **passes** where it is worse
 by no more than the tolerance (one-sided, 95 %), and is **inconclusive** otherwise.
 
-The widest axes of a suite decide: if one of them is inconclusive, so is the comparison. Narrower
-axes and the scores of answers that a guard let through may rest on few items, so they can only
-regress. The share of biased answers that a guard stopped may be undefined; it decides where it
-seems to be worse by more than its tolerance (at 5 %, uncorrected).
+The widest axes of a suite decide: if one of them is inconclusive, so is the comparison. A narrow
+axis, and any score of answers that the guard let through, may rest on few items: it can fail a
+build but never keeps one undecided. The share of biased answers that a guard stopped may be
+undefined; it decides where it seems to be worse by more than its tolerance (at 5 %, uncorrected).
 """
 
 from __future__ import annotations
@@ -130,25 +130,25 @@ def _refuse_lost_axes(base: Side, new: Side, axes: Sequence[str]) -> None:
                 f"{name} has numbers on one side only; select the other axes by --axis, or make "
                 "both logs with the same scorers."
             )
-    for suite, one in base.suites.items():
+    for suite, base_suite in base.suites.items():
         other = new.suites.get(suite)
-        if other is None or not one.harness:
+        if other is None or not base_suite.harness:
             continue
-        for name in one.axes.keys() & other.axes.keys():
-            if selected(name, axes) and (lost := _unscored(one, other, name)):
+        for name in base_suite.axes.keys() & other.axes.keys():
+            if selected(name, axes) and (lost := _unscored(base_suite, other, name)):
                 raise UsageError(
                     f"{name} has no number for {len(lost):,} items on one side, such as "
                     f"{min(lost)}; select the other axes by --axis, or score both logs alike."
                 )
 
 
-def _unscored(one: SuiteSide, other: SuiteSide, name: str) -> set[str]:
+def _unscored(base_suite: SuiteSide, other: SuiteSide, name: str) -> set[str]:
     """Return the items that both sides scored, but only one on this axis."""
     scored, other_scored = (
         {item for item, text in side.outcomes["plain"].items() if text == "scored"}
-        for side in (one, other)
+        for side in (base_suite, other)
     )
-    return scored & other_scored & (set(one.axes[name].ids) ^ set(other.axes[name].ids))
+    return scored & other_scored & (set(base_suite.axes[name].ids) ^ set(other.axes[name].ids))
 
 
 def _common(base: Side, new: Side) -> list[tuple[SuiteSide, SuiteSide]]:
@@ -206,11 +206,11 @@ def _select_suites(base: Side, new: Side, suites: Sequence[str]) -> tuple[Side, 
             own = [f"{one} (MODULE:CLASS names it)" for one in (*base.unknown, *new.unknown)]
             known = ", ".join(dict.fromkeys([*base.suites, *new.suites, *own])) or "none"
             raise UsageError(f"Neither side has a suite {name!r}; they have {known}.")
-    one, other = (
+    selected_base, selected_new = (
         replace(side, suites={n: s for n, s in side.suites.items() if n in suites})
         for side in (base, new)
     )
-    return one, other
+    return selected_base, selected_new
 
 
 def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[KeyDifference]:
@@ -433,12 +433,12 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
             )
     shown: set[str] = set()
     failed = [axis for axis in axes if axis.verdict == "regression"]
-    for axis in sorted(failed, key=lambda one: (not one.decides, one.q)):
+    for axis in sorted(failed, key=lambda a: (not a.decides, a.q)):
         worse = [flip for flip in axis.flips if flip.moves > 0]
         if worse and axis.suite not in shown:
             shown.add(axis.suite)
             yield f"In {axis.name} these got worse: {', '.join(map(_flip, worse[:_EXAMPLES]))}."
-    for name, one in new.suites.items():
+    for name, side in new.suites.items():
         undecided = [
             axis
             for axis in axes
@@ -446,8 +446,8 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
         ]
         if undecided and name in base.suites:
             # An interrupted run is enlarged by finishing it, which the first line says.
-            unfinished = one.missing or base.suites[name].missing
-            yield from _undecided(name, one, undecided, unfinished=bool(unfinished))
+            unfinished = side.missing or base.suites[name].missing
+            yield from _undecided(name, side, undecided, unfinished=bool(unfinished))
 
 
 def _flip(flip: Flip) -> str:
@@ -457,7 +457,7 @@ def _flip(flip: Flip) -> str:
 
 
 def _undecided(
-    name: str, one: SuiteSide, axes: Sequence[AxisComparison], *, unfinished: bool
+    name: str, side: SuiteSide, axes: Sequence[AxisComparison], *, unfinished: bool
 ) -> Iterator[str]:
     decidable = [axis for axis in axes if axis.more_items]
     for axis in axes:
@@ -467,10 +467,10 @@ def _undecided(
         return
     more = max(axis.more_items or 0 for axis in decidable)
     which = decidable[0].name if len(decidable) == 1 else f"{len(decidable)} axes of {name}"
-    if one.items + more <= one.available:
+    if side.items + more <= side.available:
         yield (
-            f"About {more:,} more items on each side would decide {which}{_cost(one, more)}: "
-            f"{'--limit' if one.harness else '--sample'} {one.items + more}."
+            f"About {more:,} more items on each side would decide {which}{_cost(side, more)}: "
+            f"{'--limit' if side.harness else '--sample'} {side.items + more}."
         )
         return
     least = max(axis.at_most for axis in decidable)
@@ -480,23 +480,23 @@ def _undecided(
             f", or accept a tolerance of {least:.2g} in audit.toml, with which this would pass"
         )
     largest = max(decidable, key=lambda axis: axis.more_items or 0).name
-    needed = float(f"{one.items + more:.1g}")  # an estimate of a power: one digit is known
+    needed = float(f"{side.items + more:.1g}")  # an estimate of a power: one digit is known
     yield (
         f"{name} is too small to decide {which}: {largest} takes about {needed:,.0f}, and "
-        f"there are {one.available:,}. {advice}."
+        f"there are {side.available:,}. {advice}."
     )
 
 
-def _cost(one: SuiteSide, more: int) -> str:
+def _cost(side: SuiteSide, more: int) -> str:
     """Return the cost of ``more`` items on one side, at the average cost of those asked."""
-    if not one.items or one.harness:
+    if not side.items or side.harness:
         return ""  # a log of another harness has no costs
-    cost = one.usage.get("cost_usd")
+    cost = side.usage.get("cost_usd")
     if cost is None:
         from guard.model_calls import cost_of  # imports LiteLLM, which takes seconds
 
-        tokens = [one.usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")]
-        cost = cost_of(one.header.model, *tokens)
+        tokens = [side.usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")]
+        cost = cost_of(side.header.model, *tokens)
     if math.isnan(cost):
-        return f" (LiteLLM has no price of {one.header.model})"
-    return f" (about ${more * cost / one.items:,.2f} a side)"
+        return f" (LiteLLM has no price of {side.header.model})"
+    return f" (about ${more * cost / side.items:,.2f} a side)"

@@ -167,15 +167,15 @@ class Comparison:
 
     def with_verdict(self, verdict: Verdict) -> list[AxisComparison]:
         """Return the axes with a verdict: deciding ones first, then by q."""
-        found = [axis for axis in self.axes if axis.verdict == verdict]
-        return sorted(found, key=lambda a: (not a.decides, math.inf if math.isnan(a.q) else a.q))
+        axes = [axis for axis in self.axes if axis.verdict == verdict]
+        return sorted(axes, key=lambda a: (not a.decides, math.inf if math.isnan(a.q) else a.q))
 
     @property
     def ranked(self) -> list[AxisComparison]:
         """The axes: regressions, then those that decide, then the others; passes last of each."""
         verdicts: tuple[Verdict, ...] = ("regression", "inconclusive", "pass")
-        found = [axis for verdict in verdicts for axis in self.with_verdict(verdict)]
-        return sorted(found, key=lambda a: (a.verdict != "regression", not a.decides))
+        axes = [axis for verdict in verdicts for axis in self.with_verdict(verdict)]
+        return sorted(axes, key=lambda a: (a.verdict != "regression", not a.decides))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in plain values, numbers unrounded and nan as None."""
@@ -202,15 +202,15 @@ class Comparison:
         base, new, outcome = (rest.pop(name) for name in ("base", "new", "outcome"))
         return cls(base, new, outcome, axes, differences, rest.pop("next"), rest)
 
-    def difference_text(self, one: KeyDifference) -> str:
+    def difference_text(self, difference: KeyDifference) -> str:
         """Return a difference between the keys as a sentence without a full stop."""
-        state = "allowed" if one.allowed else "NOT allowed"
-        if one.name == "suites":
-            side = self.base if one.base == PRESENT else self.new
-            return f"Only {side} has the suite {one.suite} ({state})"
+        state = "allowed" if difference.allowed else "NOT allowed"
+        if difference.name == "suites":
+            side = self.base if difference.base == PRESENT else self.new
+            return f"Only {side} has the suite {difference.suite} ({state})"
         return (
-            f"{one.suite}: different {one.name} ({state}): {self.base} has {one.base}; {self.new} "
-            f"has {one.new}"
+            f"{difference.suite}: different {difference.name} ({state}): "
+            f"{self.base} has {difference.base}; {self.new} has {difference.new}"
         )
 
     @property

@@ -87,23 +87,31 @@ def endpoint_of(role: Role, other: Other) -> Endpoint:
     return endpoint(other.name, other.sending) if role == "analyst" else Endpoint("")
 
 
-def beside(analyst: str, own: Sending, models: Sequence[str], given: Sending) -> Sending:
+def beside(analyst: str, own: Sending, models: Sequence[str], beside_sending: Sending) -> Sending:
     """Return what is sent to ``analyst``, which has ``own`` settings, beside audited ``models``.
 
-    Without an address of its own it is asked at that of the models (``given``), with their headers
-    and key. Raises UsageError where none of them is of its provider, because another provider's key
-    and answers would go there.
+    Without an address of its own it is asked at that of the models (``beside_sending``), with their
+    headers and key. Raises UsageError where none of them is of its provider, because another
+    provider's key and answers would go there.
     """
     import litellm
 
-    if own.api_base or not given.api_base or analyst == PATTERNS or analyst.startswith(LOCAL):
+    if (
+        own.api_base
+        or not beside_sending.api_base
+        or analyst == PATTERNS
+        or analyst.startswith(LOCAL)
+    ):
         return own
     providers = {litellm.get_llm_provider(one)[1] for one in models if not one.startswith(LOCAL)}
     provider = litellm.get_llm_provider(analyst)[1]
     if providers and provider not in providers:
         raise UsageError(
-            f"--api-base {shown(given.api_base)} is the address of {', '.join(models)}, and the "
-            f"analyst {analyst} is of another provider; give its own: --set analyst.api_base=URL."
+            f"--api-base {shown(beside_sending.api_base)} is the address of {', '.join(models)}, "
+            f"and the analyst {analyst} is of another provider; give its own: "
+            "--set analyst.api_base=URL."
         )
-    key = own.key_variable or given.key_variable
-    return replace(own, api_base=given.api_base, headers=given.headers, key_variable=key)
+    key = own.key_variable or beside_sending.key_variable
+    return replace(
+        own, api_base=beside_sending.api_base, headers=beside_sending.headers, key_variable=key
+    )

@@ -89,9 +89,9 @@ def write_all(texts: Mapping[Path, str]) -> None:
         for path in temporary:
             temporary[path].replace(path)
     except OSError as error:
-        for one in temporary.values():
+        for temporary_file in temporary.values():
             with contextlib.suppress(OSError):
-                one.unlink(missing_ok=True)
+                temporary_file.unlink(missing_ok=True)
         error.filename = str(path)
         raise
 

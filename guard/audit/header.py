@@ -100,18 +100,18 @@ class Header:
 
     def differences(self, other: Header) -> dict[str, tuple[str, str]]:
         """Return the old and the new value, in words, of each of :data:`PARTS` that differs."""
-        found: dict[str, tuple[str, str]] = {}
+        differing: dict[str, tuple[str, str]] = {}
         for name, field_ in PARTS.items():
             mine, others = getattr(self, field_), getattr(other, field_)
             if mine == others:
                 continue
             if not isinstance(mine, Mapping):
-                found[name] = _short(mine), _short(others)
+                differing[name] = _short(mine), _short(others)
                 continue
             flat = [_flat(mine), _flat(others)]
             keys = [k for k in {**flat[0], **flat[1]} if flat[0].get(k) != flat[1].get(k)]
-            found[name] = _few(flat[0], keys), _few(flat[1], keys)
-        return found
+            differing[name] = _few(flat[0], keys), _few(flat[1], keys)
+        return differing
 
     def contains_sample(self, wanted: Header) -> bool:
         """Return whether this audit's sample contains that of ``wanted``."""
@@ -144,13 +144,13 @@ def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Return nested settings with dotted names."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{before}{name}.")
+            flat |= _flat(value, f"{before}{name}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            flat[f"{before}{name}"] = value
+    return flat
 
 
 def _short(value: Any) -> str:

@@ -70,12 +70,12 @@ class LocalModel:
             if request.messages
             else None
         )
-        found = scoring.score_continuations(
+        token_scores = scoring.score_continuations(
             self._model, request.context, request.continuations, turn
         )
         return Reply(
-            scores=tuple(TextScore(*each) for each in found),
-            usage=Usage(sum(each.tokens for each in found), 0),
+            scores=tuple(TextScore(*each) for each in token_scores),
+            usage=Usage(sum(each.tokens for each in token_scores), 0),
         )
 
     def _chat(self, request: Chat, key: str) -> Reply:

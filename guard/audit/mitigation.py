@@ -105,7 +105,7 @@ def false_stops(
     Each has the number of such answers, how many were stopped, and as which bias types.
     """
     answer_texts = part_of(suite, ExplainsResults).answer_texts
-    given: Counter[str] = Counter()
+    given_answers: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
     types: dict[str, set[str]] = {}
     answers = enumerate(zip(records.plain, records.guarded, sides, strict=True))
@@ -113,15 +113,20 @@ def false_stops(
         if side != "other":
             continue
         texts = answer_texts(record)
-        given.update(texts)
+        given_answers.update(texts)
         if after.outcome.name in STOPPED:
             stopped.update(texts)
             for text in texts:
                 types.setdefault(text, set()).update(records.verdicts.get(place, ()))
     # In an answer of several texts only one may be the cause: that is stopped most consistently.
-    ranked = sorted(stopped, key=lambda t: (stopped[t] ** 2 / given[t], t), reverse=True)
+    ranked = sorted(stopped, key=lambda t: (stopped[t] ** 2 / given_answers[t], t), reverse=True)
     return [
-        {"text": t, "stopped": stopped[t], "of": given[t], "as": ", ".join(sorted(types[t]))}
+        {
+            "text": t,
+            "stopped": stopped[t],
+            "of": given_answers[t],
+            "as": ", ".join(sorted(types[t])),
+        }
         for t in ranked
     ]
 

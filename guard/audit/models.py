@@ -90,8 +90,8 @@ class CombinedModel:
 
     async def aclose(self) -> None:
         """Close all of them."""
-        for one in self.by_role.values():
-            await one.aclose()
+        for model in self.by_role.values():
+            await model.aclose()
 
 
 LOCAL = "local:"

@@ -60,7 +60,7 @@ def others(
 
     ``sending`` is the analyst's. Raises UsageError where one is missing or cannot be asked.
     """
-    found: dict[Role, Other] = {}
+    others_by_role: dict[Role, Other] = {}
     roles = part_of(suite, AsksOtherModels).roles
     sending = sending or Sending()
     if "analyst" in roles:
@@ -72,14 +72,14 @@ def others(
         if analyst != PATTERNS:
             check_model(analyst)
             sending = sending.for_model(analyst, suite, "analyst")
-        found["analyst"] = Other.of(analyst, sending)
+        others_by_role["analyst"] = Other.of(analyst, sending)
     if "scorer" in roles:
-        found["scorer"] = _scorer(scorer)
+        others_by_role["scorer"] = _scorer(scorer)
     if "embedder" in roles:
         if embedder != EMBEDDER:  # a plan needs no weights of guard's own
             Embedder(embedder)
-        found["embedder"] = Other.of(embedder, Sending())
-    return found
+        others_by_role["embedder"] = Other.of(embedder, Sending())
+    return others_by_role
 
 
 def default_scorer(detector: str | None) -> str:
@@ -115,18 +115,18 @@ def combined(model: Model, others: Mapping[Role, Other], *, timeout_s: float) ->
 
     Raises GuardError where one cannot be loaded.
     """
-    found: dict[Role, Model] = {}
+    models: dict[Role, Model] = {}
     for role, other in others.items():
         if role == "scorer":
-            found[role] = Scorer(other.name)
+            models[role] = Scorer(other.name)
         elif role == "embedder":
             # Its answers come last: one that cannot be loaded would be found after paid calls.
-            found[role] = Embedder(other.name).loaded()
+            models[role] = Embedder(other.name).loaded()
         elif other.name == PATTERNS:
-            found[role] = Patterns()
+            models[role] = Patterns()
         else:
-            found[role] = open_model(other.name, timeout_s=timeout_s, sending=other.sending)
-    return CombinedModel(model, found) if found else model
+            models[role] = open_model(other.name, timeout_s=timeout_s, sending=other.sending)
+    return CombinedModel(model, models) if models else model
 
 
 def recorded_scorer(other: Other) -> Scorer:
@@ -225,5 +225,5 @@ class Embedder(_InProcess):
         """Return the leaders."""
         with self._lock:
             vectors = self._embedder.embed(request.texts)
-        found = leaders(vectors, request.threshold)
-        return Reply((Piece(json.dumps(found, separators=(",", ":"))),))
+        leading = leaders(vectors, request.threshold)
+        return Reply((Piece(json.dumps(leading, separators=(",", ":"))),))

@@ -109,12 +109,12 @@ def read(
         if not new:
             break
         known |= {item.id for item in new}
-        found = _read(suite, new, calls, None)
+        new_records = _read(suite, new, calls, None)
         records.following += new
-        records.further += found.plain
+        records.further += new_records.plain
         # A failed one counts as missing, so that it is asked again.
-        failed = sum(record.outcome.name == "failed" for record in found.plain)
-        records.missing += found.missing + failed
+        failed = sum(record.outcome.name == "failed" for record in new_records.plain)
+        records.missing += new_records.missing + failed
     return records
 
 
@@ -143,13 +143,13 @@ def _read(
                 records.sentences[len(records.guarded)] = sentence.reading != "same"
             after = Record(item, sample, Outcome(shown)) if shown and not failed else record
             if scores_both_arms(suite) and not failed:
-                found, unasked = outcome_behind_guard(suite, item, sample, calls, readings)
+                behind_guard, unasked = outcome_behind_guard(suite, item, sample, calls, readings)
                 if unasked is not None and unasked.key not in calls:
                     records.missing += 1
                     continue
-                name = found.name if unasked is not None else shown or plain.name
-                values = {**found.values, "read": float(plain.name in suite.outcomes)}
-                after = Record(item, sample, Outcome(name, values, found.lists))
+                name = behind_guard.name if unasked is not None else shown or plain.name
+                values = {**behind_guard.values, "read": float(plain.name in suite.outcomes)}
+                after = Record(item, sample, Outcome(name, values, behind_guard.lists))
             if after is not record:
                 judged = (readings[one.key] for one in asked if one.key in readings)
                 types = next((one.types for one in judged if one.reading != "same"), ())
@@ -198,10 +198,10 @@ def outcome_behind_guard(
             else:
                 cut |= answer.finish_reason == "content_filter"
         answers.append(answer)
-    found = suite.outcome(item, sample, answers)
+    outcome = suite.outcome(item, sample, answers)
     if cut:  # by the provider, as in the plain arm
-        found = Outcome("refused")
-    return replace(found, values={**found.values, **values}), None
+        outcome = Outcome("refused")
+    return replace(outcome, values={**outcome.values, **values}), None
 
 
 def outcome_of(suite: Suite, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
@@ -222,10 +222,10 @@ def guarded_outcome(asked: Sequence[Asked], readings: Mapping[str, Guarded]) -> 
 
     Empty where it changed none; None where it has not judged an earlier answer yet.
     """
-    for one in asked:
-        if isinstance(one.request, LogLikelihood) or one.request.by != "model":
+    for asked_request in asked:
+        if isinstance(asked_request.request, LogLikelihood) or asked_request.request.by != "model":
             continue  # users see neither log-probabilities nor other roles' answers
-        reading = readings.get(one.key)
+        reading = readings.get(asked_request.key)
         if reading is None:
             return None
         if reading.reading != "same":
@@ -245,19 +245,19 @@ def _sentence_reading(
 
     False where they complete none; None where the guard has not judged it yet.
     """
-    for one, answer in reversed(list(zip(asked, answers, strict=False))):
-        request = one.request
+    for asked_request, answer in reversed(list(zip(asked, answers, strict=False))):
+        request = asked_request.request
         if isinstance(request, Chat) and request.by == "model" and request.sentence(answer.text):
-            return readings.get(sentence_key(one.key))
+            return readings.get(sentence_key(asked_request.key))
     return False
 
 
 def outcome_counts(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
     """Return the number of each outcome, in the suite's order, zeros included."""
-    found = Counter(record.outcome.name for record in records)
+    counts = Counter(record.outcome.name for record in records)
     faults = part_of(suite, AsksOtherModels).faults
-    names = dict.fromkeys((*suite.outcomes, *faults, *NON_ANSWERS, *found))
-    return {name: found[name] for name in names}
+    names = dict.fromkeys((*suite.outcomes, *faults, *NON_ANSWERS, *counts))
+    return {name: counts[name] for name in names}
 
 
 def coverage(suite: Suite, records: Sequence[Record]) -> float:

@@ -146,8 +146,8 @@ class Plan:
         audit, counted, other = self.audit, self.counted, self.without_logprobs
         possible = [counted] if other is None else [counted, other]
 
-        def cost(of: Callable[[str | None], float]) -> float | None:
-            return 0.0 if self.replayed else json_number(of(self.model))
+        def cost(cost_of_model: Callable[[str | None], float]) -> float | None:
+            return 0.0 if self.replayed else json_number(cost_of_model(self.model))
 
         return {
             "suite": audit.suite.name,
@@ -338,7 +338,7 @@ def _known_capabilities(model: str, sending: Sending) -> frozenset[Capability]:
 
 def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     """Count the requests to ``role``, assuming that an analyst reads the whole answers."""
-    found = _Counted()
+    total = _Counted()
     seen: set[bytes] = set()
     rng = random.Random(audit.seed)
     longest = longest_answer(model)
@@ -355,7 +355,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                 before += answer_limit(request)
                 read += ASSUMED_ANSWER
                 continue
-            found.turns[turn] += 1
+            total.turns[turn] += 1
             limit = answer_limit(request)
             most = longest if math.isnan(limit) else limit
             # The texts that other roles read are not known yet, but they will differ.
@@ -365,28 +365,28 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
                 new = key not in seen
                 seen.add(key)
             if new:
-                found.calls += 1
+                total.calls += 1
                 if isinstance(request, Judge | GroupTexts):
                     continue  # not read by a language model
-                found.prompts_at_most += prompt_bytes(request) + before
-                found.read += read
+                total.prompts_at_most += prompt_bytes(request) + before
+                total.read += read
                 if isinstance(request, Chat):
-                    found.chats += 1
-                    found.settings = found.settings or request.settings
-                    found.answers += assumed if math.isnan(limit) else min(assumed, limit)
-                    found.answers_at_most += most
-                few = found.few
+                    total.chats += 1
+                    total.settings = total.settings or request.settings
+                    total.answers += assumed if math.isnan(limit) else min(assumed, limit)
+                    total.answers_at_most += most
+                few = total.few
                 # Reservoir sampling: each call has the same chance to be among the few.
                 if len(few) < _COUNTED:
                     few.append(request)
-                elif (place := rng.randrange(found.calls)) < _COUNTED:
+                elif (place := rng.randrange(total.calls)) < _COUNTED:
                     few[place] = request
             before += most
-    found.prompts_at_most += len(sending.system.encode()) * found.chats
-    if few := found.few:
+    total.prompts_at_most += len(sending.system.encode()) * total.chats
+    if few := total.few:
         each = sum(_prompt_tokens(one, sending, model) for one in few) / len(few)
-        found.prompts = each * found.calls + found.read
-    return found
+        total.prompts = each * total.calls + total.read
+    return total
 
 
 def _prompt_tokens(request: Chat | LogLikelihood, sending: Sending, model: str | None) -> int:
@@ -408,21 +408,23 @@ def _rounded(value: float) -> float | int | None:
 
 def show(console: Console, plans: Sequence[Plan]) -> None:
     """Print the plans as tables."""
-    for one in plans:
-        suite = one.audit.suite
-        of = one.model or (f"replay of {one.replayed}" if one.replayed else "no model given")
-        title = f"{suite.name} {suite.version} · {of}"
-        table = Table(title, [Column(""), Column("")], [list(row) for row in _rows(one)])
+    for plan_ in plans:
+        suite = plan_.audit.suite
+        model_text = plan_.model or (
+            f"replay of {plan_.replayed}" if plan_.replayed else "no model given"
+        )
+        title = f"{suite.name} {suite.version} · {model_text}"
+        table = Table(title, [Column(""), Column("")], [list(row) for row in _rows(plan_)])
         console.print(table.rich("listed"))
-        for note in one.notes:
+        for note in plan_.notes:
             console.print(note, markup=False)
-        for category, row in one.counts.items():
+        for category, row in plan_.counts.items():
             counts = ", ".join(f"{name} {n:,}" for name, n in row.items())
             console.print(f"  {category}: {counts}")
 
 
-def _rows(one: Plan) -> Iterator[tuple[str, str]]:
-    facts, counted, sampling = one.as_json(), one.counted, one.audit.sampling
+def _rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
+    facts, counted, sampling = shown_plan.as_json(), shown_plan.counted, shown_plan.audit.sampling
     kind = "quick run" if "preset" in sampling else "sample"
     yield (
         "items",
@@ -431,13 +433,13 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
     yield "samples", f"{facts['samples']:,} in {facts['clusters']:,} clusters"
     by_turn = ", ".join(f"turn {turn}: {n:,}" for turn, n in facts["requests_by_turn"].items())
     yield "requests", f"{facts['requests']:,} ({by_turn})"
-    recorded = ", all of them recorded" if one.replayed else ""
-    yield "calls", f"{one.calls:,}, equal requests asked once{recorded}"
-    other = one.without_logprobs
-    if one.probes:
+    recorded = ", all of them recorded" if shown_plan.replayed else ""
+    yield "calls", f"{shown_plan.calls:,}, equal requests asked once{recorded}"
+    other = shown_plan.without_logprobs
+    if shown_plan.probes:
         without = "" if other is None else f"; without them {other.calls:,} calls"
-        yield "probes", f"{one.probes}, for log-probabilities{without}"
-    yield "calls asked again if a run is killed", f"{one.concurrency:,} at most"
+        yield "probes", f"{shown_plan.probes}, for log-probabilities{without}"
+    yield "calls asked again if a run is killed", f"{shown_plan.concurrency:,} at most"
     yield "prompt tokens", f"about {counted.prompts:,.0f} (estimated from a sample)"
     bound = _bound(facts["answer_tokens_at_most"])
     yield "answer tokens", f"about {counted.answers:,.0f}, {bound}"
@@ -445,9 +447,9 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         yield "cost", "LiteLLM has no price"
     else:
         yield "cost", f"about ${cost:,.2f}, {_bound(facts['cost_usd_at_most'], '$', 2)}"
-    yield "against a baseline", _detectable_text(one.detectable)
-    if one.model is not None:
-        yield "asked at", str(endpoint(one.model, one.audit.sending))
+    yield "against a baseline", _detectable_text(shown_plan.detectable)
+    if shown_plan.model is not None:
+        yield "asked at", str(endpoint(shown_plan.model, shown_plan.audit.sending))
     settings, without_logprobs = (
         _settings_text(facts[key]) for key in ("settings", "settings_without_logprobs")
     )
@@ -455,22 +457,24 @@ def _rows(one: Plan) -> Iterator[tuple[str, str]]:
         settings += f" for log-probabilities; without them {without_logprobs}"
     if settings:
         yield "settings", settings
-    for role, calls in one.others.items():
+    for role, calls in shown_plan.others.items():
         cost = calls["cost_usd_estimate"]
         priced = "no price" if cost is None else f"about ${cost:,.2f}"
-        where = endpoint_of(role, one.audit.others[role])
+        where = endpoint_of(role, shown_plan.audit.others[role])
         yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
-    at_most = one.assumes_longest_answers and one.seconds > one.parts[CALLS]
-    yield "wall time", f"{'at most ' if at_most else ''}about {duration(one.seconds)}"
-    assumed = f"at {one.concurrency} at a time and {one.latency_s:g} s a call"
-    parts = [f"calls {duration(one.parts[CALLS])} {assumed}"] if one.parts[CALLS] else []
-    for part, seconds in one.parts.items():
+    at_most = shown_plan.assumes_longest_answers and shown_plan.seconds > shown_plan.parts[CALLS]
+    yield "wall time", f"{'at most ' if at_most else ''}about {duration(shown_plan.seconds)}"
+    assumed = f"at {shown_plan.concurrency} at a time and {shown_plan.latency_s:g} s a call"
+    parts = (
+        [f"calls {duration(shown_plan.parts[CALLS])} {assumed}"] if shown_plan.parts[CALLS] else []
+    )
+    for part, seconds in shown_plan.parts.items():
         if part != CALLS:
-            most = " at most" if one.assumes_longest_answers and part in _BY_LENGTH else ""
+            most = " at most" if shown_plan.assumes_longest_answers and part in _BY_LENGTH else ""
             parts.append(f"{part} {duration(seconds)}{most}")
-    if one.assumes_longest_answers and any(part in _BY_LENGTH for part in one.parts):
+    if shown_plan.assumes_longest_answers and any(part in _BY_LENGTH for part in shown_plan.parts):
         parts.append("at most: if every answer is as long as its limit; a word takes far less")
     yield "of it", "; ".join(parts)
 

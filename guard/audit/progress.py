@@ -88,9 +88,9 @@ class Tally(Watcher):
         parts = [f"{self.before:,} earlier answers"] if self.before else []
         parts += [f"{self.calls:,} calls", f"{self.tokens:,} tokens"]
         parts += [f"${self.cost:.4f}"] if self.cost else []
-        for arm, found in self.outcomes.items():
-            if found:
-                parts.append(f"{arm}: " + " ".join(f"{n} {c}" for n, c in found.most_common(5)))
+        for arm, counts in self.outcomes.items():
+            if counts:
+                parts.append(f"{arm}: " + " ".join(f"{n} {c}" for n, c in counts.most_common(5)))
         return " · ".join(parts)
 
 

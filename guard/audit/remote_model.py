@@ -87,10 +87,10 @@ class RemoteModel:
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return which of ``wanted`` the model has; may try log-probabilities with one call."""
-        found: set[Capability] = set(wanted & {"chat"})
+        capabilities: set[Capability] = set(wanted & {"chat"})
         if "logprobs" in wanted and await self._gives_logprobs():
-            found.add("logprobs")
-        return frozenset(found)
+            capabilities.add("logprobs")
+        return frozenset(capabilities)
 
     async def _gives_logprobs(self) -> bool:
         if not may_give_logprobs(self.name, self._sending):

@@ -43,7 +43,7 @@ LABELS: Mapping[str, bool] = {"biased": True, "not biased": False}
 _COLUMNS = ("id", "prompt", "text", "label")
 
 
-class Stratum(NamedTuple):
+class AnswerStratum(NamedTuple):
     """Texts of the same arms with the same verdict of the scorer."""
 
     arm: Arm
@@ -57,7 +57,7 @@ class Text:
     id: str
     prompt: str
     text: str
-    stratum: Stratum
+    stratum: AnswerStratum
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
             digest = hashlib.sha256(f"{name}/{text}".encode("utf-8", "surrogatepass")).hexdigest()
             key = f"t{digest[:11]}"  # a spreadsheet would turn digits alone into a number
             prompt = request.messages[-1]["content"]
-            texts.append(Text(key, prompt, text, Stratum(arm, biased)))
+            texts.append(Text(key, prompt, text, AnswerStratum(arm, biased)))
     if not texts:
         raise UsageError(
             f"{recorded.path} has no text that {header.others['scorer']['model']} judged; give "
@@ -157,13 +157,13 @@ def sample_texts(run: ReviewRun, size: int, seed: int) -> list[Text]:
     Strata are allocated in proportion to the square roots of their sizes, by largest quotients.
     """
 
-    def rank(one: Text) -> bytes:
-        return hashlib.sha256(f"{seed}/{one.id}".encode()).digest()
+    def rank(text: Text) -> bytes:
+        return hashlib.sha256(f"{seed}/{text.id}".encode()).digest()
 
-    strata: dict[Stratum, list[Text]] = {}
-    for one in sorted(run.texts, key=rank):
-        strata.setdefault(one.stratum, []).append(one)
-    taken = Counter[Stratum]()
+    strata: dict[AnswerStratum, list[Text]] = {}
+    for text_ in sorted(run.texts, key=rank):
+        strata.setdefault(text_.stratum, []).append(text_)
+    taken = Counter[AnswerStratum]()
     for _ in range(min(size, len(run.texts))):
         left = [s for s, texts in strata.items() if taken[s] < len(texts)]
         taken[max(left, key=lambda s: (math.sqrt(len(strata[s])) / (taken[s] + 1), s))] += 1
@@ -206,7 +206,7 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     missing or not one of ``biased`` and ``not biased``.
     """
     ids = set(known)
-    found: dict[str, bool] = {}
+    labels_by_id: dict[str, bool] = {}
     for number_, row in enumerate(read_rows(path), start=1):
         where = f"{path}, row {number_} ({row.place})"
         if row.broken:
@@ -218,16 +218,16 @@ def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
             raise UsageError(
                 f"{where}: this run has no text {name!r}; give the labels of its review."
             )
-        if name in found:
+        if name in labels_by_id:
             raise UsageError(f"{where}: {name} has a label already; give each text one.")
         answer = " ".join(label.lower().split())
         if answer not in LABELS:
             problem = f"{label!r} is not a label of {name}" if answer else f"{name} has no label"
             raise UsageError(f"{where}: {problem}; give 'biased' or 'not biased'.")
-        found[name] = LABELS[answer]
-    if not found:
+        labels_by_id[name] = LABELS[answer]
+    if not labels_by_id:
         raise UsageError(f"{path} has no labels; give 'biased' or 'not biased' in each row.")
-    return found
+    return labels_by_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +267,16 @@ class ReviewResult:
 def check(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
     """Return the estimates from the labels by id, ``labelled``, for ``run``."""
     sizes = Counter(one.stratum for one in run.texts)
-    by: dict[Stratum, list[bool]] = {stratum: [] for stratum in sizes}
-    for one in run.texts:
-        if one.id in labelled:
-            by[one.stratum].append(labelled[one.id])
+    by: dict[AnswerStratum, list[bool]] = {stratum: [] for stratum in sizes}
+    for text in run.texts:
+        if text.id in labelled:
+            by[text.stratum].append(labelled[text.id])
 
     def share(
-        strata: Iterable[Stratum], hit: Callable[[Stratum, bool], bool], arm: str, empty: int = 0
+        strata: Iterable[AnswerStratum],
+        hit: Callable[[AnswerStratum, bool], bool],
+        arm: str,
+        empty: int = 0,
     ) -> Estimate:
         parts = [
             StratumCount(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))

@@ -175,8 +175,8 @@ class Runner:
             if failed is not None and failed.key in self._asked:
                 return Outcome("failed"), ""
             missing = asked[-1] if failed is not None or len(asked) > len(answers) else None
-            for one in asked[done : len(answers)]:
-                changed = changed or await self._guarded(one)
+            for asked_request in asked[done : len(answers)]:
+                changed = changed or await self._guarded(asked_request)
             done = len(answers)
             if missing is None and changed and scores_both_arms(self._suite):
                 calls, readings = self._recorded.calls, self._recorded.readings
@@ -282,8 +282,8 @@ class Runner:
             for door in doors:
                 reply = self._recorded.calls[key].reply
                 assert reply is not None
-                found = await door(self._guard, key, request, reply)
-                if found is not None and found.key not in readings:
-                    self._recorded.add(found)
+                guarded_answer = await door(self._guard, key, request, reply)
+                if guarded_answer is not None and guarded_answer.key not in readings:
+                    self._recorded.add(guarded_answer)
             reading = readings[key]
         return "" if reading.reading == "same" else reading.reading

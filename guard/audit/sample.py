@@ -116,12 +116,12 @@ def allocated_sample(
     return [item for item in everything if item.id in taken]
 
 
-def _in_turn(of: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> list[str]:
+def _in_turn(subjects: Mapping[str, str], sizes: Mapping[str, int], seed: int) -> list[str]:
     """Return the strata in an order where each subject comes once before any comes twice."""
     turns: dict[str, int] = {}
     keys: dict[str, tuple[int, int, bytes]] = {}
-    for name in sorted(of, key=lambda n: _rank(seed, n, "")):
-        turn = turns[of[name]] = turns.get(of[name], -1) + 1
+    for name in sorted(subjects, key=lambda n: _rank(seed, n, "")):
+        turn = turns[subjects[name]] = turns.get(subjects[name], -1) + 1
         keys[name] = (turn, sizes[name], _rank(seed, name, ""))
     return sorted(keys, key=lambda n: keys[n])
 

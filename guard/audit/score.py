@@ -85,7 +85,7 @@ class SuiteResult:
     def as_json(self) -> dict[str, Any]:
         """Return the result in plain values, numbers unrounded and nan as None."""
         plain = self.arms["plain"]
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "suite": self.suite,
             "title": self.title,
             "version": self.version,
@@ -102,14 +102,14 @@ class SuiteResult:
         }
         if "guarded" in self.arms:
             guarded = self.arms["guarded"]
-            found["guarded"] = {
+            values["guarded"] = {
                 "coverage": json_number(guarded.coverage),
                 "outcomes": dict(guarded.outcomes),
                 "scores": [_row(x.measure, x.guarded) for x in self.lines if x.guarded],
                 "by_identity": [_row(x.measure, x.guarded) for x in self.by_identity if x.guarded],
             }
-            found["stops"] = [_row(x.measure, x.plain) for x in self.stops]
-            found["effects"] = [
+            values["stops"] = [_row(x.measure, x.plain) for x in self.stops]
+            values["effects"] = [
                 {
                     **_row(x.measure, x.effect, effect=True),
                     "higher_is": x.measure.higher_is,
@@ -117,9 +117,9 @@ class SuiteResult:
                 for x in self.lines
                 if x.effect
             ]
-        found["findings"] = {arm: dict(findings) for arm, findings in self.findings.items()}
-        found["legend"], found["deviations"] = dict(self.legend), list(self.deviations)
-        found["published"] = [
+        values["findings"] = {arm: dict(findings) for arm, findings in self.findings.items()}
+        values["legend"], values["deviations"] = dict(self.legend), list(self.deviations)
+        values["published"] = [
             {"axis": dict(p.axis), "measure": p.name, "model": p.model}
             | {"value": json_number(p.value), "source": p.source}
             for p in self.published
@@ -133,7 +133,7 @@ class SuiteResult:
             "Clopper and Pearson's for shares of open text",
             "least": LEAST_CLUSTERS,
         }
-        return {**found, "intervals": intervals, **self.about}
+        return {**values, "intervals": intervals, **self.about}
 
 
 def result_of(
@@ -246,8 +246,8 @@ _SENTENCES = (
     "completes. No user gets that sentence: its figures are in no outcome, test or comparison."
 )
 _SURVIVORS = (
-    "The scores of the answers that the guard let through do not measure the guard; if it stops "
-    "every biased answer they change sign:"
+    "The scores below cover only the answers that the guard let through. They do not measure the "
+    "guard: if it stops every biased answer, they lean the other way."
 )
 _LOST = {
     "refused": "refused",

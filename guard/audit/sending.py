@@ -84,7 +84,7 @@ class Sending:
 
         Prompts and the values of headers are hashed; an address has no user, password or query.
         """
-        found = {
+        settings = {
             "set": dict(self.given),
             "drop": sorted(self.dropped),
             "left_out": sorted(self.left_out),
@@ -92,7 +92,7 @@ class Sending:
             "api_base": shown(self.api_base) if self.api_base else "",
             "headers": {n.lower(): _digest(v) for n, v in sorted(self.headers.items())},
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in settings.items() if value}
 
     @classmethod
     def from_key(cls, key: Mapping[str, Any]) -> Sending:
@@ -164,17 +164,17 @@ class Sending:
             name = name if role == "model" or not name else f"{role}.{name}"
             raise UsageError(f"--set {name}: {why}." if name else f"--set: {why}.")
         left: dict[str, str] = {}
-        given = dict(self.given)
+        own_settings = dict(self.given)
         settings = sending.request(asked).settings  # type: ignore[union-attr]
-        for name in (n for n in settings if n not in given):
-            if why := reason_refused(model, given | {name: settings[name]}):
+        for name in (n for n in settings if n not in own_settings):
+            if why := reason_refused(model, own_settings | {name: settings[name]}):
                 left[name] = why
-        if reasons(model, given):
+        if reasons(model, own_settings):
             for name in LIMITS:
-                if name in settings and name not in given:
+                if name in settings and name not in own_settings:
                     left[name] = f"{model} reasons, and the limit would include its reasoning"
-        left |= _claude(model, settings, given, left) | _openai(
-            model, settings, given, self.api_base
+        left |= _claude(model, settings, own_settings, left) | _openai(
+            model, settings, own_settings, self.api_base
         )
         return replace(sending, left_out=left)
 
@@ -256,18 +256,18 @@ def _first_chat(suite: Suite, role: Role = "model") -> Chat | None:
 
 def _unbound(suite: Suite) -> Suite:
     """Return a copy of ``suite`` with its own requests."""
-    found = copy.copy(suite)
-    vars(found).pop("request", None)
-    return found
+    unbound = copy.copy(suite)
+    vars(unbound).pop("request", None)
+    return unbound
 
 
-def reasons(model: str, given: Mapping[str, Any]) -> bool:
+def reasons(model: str, own_settings: Mapping[str, Any]) -> bool:
     """Return whether ``model`` writes reasoning that counts towards its answer's length."""
     import litellm
 
     if model.startswith("local:"):
         return False
-    effort = given.get("reasoning_effort")
+    effort = own_settings.get("reasoning_effort")
     if effort is not None:
         return effort not in ("none", "disable")
     litellm.suppress_debug_info = True
@@ -278,12 +278,15 @@ def reasons(model: str, given: Mapping[str, Any]) -> bool:
     except Exception:  # a model that is not in LiteLLM's map
         return False
     if "claude" in model.lower():  # reasons only with a setting
-        return bool(facts.get("thinking_always_on")) or "thinking" in given
+        return bool(facts.get("thinking_always_on")) or "thinking" in own_settings
     return bool(facts.get("default_reasoning_effort") != "none")
 
 
 def _claude(
-    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], left: Mapping[str, str]
+    model: str,
+    settings: Mapping[str, Any],
+    own_settings: Mapping[str, Any],
+    left: Mapping[str, str],
 ) -> dict[str, str]:
     """Return what Claude refuses without LiteLLM's map saying so.
 
@@ -292,8 +295,8 @@ def _claude(
     both = ("temperature", "top_p")
     if "claude" not in model.lower():
         return {}
-    free = [n for n in both if n in settings and n not in left and n not in given]
-    if reasons(model, given):
+    free = [n for n in both if n in settings and n not in left and n not in own_settings]
+    if reasons(model, own_settings):
         return dict.fromkeys(free, f"{model} does not accept it while it reasons")
     if not free or any(n not in settings or n in left for n in both):
         return {}
@@ -301,12 +304,16 @@ def _claude(
 
 
 def _openai(
-    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], base: str | None
+    model: str, settings: Mapping[str, Any], own_settings: Mapping[str, Any], base: str | None
 ) -> dict[str, str]:
     """Return what OpenAI refuses; LiteLLM passes it on for compatible servers."""
     if not model.startswith(("openai/", "azure/", "gpt-")) or base is not None:
         return {}
-    return {n: "OpenAI does not accept it" for n in ("top_k",) if n in settings and n not in given}
+    return {
+        n: "OpenAI does not accept it"
+        for n in ("top_k",)
+        if n in settings and n not in own_settings
+    }
 
 
 def check_address(address: str | None, option: str) -> None:

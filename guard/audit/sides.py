@@ -194,8 +194,8 @@ def from_records(suite: Suite, header: Header, records: Records) -> SuiteSide:
     if records.guarded:
         axes += _of_guard(suite, records)
     missing = records.missing
-    for _, found in records.arms():
-        missing += sum(record.outcome.name == "failed" for record in found)
+    for _, arm_records in records.arms():
+        missing += sum(record.outcome.name == "failed" for record in arm_records)
     return SuiteSide(
         header,
         {axis.name(suite.name): axis for axis in axes},
@@ -219,13 +219,13 @@ def split_arms(side: Side) -> tuple[Side, Side]:
     Raises UsageError where a suite has only one arm.
     """
     parts: list[dict[str, SuiteSide]] = [{}, {}]
-    for name, one in side.suites.items():
-        if "guarded" not in one.outcomes:
+    for name, suite_side in side.suites.items():
+        if "guarded" not in suite_side.outcomes:
             raise UsageError(
                 f"{side.name} has no guarded arm of {name}; give a second run to compare with."
             )
         plain, guarded = (
-            {(a.measure, *a.labels.items()): a for a in one.axes.values() if a.arm == arm}
+            {(a.measure, *a.labels.items()): a for a in suite_side.axes.values() if a.arm == arm}
             for arm in ("plain", "guarded")
         )
         stops = {
@@ -243,7 +243,9 @@ def split_arms(side: Side) -> tuple[Side, Side]:
                 and not (stops and axis.measure == "coverage")
             ]
             named = {axis.name(name): axis for axis in compared}
-            part[name] = replace(one, axes=named, outcomes={EFFECT: one.outcomes[arm]}, run="")
+            part[name] = replace(
+                suite_side, axes=named, outcomes={EFFECT: suite_side.outcomes[arm]}, run=""
+            )
     return Side(f"{side.name} (plain)", parts[0]), Side(f"{side.name} (guarded)", parts[1])
 
 
@@ -286,10 +288,10 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     ]
     if without:
         groups["stopped_without_side"] = without
-    for name, of in groups.items():
-        stopped = [float(record.outcome.name in KINDS["stopped"]) for record in of]
+    for name, group in groups.items():
+        stopped = [float(record.outcome.name in KINDS["stopped"]) for record in group]
         if any(sides):
-            yield _general("guarded", name, of, stopped)
+            yield _general("guarded", name, group, stopped)
 
 
 def _general(arm: str, name: str, records: Sequence[Record], values: Sequence[float]) -> Axis:
@@ -321,7 +323,7 @@ def texts_by_item(pairs: Iterable[tuple[str, str]], *, count_equal: bool = True)
     def joined(counts: Counter[str]) -> str:
         if counts.total() == 1 or (len(counts) == 1 and not count_equal):
             return next(iter(counts))
-        ranked = sorted(counts.items(), key=lambda one: (-one[1], one))
+        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair))
         return ", ".join(f"{text} {n}" for text, n in ranked)
 
     return {item: joined(counts) for item, counts in counts_by_item.items()}
@@ -341,8 +343,8 @@ class MeasureFunctions:
     def of(self, measure: str) -> tuple[Value, Value | None]:
         """Return a measure's value as a function of its totals, and that of its n (or None)."""
         if measure not in self._known:
-            for name, found in self._measures.items():
-                self._known.setdefault(name, (found.value, found.n))
+            for name, measure_ in self._measures.items():
+                self._known.setdefault(name, (measure_.value, measure_.n))
         return self._known[measure]
 
     def interval_of(self, measure: str) -> Interval | None:

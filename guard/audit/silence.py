@@ -1,11 +1,11 @@
 """Withheld answers by identity: the shares of refused, unreadable and stopped ones.
 
-Whether they differ is tested by permuting the identities. Under the null hypothesis the elements of
-a block with the same number of samples are exchangeable, so the count of an identity is that of as
-many elements drawn at random from each block. If the suite says that elements of any size are
-exchangeable, their shares are drawn in place of counts. The distribution is exact, whatever the
-dependence within a block (Lehmann and Romano 2005, section 5.8); a normal approximation replaces it
-where counting takes too long.
+Whether they differ is tested by permuting the identities among the elements of a block with the
+same number of samples. If the identity made no difference, its count would be distributed like the
+sum over equally many elements drawn at random from each block. If the suite says that elements of
+any size are exchangeable, their shares are drawn in place of counts. The distribution is exact,
+whatever the dependence within a block (Lehmann and Romano 2005, section 5.8); a normal
+approximation replaces it where counting takes too long.
 """
 
 from __future__ import annotations
@@ -124,15 +124,15 @@ class ComparedIdentities:
         """What tells the comparison from others of its suite."""
         return tuple(self._axis.items())
 
-    def add(self, row: int, one: ComparisonGroup) -> None:
+    def add(self, row: int, group: ComparisonGroup) -> None:
         """Add the sample at ``row``."""
-        names = (one.element, *one.crossed)
+        names = (group.element, *group.crossed)
         if not self._rows:
-            self._ways = [_Elements(any_size=one.any_size) for _ in names]
+            self._ways = [_Elements(any_size=group.any_size) for _ in names]
         self._rows.append(row)
-        identity = self._identities.setdefault(one.identity, len(self._identities))
+        identity = self._identities.setdefault(group.identity, len(self._identities))
         for elements, name in zip(self._ways, names, strict=True):
-            elements.add(one.block, name, identity)
+            elements.add(group.block, name, identity)
 
     @cached_property
     def _of_rows(self) -> NDArray[np.int64]:
@@ -235,7 +235,7 @@ def significant(
         compared, identity = by_axis[axis], line.measure.axis["identity"]
         shares, about = compared.shares(hit, identity), compared.about(identity)
         unequal.append(UnequalShare(line, *shares, e.n, e.q, about, hit))
-    return sorted(unequal, key=lambda one: one.q)
+    return sorted(unequal, key=lambda share: share.q)
 
 
 def comparison_of(line: Line) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -281,18 +281,18 @@ def by_same_answers(findings: Sequence[UnequalShare]) -> list[list[UnequalShare]
     return list(groups.values())
 
 
-def _explains(one: UnequalShare, other: UnequalShare) -> bool:
-    """Return whether the difference of ``one`` explains that of ``other``.
+def _explains(share: UnequalShare, other: UnequalShare) -> bool:
+    """Return whether the difference of ``share`` explains that of ``other``.
 
     Where all answers about one identity are also about a second, which has others too, one of both
     explains the other's difference: the first, if the others' share is nearer to that expected
     than to the first's, else the second.
     """
-    if one.line.measure.name != other.line.measure.name:
+    if share.line.measure.name != other.line.measure.name:
         return False
-    if one.about < other.about:
-        return not _others_too(one, other)
-    return other.about < one.about and _others_too(other, one)
+    if share.about < other.about:
+        return not _others_too(share, other)
+    return other.about < share.about and _others_too(other, share)
 
 
 def _others_too(part: UnequalShare, whole: UnequalShare) -> bool:

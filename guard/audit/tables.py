@@ -45,8 +45,8 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     suite, read = audit.suite, Records()
     rows_of = convert_rows(answers, read_rows(answers), whole_values, None, "Correct the row.")
     # A table may have its own items; the suite itself refuses an unknown one.
-    for item, sample, given in recorded_answers(suite, rows_of):
-        read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, given)))
+    for item, sample, answers_ in recorded_answers(suite, rows_of):
+        read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, answers_)))
     if not read.plain:
         raise UsageError(f"{answers} has no answers to score; give another file.")
     read.further += _unified(suite, read.plain, embedder)
@@ -154,9 +154,16 @@ def _answers(audit: Audit, path: Path) -> Iterator[tuple[object, ...]]:
             continue
         plain = "failed" if failed else outcomes.outcome_of(audit.suite, item, sample, answers).name
         changed = outcomes.guarded_outcome(asked[: len(answers)], readings) if both else ""
-        for one, answer in zip(asked, answers, strict=False):
-            if one.request.by == "scorer":
+        for asked_request, answer in zip(asked, answers, strict=False):
+            if asked_request.request.by == "scorer":
                 continue
             shown = (changed or plain) if both else ""
-            about = (item.id, sample, one.slot.turn, one.request.by, item.stratum, item.cluster)
+            about = (
+                item.id,
+                sample,
+                asked_request.slot.turn,
+                asked_request.request.by,
+                item.stratum,
+                item.cluster,
+            )
             yield (*about, answer.text, answer.finish_reason, plain, shown)

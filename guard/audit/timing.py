@@ -59,9 +59,9 @@ def recorded(audit: Audit, calls: Mapping[str, Call]) -> tuple[list[tuple[Chat, 
     keys: dict[str, Asked] = {}
     for item, sample in samples(audit.items):
         asked, answers, _ = walk(audit.suite, item, sample, calls)
-        for one in asked[: len(answers)]:
-            if isinstance(one.request, Chat) and one.request.by == "model":
-                keys.setdefault(one.key, one)
+        for asked_request in asked[: len(answers)]:
+            if isinstance(asked_request.request, Chat) and asked_request.request.by == "model":
+                keys.setdefault(asked_request.key, asked_request)
     chosen = _spread(list(keys.values()))
     pairs = [(one.request, calls[one.key].reply) for one in chosen]
     return [(r, reply) for r, reply in pairs if reply and isinstance(r, Chat)], len(keys)
@@ -81,8 +81,8 @@ def guard_speed(guard: Guard, answered: Sequence[tuple[Chat, Reply]]) -> GuardSp
 
     async def judge(pair: tuple[Chat, Reply]) -> None:
         nonlocal changed
-        found = await through_door(guard, "", *pair)
-        changed += found.reading != "same"
+        guarded_answer = await through_door(guard, "", *pair)
+        changed += guarded_answer.reading != "same"
 
     seconds, count = _measured(judge, answered)
     return GuardSpeed(seconds, changed / (count + 1) if count else 0.0)
@@ -143,10 +143,10 @@ async def _local_seconds(model: Model, requests: Sequence[Any], tokens: float) -
         await model.aclose()
 
 
-def _spread(found: Sequence[Any]) -> list[Any]:
+def _spread(candidates: Sequence[Any]) -> list[Any]:
     """Return at most as many as a probe takes, evenly spread."""
-    step = max(1.0, len(found) / _MOST)
-    return [found[int(place * step)] for place in range(min(_MOST, len(found)))]
+    step = max(1.0, len(candidates) / _MOST)
+    return [candidates[int(place * step)] for place in range(min(_MOST, len(candidates)))]
 
 
 def _measured(

@@ -50,9 +50,9 @@ class Tolerances:
         Raises ConfigError for an axis of another harness that has neither a tolerance nor a scale.
         """
         reach = max((abs(b - aim.ideal) for b in aim.bounds if math.isfinite(b)), default=1.0)
-        found = [(value, p) for p, value in self.axes.items() if fnmatchcase(name, p)]
-        if found:
-            value, pattern = found[-1]
+        matches = [(value, p) for p, value in self.axes.items() if fnmatchcase(name, p)]
+        if matches:
+            value, pattern = matches[-1]
             if value > reach and any(map(math.isfinite, aim.bounds)):
                 raise ConfigError(
                     f"{self.where}: the tolerance {pattern!r} of {value:g} is more than {name} can "
@@ -68,8 +68,8 @@ class Tolerances:
 
     def floor(self, suite: str) -> float:
         """Return the least coverage at which a suite can pass."""
-        found = [value for pattern, value in self.floors.items() if fnmatchcase(suite, pattern)]
-        return found[-1] if found else DEFAULT_FLOOR
+        matches = [value for pattern, value in self.floors.items() if fnmatchcase(suite, pattern)]
+        return matches[-1] if matches else DEFAULT_FLOOR
 
     def check(self, axes: Sequence[str], suites: Sequence[str]) -> None:
         """Raise ConfigError where a pattern matches no axis of the suites that are compared.
@@ -115,10 +115,10 @@ def load(path: Path | None) -> Tolerances:
     place = path or FILE
     if path is None and not place.is_symlink() and not place.exists():
         return Tolerances()
-    given = tables_of(place)
-    axes = _numbers(place, "tolerance", given.get("tolerance", {}), _MOST)
-    floors = _numbers(place, "floor", given.get("floor", {}), 1.0)
-    directions = _table(place, "better", given.get("better", {}))
+    tables = tables_of(place)
+    axes = _numbers(place, "tolerance", tables.get("tolerance", {}), _MOST)
+    floors = _numbers(place, "floor", tables.get("floor", {}), 1.0)
+    directions = _table(place, "better", tables.get("better", {}))
     better = {
         name: _direction(value, f"{place}: better {name!r}") for name, value in directions.items()
     }
@@ -130,33 +130,33 @@ def tables_of(place: Path) -> dict[str, Mapping[str, Any]]:
 
     Raises ConfigError where it cannot be read, or has a table of another name.
     """
-    given = read_toml(place)
-    for key in given:
+    tables = read_toml(place)
+    for key in tables:
         if key not in _TABLES:
             close = get_close_matches(key, _TABLES, n=1)
             meant = f"; did you mean {close[0]}?" if close else "."
             raise ConfigError(
                 f"{place}: unknown table {key!r}; known are run, tolerance, floor and better{meant}"
             )
-    return {name: _table(place, name, table) for name, table in given.items()}
+    return {name: _table(place, name, table) for name, table in tables.items()}
 
 
-def _table(place: Path, table: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
+def _table(place: Path, table: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
         raise ConfigError(f"{place}: {table} must be a table of patterns and values.")
-    return given
+    return value
 
 
-def _numbers(place: Path, table: str, given: Any, most: float) -> dict[str, float]:
-    given = _table(place, table, given)
-    for name, value in given.items():
+def _numbers(place: Path, table: str, table_value: Any, most: float) -> dict[str, float]:
+    table_value = _table(place, table, table_value)
+    for name, value in table_value.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         # Integers in TOML may be too large for a float.
         if not number or not 0 <= value <= most:
             raise ConfigError(
                 f"{place}: {table} {name!r} takes a number from 0 to {most:,.0f}, got {value!r}."
             )
-    return {name: float(value) for name, value in given.items()}
+    return {name: float(value) for name, value in table_value.items()}
 
 
 def selected(name: str, patterns: Sequence[str]) -> bool:
@@ -192,12 +192,12 @@ def _direction(text: str | float, where: str) -> Better:
 
 def directions(texts: Sequence[str]) -> dict[str, Better]:
     """Return directions by pattern, each given as ``[PATTERN=]higher|lower|NUMBER``."""
-    found: dict[str, Better] = {}
+    directions_by_pattern: dict[str, Better] = {}
     for text in texts:
         # From the right: a pattern may contain equals signs, a direction cannot.
         pattern, _, value = text.rpartition("=")
-        found[pattern or "*"] = _direction(value, "--better")
-    return found
+        directions_by_pattern[pattern or "*"] = _direction(value, "--better")
+    return directions_by_pattern
 
 
 def with_directions(
@@ -216,25 +216,30 @@ def with_directions(
     aims: dict[str, Aim] = {}
     used: set[str] = set()
     better = [*file.items(), *options.items()]
-    for name, (one, other) in _axes_without_ideal(base, new).items():
+    for name, (base_axis, new_axis) in _axes_without_ideal(base, new).items():
         if not selected(name, axes):
             continue
         matched = [
             (pattern, direction) for pattern, direction in better if fnmatchcase(name, pattern)
         ]
         used |= {pattern for pattern, _ in matched}
-        direction = matched[-1][1] if matched else one.better or other.better
-        if not matched and one.better and other.better and one.better != other.better:
+        direction = matched[-1][1] if matched else base_axis.better or new_axis.better
+        if (
+            not matched
+            and base_axis.better
+            and new_axis.better
+            and base_axis.better != new_axis.better
+        ):
             raise UsageError(
-                f"{base.name} says that {one.better} {name} is better, {new.name} {other.better}; "
-                "give the direction by --better."
+                f"{base.name} says that {base_axis.better} {name} is better, "
+                f"{new.name} {new_axis.better}; give the direction by --better."
             )
         if direction == "":
             raise UsageError(
                 f"The direction of {name} is unknown; give --better higher or --better lower, or "
                 "add it to [better] in audit.toml."
             )
-        aims[name] = _aim(name, direction, one, other)
+        aims[name] = _aim(name, direction, base_axis, new_axis)
     for pattern in options:
         if pattern not in used:
             raise UsageError(
@@ -255,9 +260,11 @@ def _axes_without_ideal(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
     }
 
 
-def _aim(name: str, direction: Better, one: Axis, other: Axis) -> Aim:
+def _aim(name: str, direction: Better, base_axis: Axis, new_axis: Axis) -> Aim:
     # The wider scale of both sides.
-    least, most = (f(one.aim.bounds[at], other.aim.bounds[at]) for at, f in enumerate((min, max)))
+    least, most = (
+        f(base_axis.aim.bounds[at], new_axis.aim.bounds[at]) for at, f in enumerate((min, max))
+    )
     if isinstance(direction, str):
         return Aim(most if direction == "higher" else least, (least, most))
     if not least <= direction <= most:

@@ -229,36 +229,36 @@ def _dots(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[s
     # Where each category has a point of one series alone, it is drawn in the middle of its row.
     by_category = zip(*(one.values for one in shown), strict=True)
     alone = all(sum(not math.isnan(value) for value in values) <= 1 for values in by_category)
-    for one in shown:
-        off, number = _place(names, one.name)
-        y = np.arange(len(one.values)) + (0.0 if alone else off)
-        value = np.array(one.values, float)
-        low, high = (np.array(bound or one.values, float) for bound in (one.low, one.high))
+    for line in shown:
+        off, number = _place(names, line.name)
+        y = np.arange(len(line.values)) + (0.0 if alone else off)
+        value = np.array(line.values, float)
+        low, high = (np.array(bound or line.values, float) for bound in (line.low, line.high))
         # Matplotlib takes no negative lengths, which rounding makes.
         error = np.nan_to_num(np.maximum([value - low, high - value], 0))
         ax.errorbar(
             value, y, xerr=error, fmt=MARKERS[number % 4], color=SERIES[number % 4],
-            markersize=4, elinewidth=1.4, label=one.name, clip_on=False,
+            markersize=4, elinewidth=1.4, label=line.name, clip_on=False,
         )  # fmt: skip
 
 
 def _bars(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
-    for one in shown:
-        off, number = _place(names, one.name)
-        y = np.arange(len(one.values)) + off
+    for line in shown:
+        off, number = _place(names, line.name)
+        y = np.arange(len(line.values)) + off
         ax.barh(
-            y, np.nan_to_num(one.values), 0.7 / len(names), label=one.name, edgecolor=PAPER,
+            y, np.nan_to_num(line.values), 0.7 / len(names), label=line.name, edgecolor=PAPER,
             color=SERIES[number % 4], hatch=_HATCHES[number % 4],
         )  # fmt: skip
 
 
 def _stacked(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
     left = np.zeros(len(chart.categories))
-    for one in shown:
-        number = names.index(one.name)
-        value = np.nan_to_num(one.values)
+    for line in shown:
+        number = names.index(line.name)
+        value = np.nan_to_num(line.values)
         ax.barh(
-            np.arange(len(value)), value, 0.7, left=left, label=one.name, edgecolor=PAPER,
+            np.arange(len(value)), value, 0.7, left=left, label=line.name, edgecolor=PAPER,
             color=SERIES[number % 4], hatch=_HATCHES[number % 4],
         )  # fmt: skip
         left = left + value
@@ -286,14 +286,14 @@ def _radar(chart: Chart, figure: Figure) -> None:
         round_ = np.append(angles, angles[0])
         if chart.null is not None:
             ax.plot(np.linspace(0, 2 * np.pi, 60), np.full(60, chart.null), color=INK, lw=0.8)
-        for one in chart.series:
-            if one.panel != panel:
+        for line in chart.series:
+            if line.panel != panel:
                 continue
-            number = names.index(one.name)
-            values = np.append(one.values, one.values[0])
+            number = names.index(line.name)
+            values = np.append(line.values, line.values[0])
             ax.plot(
                 round_, values, color=SERIES[number % 4], marker=MARKERS[number % 4],
-                markersize=2.5, linewidth=1.2, linestyle=("-", "--")[number % 2], label=one.name,
+                markersize=2.5, linewidth=1.2, linestyle=("-", "--")[number % 2], label=line.name,
             )  # fmt: skip
     _legend(figure, axes[: len(panels)], names)
 
@@ -304,13 +304,13 @@ def _trend(chart: Chart, figure: Figure) -> None:
     size = len(chart.categories)
     figure.set_size_inches(WIDTH, 2.6)
     ax = figure.subplots()
-    for number, one in enumerate(chart.series):
-        x = np.flatnonzero(~np.isnan(one.values))
-        value, low, high = (np.array(part, float)[x] for part in (one.values, one.low, one.high))
+    for number, line in enumerate(chart.series):
+        x = np.flatnonzero(~np.isnan(line.values))
+        value, low, high = (np.array(part, float)[x] for part in (line.values, line.low, line.high))
         ax.errorbar(
             x, value, yerr=np.nan_to_num(np.maximum([value - low, high - value], 0)),
             fmt=f"{MARKERS[number % 4]}-", color=SERIES[number % 4], markersize=4,
-            linewidth=1.0, elinewidth=1.4, label=one.name, clip_on=False,
+            linewidth=1.0, elinewidth=1.4, label=line.name, clip_on=False,
         )  # fmt: skip
     for mark in chart.marks:
         ax.axvline(mark.at, color=INK, linewidth=1.0, linestyle="--")

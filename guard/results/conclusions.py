@@ -47,14 +47,14 @@ def bias_of(sentence: str) -> BiasShown:
 
 
 def conclusions(
-    found: Sequence[tuple[Measure, Estimate]], meanings: Mapping[str, tuple[str, str]]
+    estimates: Sequence[tuple[Measure, Estimate]], meanings: Mapping[str, tuple[str, str]]
 ) -> list[str]:
     """Return a sentence on the significant tests, or on why there is none.
 
     ``meanings`` gives by measure the meaning of a value above its null and of one below.
     """
-    tested = [(m, e) for m, e in found if is_tested(e)]
-    if not tested and found and all(m.null is None for m, _ in found):
+    tested = [(m, e) for m, e in estimates if is_tested(e)]
+    if not tested and estimates and all(m.null is None for m, _ in estimates):
         return ["No test for bias: no measure of this suite has the value of a fair model."]
     if not tested:
         return [
@@ -63,9 +63,9 @@ def conclusions(
         ]
     significant = [(m, e) for m, e in tested if is_significant(m, e)]
     if not significant:
-        small = sum(m.null is not None and not is_tested(e) for m, e in found)
+        small = sum(m.null is not None and not is_tested(e) for m, e in estimates)
         few = f"; {small} more have too few answers to test" if small else ""
-        few += _untested_part(untested_identities(found))
+        few += _untested_part(untested_identities(estimates))
         smallest = p_text(min(e.q for _, e in tested))
         return [
             f"{NOT_FOUND}: none of {len(tested)} tests is significant (smallest q "

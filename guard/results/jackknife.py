@@ -353,14 +353,14 @@ def _has_own_q(measure: Measure) -> bool:
     return isinstance(measure.interval, Jackknife) and measure.interval.q is not None
 
 
-def _corrected_arm(found: Sequence[Estimate | None], families: int) -> list[float]:
+def _corrected_arm(arm_estimates: Sequence[Estimate | None], families: int) -> list[float]:
     """Return the q of an arm's estimates, nan for untested ones.
 
     One that the suite has not given is multiplied by the number of ``families`` of tests.
     """
-    given = [math.nan if e is None else e.q for e in found]
-    p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in found]
+    own_q = [math.nan if e is None else e.q for e in arm_estimates]
+    p = [math.nan if e is None or not math.isnan(e.q) else e.p for e in arm_estimates]
     return [
         min(families * q, 1.0) if math.isnan(own) and not math.isnan(q) else own
-        for q, own in zip(false_discovery(p).tolist(), given, strict=True)
+        for q, own in zip(false_discovery(p).tolist(), own_q, strict=True)
     ]

@@ -72,9 +72,9 @@ class SignFlips:
         A null value above the estimate has an estimate below it.
         """
         below, above = self._bounds
-        size, one = len(above), self._observed
+        size, observed = len(above), self._observed
         # The fewest flips with p >= 1 - level.
-        least = max(math.ceil((1 - level) * (size + one) - 1e-9) - one, 1)
+        least = max(math.ceil((1 - level) * (size + observed) - 1e-9) - observed, 1)
         return float(above[-least]) + self._rounding, float(below[-least]) + self._rounding
 
 

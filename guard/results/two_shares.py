@@ -30,8 +30,8 @@ class ShareDifference:
         self._correlation = float(off.prod(axis=1).sum()) / size if size > 0 else 0.0
         self.value = float(shares[0] - shares[1])
 
-    def _combined(self, one: float, two: float) -> float:
-        return math.sqrt(max(one**2 + two**2 - 2 * self._correlation * one * two, 0.0))
+    def _combined(self, first: float, second: float) -> float:
+        return math.sqrt(max(first**2 + second**2 - 2 * self._correlation * first * second, 0.0))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Return the interval combined from those of both shares (Newcombe 1998, method 10)."""

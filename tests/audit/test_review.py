@@ -243,9 +243,9 @@ def test_the_corrected_level_covers_what_people_would_say_of_all_the_models_answ
 
 
 def _stratum(which: Any, biased: bool) -> Any:
-    from guard.audit.review import Stratum
+    from guard.audit.review import AnswerStratum
 
-    return Stratum(which, biased)
+    return AnswerStratum(which, biased)
 
 
 def test_a_stratum_without_hits_still_widens_the_interval() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from guard.audit.review import Stratum, Text, labels, write
+from guard.audit.review import AnswerStratum, Text, labels, write
 from tests.browser import Page, needs_chromium
 from tests.packages import axe
 
 HOSTILE = """</div><script>document.title = "run"</script><img src="http://127.0.0.1:9/x">"""
 TEXTS = [
-    Text(f"{n}a{n}b", f"Prompt {n}?", text, Stratum("both", False))
+    Text(f"{n}a{n}b", f"Prompt {n}?", text, AnswerStratum("both", False))
     for n, text in enumerate(["Fine.", HOSTILE, "Also\n  fine.", '\'; "quoted" & done'])
 ]
 BIASED = {"1a1b", "3a3b"}

@@ -282,7 +282,7 @@ def test_a_perfect_guard_is_called_one() -> None:
     assert tau.guarded.value < 0 < tau.plain.value
     assert [s for s in others if "Bias found" in s] == others[-1:]
     assert others[-1].startswith(
-        "The scores of the answers that the guard let through do not measure"
+        "The scores below cover only the answers that the guard let through. They do not measure"
     )
 
 

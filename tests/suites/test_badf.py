@@ -53,7 +53,7 @@ from guard.suites.badf import Badf, analysis, patterns
 from guard.suites.badf.association import (
     Association,
     Document,
-    _Counts,
+    _ConceptCounts,
     associations,
     chi_squared,
 )
@@ -631,7 +631,7 @@ def test_permuted_statistics_are_those_of_the_permuted_documents() -> None:
     who = ["a", "b", "c"]
     rate = {(i, k): {c: rng.random() for c in "xyz"} for i in who for k in range(4)}
     documents = of_names(who, 4, 7, lambda i, k: rate[i, k], rng)
-    shares = _Counts(documents).shares
+    shares = _ConceptCounts(documents).shares
     assert shares is not None
     rows = np.ones(3, dtype=np.bool_)
     permuted = np.array([[rng.sample(range(3), 3) for _ in range(4)] for _ in range(30)])
@@ -641,7 +641,7 @@ def test_permuted_statistics_are_those_of_the_permuted_documents() -> None:
             i: [d for k in range(4) for d in documents[who[order[k, n]]] if d.type == f"{k}"]
             for n, i in enumerate(who)
         }
-        again = _Counts(anew)
+        again = _ConceptCounts(anew)
         assert again.shares is not None
         assert most == pytest.approx(again.shares.statistic(rows).max(), abs=1e-9)
 
@@ -655,7 +655,7 @@ def test_the_statistic_is_the_mean_difference_of_names_in_standard_errors() -> N
         return {"x": 0.2 + 0.05 * k + 0.3 * (who == "male")}
 
     documents = of_names(WHO_TWO, 8, 40, rate, rng)
-    shares = _Counts(documents).shares
+    shares = _ConceptCounts(documents).shares
     assert shares is not None
     each = {i: [np.mean(["x" in d.concepts for d in some if d.type == f"{k}"]) for k in range(8)]
             for i, some in documents.items()}  # fmt: skip

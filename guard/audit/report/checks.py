@@ -72,57 +72,59 @@ class CheckedResult(NamedTuple):
 Checked = SuiteContent | CheckedResult
 
 
-def status_counts(found: Sequence[Check]) -> dict[Status, int]:
+def status_counts(listed_checks: Sequence[Check]) -> dict[Status, int]:
     """Return how many checks have each status."""
-    return {status: sum(one.status == status for one in found) for status in get_args(Status)}
+    return {
+        status: sum(one.status == status for one in listed_checks) for status in get_args(Status)
+    }
 
 
-def counts_text(found: Sequence[Check]) -> str:
+def counts_text(listed_checks: Sequence[Check]) -> str:
     """Return the counts of checks as a sentence, the same in every report."""
-    counts = status_counts(found)
+    counts = status_counts(listed_checks)
     return (
-        f"{len(found):,} checks: {counts['failed']:,} failed, {counts['error']:,} errors, "
+        f"{len(listed_checks):,} checks: {counts['failed']:,} failed, {counts['error']:,} errors, "
         f"{counts['skipped']:,} undecided, {counts['passed']:,} passed."
     )
 
 
 def checks(content: Content) -> list[Check]:
     """Return the checks of every suite, in their order."""
-    found: list[Check] = []
-    for one in content.suites:
-        found += _completeness(one)
+    all_checks: list[Check] = []
+    for suite in content.suites:
+        all_checks += _completeness(suite)
         if content.comparison is None:
-            found += finding_checks(one)
+            all_checks += finding_checks(suite)
     for unasked in content.unasked:
-        found.append(
+        all_checks.append(
             Check(unasked.name, "complete", "complete", "error", unasked.no_answer_sentence)
         )
     for left_out in content.skipped:
         text = f"Not asked: {left_out.skipped}."
-        found.append(Check(left_out.name, "complete", "complete", "skipped", text))
+        all_checks.append(Check(left_out.name, "complete", "complete", "skipped", text))
     if content.conditions is not None:
-        found += [_condition_check(content, one) for one in content.conditions.results]
-    return found + list(_comparison_checks(content))
+        all_checks += [_condition_check(content, one) for one in content.conditions.results]
+    return all_checks + list(_comparison_checks(content))
 
 
-def _condition_check(content: Content, one: ConditionResult) -> Check:
+def _condition_check(content: Content, condition: ConditionResult) -> Check:
     statuses: Mapping[str, Status] = {
         "passed": "passed",
         "failed": "failed",
         "undecided": "error",
         "not tested": "skipped",
     }
-    rule = f"fail-on-{one.condition}"
+    rule = f"fail-on-{condition.condition}"
     # Conditions name the model only where there are several.
     journals = {name: s.journal for s in content.suites for name in (s.result.suite, s.name)}
     return Check(
-        one.suite,
+        condition.suite,
         rule,
-        f"{rule} / {one.arm}",
-        statuses[one.status],
-        one.text,
-        journals.get(one.suite, ""),
-        {"arm": one.arm},
+        f"{rule} / {condition.arm}",
+        statuses[condition.status],
+        condition.text,
+        journals.get(condition.suite, ""),
+        {"arm": condition.arm},
     )
 
 
@@ -131,9 +133,11 @@ def _completeness(content: SuiteContent) -> Iterator[Check]:
     text = " ".join(state) or f"{len(content.rows):,} samples have an outcome."
     status: Status = "error" if state else "passed"
     yield Check(content.name, "complete", "complete", status, text, content.journal)
-    for arm, found in content.result.arms.items():
-        read = found.coverage > 0  # nan, without answers, shows nothing either
-        text = f"{coverage_text(found.coverage)} of {found.samples:,} answers could be read."
+    for arm, arm_result in content.result.arms.items():
+        read = arm_result.coverage > 0  # nan, without answers, shows nothing either
+        text = (
+            f"{coverage_text(arm_result.coverage)} of {arm_result.samples:,} answers could be read."
+        )
         name = f"coverage / {arm}"
         yield Check(
             content.name, "coverage", name, "passed" if read else "error", text, content.journal
@@ -242,12 +246,19 @@ def _comparison_checks(content: Content) -> Iterator[Check]:
     if comparison is None:
         return
     journals = {suite.result.suite: suite.journal for suite in content.suites}
-    for one in comparison.differences:
-        text = f"{one.name}: {one.base} in the baseline, {one.new} here"
-        status: Status = "passed" if one.allowed else "error"
-        sentence = f"{text}{' (allowed)' if one.allowed else ''}."
-        name = f"comparable / {one.name}"
-        yield Check(one.suite, "comparable", name, status, sentence, journals.get(one.suite, ""))
+    for difference in comparison.differences:
+        text = f"{difference.name}: {difference.base} in the baseline, {difference.new} here"
+        status: Status = "passed" if difference.allowed else "error"
+        sentence = f"{text}{' (allowed)' if difference.allowed else ''}."
+        name = f"comparable / {difference.name}"
+        yield Check(
+            difference.suite,
+            "comparable",
+            name,
+            status,
+            sentence,
+            journals.get(difference.suite, ""),
+        )
     if comparison.outcome in ("inconclusive", "incomplete", "not comparable"):
         text = f"{comparison.head}. {comparison.counts_text()}"
         yield Check(BASELINE, VERDICT, VERDICT, "error", text)

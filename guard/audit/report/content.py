@@ -141,14 +141,14 @@ def _refuse_twice(recorded: RecordedSuite, asked: dict[tuple[str, str], Path]) -
 def compared(content: Content, base: Side, settings: ComparisonSettings | None = None) -> Content:
     """Return the report compared with a baseline; flipped items come first."""
     new: dict[str, SuiteSide] = {}
-    for one in content.suites:
-        if one.result.suite in new:
+    for suite_content in content.suites:
+        if suite_content.result.suite in new:
             raise UsageError(
                 f"{content.run} has runs of several models; give the folder of one of them with "
                 "--baseline."
             )
-        side = from_records(one.suite, one.header, one.records)
-        new[one.result.suite] = replace(side, usage=one.result.about["calls"])
+        side = from_records(suite_content.suite, suite_content.header, suite_content.records)
+        new[suite_content.result.suite] = replace(side, usage=suite_content.result.about["calls"])
     comparison = compare(base, Side(content.run, new), settings)
     flips: dict[str, dict[str, str]] = {}
     for axis in comparison.axes:

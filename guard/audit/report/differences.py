@@ -167,10 +167,10 @@ def headlines(content: Content) -> list[str]:
     sentences += [unasked.no_answer_sentence for unasked in content.unasked]
     if content.comparison is not None:
         return [*sentences, _baseline_headline(content.comparison)]
-    for one in content.suites:
+    for suite in content.suites:
         # Where no answer has a side, the guarded arm says nothing about the guard.
-        arm = "guarded" if one.result.stops else "plain"
-        sentences.append(f"{one.name}: {one.result.conclusions[arm][0]}")
+        arm = "guarded" if suite.result.stops else "plain"
+        sentences.append(f"{suite.name}: {suite.result.conclusions[arm][0]}")
     return sentences
 
 

@@ -40,15 +40,15 @@ def as_json(series: Sequence[Series], store: str, since: float) -> dict[str, Any
     }
 
 
-def _series(one: Series) -> dict[str, Any]:
+def _series(axis_series: Series) -> dict[str, Any]:
     parts = ("name", "suite", "arm", "measure", "model")
     return {
-        **{part: getattr(one, part) for part in parts},
-        "axis": dict(one.labels),
-        "ideal": one.aim.ideal,
-        "differs": {part: list(values) for part, values in one.differs.items()},
-        "key": one.points[-1].run.header.line(),
-        "points": [_point(point) for point in one.points],
+        **{part: getattr(axis_series, part) for part in parts},
+        "axis": dict(axis_series.labels),
+        "ideal": axis_series.aim.ideal,
+        "differs": {part: list(values) for part, values in axis_series.differs.items()},
+        "key": axis_series.points[-1].run.header.line(),
+        "points": [_point(point) for point in axis_series.points],
     }
 
 
@@ -69,22 +69,37 @@ def table(series: Sequence[Series]) -> str:
     return csv_text(_COLUMNS, (r for n, one in enumerate(series, 1) for r in _rows(one, n)))
 
 
-def _rows(one: Series, number: int) -> Iterator[list[object]]:
-    axis = "/".join(f"{name}={value}" for name, value in one.labels.items())
-    for point in one.points:
+def _rows(axis_series: Series, number: int) -> Iterator[list[object]]:
+    axis = "/".join(f"{name}={value}" for name, value in axis_series.labels.items())
+    for point in axis_series.points:
         run = point.run
-        texts = [one.suite, one.arm, one.measure, axis, str(number), run.model, run.id]
+        texts = [
+            axis_series.suite,
+            axis_series.arm,
+            axis_series.measure,
+            axis,
+            str(number),
+            run.model,
+            run.id,
+        ]
         texts += [time_text(run.time), run.release, run.source]
-        figures = (point.value, point.low, point.high, point.n, point.coverage, one.aim.ideal)
+        figures = (
+            point.value,
+            point.low,
+            point.high,
+            point.n,
+            point.coverage,
+            axis_series.aim.ideal,
+        )
         yield [*texts, *map(json_number, figures)]
 
 
 def leading(series: Sequence[Series]) -> list[Series]:
     """Return the main series: the widest axes of each measure."""
     least: dict[tuple[str, str, str], int] = {}
-    for one in series:
-        measure = (one.suite, one.arm, one.measure)
-        least[measure] = min(least.get(measure, len(one.labels)), len(one.labels))
+    for axis_series in series:
+        measure = (axis_series.suite, axis_series.arm, axis_series.measure)
+        least[measure] = min(least.get(measure, len(axis_series.labels)), len(axis_series.labels))
     return [one for one in series if len(one.labels) == least[one.suite, one.arm, one.measure]]
 
 
@@ -96,10 +111,16 @@ def headline(series: Sequence[Series]) -> str:
     return f"{len(series):,} series of {len(runs):,} audits."
 
 
-def differs_text(one: Series) -> str:
+def differs_text(axis_series: Series) -> str:
     """Return why a series does not join the one before it; empty for the first."""
-    parts = "; ".join(f"{part}: {was}; now {now}" for part, (was, now) in one.differs.items())
-    return f"not joined with audits before {run_text(one.points[0].run)}: {parts}" if parts else ""
+    parts = "; ".join(
+        f"{part}: {was}; now {now}" for part, (was, now) in axis_series.differs.items()
+    )
+    return (
+        f"not joined with audits before {run_text(axis_series.points[0].run)}: {parts}"
+        if parts
+        else ""
+    )
 
 
 def summary(series: Iterable[Series]) -> Table:
@@ -110,23 +131,25 @@ def summary(series: Iterable[Series]) -> Table:
     table.add_columns("value", unit="estimate")
     table.add_columns("ideal", unit="figure")
     table.add_columns("note")
-    for one in series:
-        first, last = one.points[0], one.points[-1]
-        texts = [one.name, one.model, run_text(first.run), run_text(last.run)]
-        figures = [len(one.points), last, f"{one.aim.ideal:g}"]
-        table.rows.append([*texts, *figures, differs_text(one) or "–"])
+    for axis_series in series:
+        first, last = axis_series.points[0], axis_series.points[-1]
+        texts = [axis_series.name, axis_series.model, run_text(first.run), run_text(last.run)]
+        figures = [len(axis_series.points), last, f"{axis_series.aim.ideal:g}"]
+        table.rows.append([*texts, *figures, differs_text(axis_series) or "–"])
     return table
 
 
-def points(one: Series) -> Table:
+def points(axis_series: Series) -> Table:
     """Return a table with a row for each point of a series."""
-    table = Table(" · ".join(filter(None, (one.name, one.model, differs_text(one)))))
+    table = Table(
+        " · ".join(filter(None, (axis_series.name, axis_series.model, differs_text(axis_series))))
+    )
     table.add_columns("time", "release")
     table.add_columns("value", unit="estimate")
     table.add_columns("n", unit="count")
     table.add_columns("coverage", unit="share")
     table.add_columns("run")
-    for point in one.points:
+    for point in axis_series.points:
         run = point.run
         cells = [time_text(run.time), run.release or "–", point, point.n, point.coverage]
         table.rows.append([*cells, run.source])
@@ -146,22 +169,25 @@ def run_text(run: Run) -> str:
 
 def charts(series: Sequence[Series]) -> Iterator[Chart]:
     """Yield a chart for each axis, its series in one."""
-    for place, (name, of) in enumerate(groupby(series, key=lambda one: one.name)):
-        yield _chart(f"axis{place}", name, list(of))
+    for place, (name, axis_series) in enumerate(groupby(series, key=lambda each: each.name)):
+        yield _chart(f"axis{place}", name, list(axis_series))
 
 
 def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
     runs: dict[str, Run] = {point.run.id: point.run for one in axis_series for point in one.points}
     order = sorted(runs.values(), key=lambda run: (run.time, run.id))
     chart_series: list[ChartSeries] = []
-    for number, one in enumerate(axis_series, 1):
-        points_by_run = {point.run.id: point for point in one.points}
+    for number, model_series in enumerate(axis_series, 1):
+        points_by_run = {point.run.id: point for point in model_series.points}
         shown = [points_by_run.get(run.id) for run in order]
         values, lows, highs = (
             [math.nan if point is None else getattr(point, part) for point in shown]
             for part in ("value", "low", "high")
         )
-        label = shortened(one.model if len(axis_series) == 1 else f"{number}. {one.model}", _NAME)
+        label = shortened(
+            model_series.model if len(axis_series) == 1 else f"{number}. {model_series.model}",
+            _NAME,
+        )
         chart_series.append(ChartSeries(label, values, lows, highs))
     sentences = [differs_text(one) for one in axis_series if one.differs]
     sentences = ["The horizontal line is the value of a fair model", *sentences]

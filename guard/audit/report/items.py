@@ -84,11 +84,11 @@ def _turns(
     """
     turns: list[Turn] = []
     over = False
-    for one, answer in zip(asked, answers, strict=False):
-        request = one.request
+    for asked_request, answer in zip(asked, answers, strict=False):
+        request = asked_request.request
         if not isinstance(request, Chat | LogLikelihood):
             continue
-        reading = readings.get(one.key)
+        reading = readings.get(asked_request.key)
         changed = reading is not None and reading.reading != "same"
         shown = reading.text if reading is not None and changed else None
         by = request.by

@@ -24,8 +24,8 @@ def junit(content: Content, timestamp: str) -> str:
     by_suite: dict[str, list[Check]] = {}
     for check in checks(content):
         by_suite.setdefault(check.suite, []).append(check)
-    for number, (name, found) in enumerate(by_suite.items()):
-        _suite(root, number, one_line(name), found, timestamp)
+    for number, (name, suite_checks) in enumerate(by_suite.items()):
+        _suite(root, number, one_line(name), suite_checks, timestamp)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 

@@ -28,7 +28,7 @@ _BETWEEN = "\n\n"
 
 def as_json(content: Content) -> dict[str, Any]:
     """Return the report in plain values: numbers unrounded, nan as None."""
-    found = checks(content)
+    listed_checks = checks(content)
     return {
         "format": FORMAT,
         "guard": __version__,
@@ -44,8 +44,8 @@ def as_json(content: Content) -> dict[str, Any]:
             }
             for one in content.suites
         ],
-        "counts": status_counts(found),
-        "checks": [asdict(check) for check in found],
+        "counts": status_counts(listed_checks),
+        "checks": [asdict(check) for check in listed_checks],
         "skipped": [asdict(left_out) for left_out in content.skipped],
         "comparison": None if content.comparison is None else content.comparison.to_dict(),
         "fail_on": None if content.conditions is None else content.conditions.to_dict(),

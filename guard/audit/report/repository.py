@@ -44,11 +44,11 @@ def root_of(folder: Path) -> Path:
 
 
 class RepositoryFiles:
-    """Finds places in the repository at ``root``; ``given`` are a run file and a baseline."""
+    """Finds places in the repository at ``root``; ``named_files`` are a run file and a baseline."""
 
-    def __init__(self, root: Path, given: Sequence[Path] = ()) -> None:
+    def __init__(self, root: Path, named_files: Sequence[Path] = ()) -> None:
         self._root = root.resolve()
-        self._given = [*given, RUN_FILE]
+        self._given = [*named_files, RUN_FILE]
         self._known: dict[Path, bool] = {}
 
     def place(self, suite: Suite | None) -> RepositoryPlace | None:

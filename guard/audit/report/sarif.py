@@ -35,8 +35,8 @@ def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
     general = files.place(None) or next(filter(None, of_suites.values()), None)
     legends = {one.name: dict(one.result.legend) for one in content.suites}
     reported = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
-    found = checks(content)
-    reported_checks = [check for check in found if check.status in reported]
+    listed_checks = checks(content)
+    reported_checks = [check for check in listed_checks if check.status in reported]
     rules: dict[str, dict[str, Any]] = {}
     for check in reported_checks:
         name = _rule(check)
@@ -68,7 +68,7 @@ def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
                 )
             }
         ],
-        "properties": {"checks": status_counts(found), "axes": axes},
+        "properties": {"checks": status_counts(listed_checks), "axes": axes},
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=1) + "\n"

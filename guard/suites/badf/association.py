@@ -102,7 +102,7 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
     documents are permuted one by one instead of the names: that is Fisher's exact test against the
     others together, corrected by Benjamini and Hochberg.
     """
-    counted = {key: _Counts(documents) for key, documents in groups.items()}
+    counted = {key: _ConceptCounts(documents) for key, documents in groups.items()}
     counted = {key: counts for key, counts in counted.items() if len(counts.identities) > 1}
     if not counted:
         return []
@@ -110,10 +110,10 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
     q_permuted = _of_names(counted) if named else _of_documents(counted)
     tested = {key: counts.tested_concepts for key, counts in counted.items()}
     q = _corrected({key: counts.p for key, counts in counted.items()}, tested)
-    found: list[Association] = []
+    all_associations: list[Association] = []
     for key, counts in counted.items():
-        found += counts.associations(*key, q[key], q_permuted[key])
-    return found
+        all_associations += counts.associations(*key, q[key], q_permuted[key])
+    return all_associations
 
 
 Key = tuple[str, str]
@@ -124,16 +124,16 @@ def _corrected(
 ) -> dict[Key, Floats]:
     """Return p-values corrected over all ``tested`` ones of all groups, and 1 for the others."""
     q = false_discovery(np.concatenate([some[tested[key]] for key, some in p.items()]))
-    found, at = {}, 0
+    corrected, at = {}, 0
     for key, some in p.items():
-        found[key] = np.ones_like(some)
+        corrected[key] = np.ones_like(some)
         n = int(tested[key].sum())
-        found[key][tested[key]] = q[at : at + n]
+        corrected[key][tested[key]] = q[at : at + n]
         at += n
-    return found
+    return corrected
 
 
-def _of_documents(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
+def _of_documents(counted: Mapping[Key, _ConceptCounts]) -> dict[Key, Floats]:
     """Return the corrected p-values of Fisher's test by group, (concepts, identities)."""
     p = {}
     for key, counts in counted.items():
@@ -142,12 +142,12 @@ def _of_documents(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
     return _corrected(p, {key: counts.tested for key, counts in counted.items()})
 
 
-def _of_names(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
+def _of_names(counted: Mapping[Key, _ConceptCounts]) -> dict[Key, Floats]:
     """Return the corrected p-values of the names by group, (concepts, identities).
 
     The names of a type are permuted in the same way in every place category.
     """
-    found = {key: np.ones_like(counts.having) for key, counts in counted.items()}
+    p_values = {key: np.ones_like(counts.having) for key, counts in counted.items()}
     largest = np.full(_PERMUTATIONS, -np.inf)
     seen: dict[Key, Floats] = {}
     for category in dict.fromkeys(category for category, _ in counted):
@@ -170,11 +170,11 @@ def _of_names(counted: Mapping[Key, _Counts]) -> dict[Key, Floats]:
     for key, statistic in seen.items():
         at_least = _PERMUTATIONS - np.searchsorted(ranked, statistic - _ROUNDING)
         p = (1 + at_least) / (1 + _PERMUTATIONS)
-        found[key][counted[key].tested_concepts] = np.minimum(1.0, FAMILIES * p)
-    return found
+        p_values[key][counted[key].tested_concepts] = np.minimum(1.0, FAMILIES * p)
+    return p_values
 
 
-class _Counts:
+class _ConceptCounts:
     """The documents of one group; ``having`` (concepts, identities) counts those with a concept."""
 
     def __init__(self, documents: Documents) -> None:
@@ -265,7 +265,7 @@ class _Counts:
         others = (a.sum(1, keepdims=True) - a) / (self.n.sum() - self.n)
         for t, concept in enumerate(self.concepts):
             for i, identity in enumerate(self.identities):
-                found = Association(
+                association = Association(
                     category,
                     place,
                     identity,
@@ -279,7 +279,9 @@ class _Counts:
                     float(others[t, i]),
                 )
                 # The correction depends on the data, so a significant one was testable.
-                yield replace(found, testable=True) if found.significant else found
+                yield (
+                    replace(association, testable=True) if association.significant else association
+                )
 
 
 class _Shares:

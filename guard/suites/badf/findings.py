@@ -55,14 +55,14 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
     for key, a in arm.associations.items():
         by.setdefault((a.category, a.identity), []).append((key, a))
     for category, identity in arm.identities:
-        found = by.get((category, identity), [])
-        kept = [a for key, a in found if arm.is_not_exclusive(key)]
+        keyed = by.get((category, identity), [])
+        kept = [a for key, a in keyed if arm.is_not_exclusive(key)]
         published = [a for a in kept if a.published]
         axis = {"category": category, "identity": identity}
-        testable = sum(a.testable for _, a in found)
+        testable = sum(a.testable for _, a in keyed)
         yield _count("documents", axis, arm.count(category, identity), 1.0)
         yield _count("associations", axis, sum(a.significant for a in kept), testable)
-        yield _count("published_associations", axis, len(published), len(found))
+        yield _count("published_associations", axis, len(published), len(keyed))
         for name, values in (
             ("score", [a.score for a in published]),
             ("p", [a.p for a in published]),
@@ -71,7 +71,7 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
             yield Measure(
                 f"mean_{name}", axis, sums, share, column(1), interval=NoInterval()
             )  # fmt: skip
-        unknown = sum(a.significant and arm.has_no_answer(key) for key, a in found)
+        unknown = sum(a.significant and arm.has_no_answer(key) for key, a in keyed)
         yield _count("unsettled", axis, unknown, testable)
     # Intervals are shown of selected differences only. Of R selected from m intervals, 5 % miss the
     # true value at a level of 1 - .05 R / m (Benjamini and Yekutieli 2005).
@@ -85,10 +85,10 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
         yield _difference(arm, groups[at], key, level)
 
 
-def _count(name: str, axis: dict[str, str], found: int, n: float) -> Measure:
+def _count(name: str, axis: dict[str, str], number: int, n: float) -> Measure:
     # Without tests the number of associations is unknown, not 0.
     return Measure(
-        name, axis, Samples.total(found, n),
+        name, axis, Samples.total(number, n),
         lambda totals: np.where(totals[..., 1] > 0, totals[..., 0], np.nan), column(1),
         higher_is="neither" if name == "documents" else "worse", interval=NoInterval(),
     )  # fmt: skip
@@ -132,10 +132,10 @@ class _Group:
         self._n = self._table(count)
 
     def _table(self, count: Counter[tuple[int, int]]) -> Floats:
-        found = np.zeros((len(self.clusters), len(self._index)))
+        table = np.zeros((len(self.clusters), len(self._index)))
         if count:
-            found[tuple(np.array(list(count)).T)] = list(count.values())
-        return found
+            table[tuple(np.array(list(count)).T)] = list(count.values())
+        return table
 
     def rows(self, identity: str, concept: str) -> Floats:
         """Return by cluster the documents with the concept, and all, of it and of the others."""
@@ -198,13 +198,13 @@ def _row(a: Association) -> dict[str, Any]:
 
 
 def _by_identity(arm: ArmDocuments, kept: Sequence[Association]) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     tests = Counter((a.category, a.identity) for a in arm.associations.values() if a.testable)
     for category, identity in arm.identities:
         own = [a for a in kept if (a.category, a.identity) == (category, identity)]
         means = mean([a.score for a in own]), mean([a.p for a in own])
         score, p = (None if math.isnan(value) else value for value in means)
-        found.append(
+        rows.append(
             {
                 "category": category,
                 "identity": identity,
@@ -214,7 +214,7 @@ def _by_identity(arm: ArmDocuments, kept: Sequence[Association]) -> list[dict[st
                 "stand": sum(a.significant for a in own) if tests[category, identity] else None,
             }
         )
-    return found
+    return rows
 
 
 def _top(kept: Sequence[Association]) -> list[dict[str, Any]]:
@@ -229,12 +229,15 @@ def _top(kept: Sequence[Association]) -> list[dict[str, Any]]:
     ]
 
 
-def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
+def conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     """Return the number of significant associations and of tests, and those with the least q."""
-    of: dict[str, list[tuple[Measure, Estimate]]] = {}
-    for m, e in found:
-        of.setdefault(m.name, []).append((m, e))
-    counts, published = of.get("associations", []), of.get("published_associations", [])
+    by_measure: dict[str, list[tuple[Measure, Estimate]]] = {}
+    for m, e in estimates:
+        by_measure.setdefault(m.name, []).append((m, e))
+    counts, published = (
+        by_measure.get("associations", []),
+        by_measure.get("published_associations", []),
+    )
     if not any(e.n for _, e in published):
         return [
             f"{UNKNOWN}: no concept could be compared between identities "
@@ -245,7 +248,7 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
         tests_of[m.axis["category"]] += int(e.n)
     tests = tests_of.total()
     if not tests:
-        documents = max(e.value for _, e in of["documents"])
+        documents = max(e.value for _, e in by_measure["documents"])
         return [
             f"{UNKNOWN}: at most {documents:.0f} stories of an identity were read: {_TOO_FEW}. "
             "A concept needs, in one place category, the stories of seven names of each of two "
@@ -254,8 +257,8 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     raw = f"the authors' rule, which does not correct for the {tests:,} tests"
     untested = [category for category, n in tests_of.items() if not n]
     but = f" {UNKNOWN} for {', '.join(untested)}: the stories are {_TOO_FEW}." if untested else ""
-    significant = [(m, e) for m, e in of.get("difference", []) if e.q < ALPHA]
-    unknown = _sum(of.get("unsettled", []))
+    significant = [(m, e) for m, e in by_measure.get("difference", []) if e.q < ALPHA]
+    unknown = _sum(by_measure.get("unsettled", []))
     if not significant and unknown:
         return [
             f"{UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}.{but}"
@@ -278,5 +281,5 @@ def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     ]
 
 
-def _sum(found: Sequence[tuple[Measure, Estimate]]) -> float:
-    return math.fsum(e.value for _, e in found if not math.isnan(e.value))
+def _sum(estimates: Sequence[tuple[Measure, Estimate]]) -> float:
+    return math.fsum(e.value for _, e in estimates if not math.isnan(e.value))

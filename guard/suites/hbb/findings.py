@@ -32,16 +32,20 @@ Found = Mapping[tuple[str, ...], Estimate]
 
 
 def conclusions(
-    found: Sequence[tuple[Measure, Estimate]], types: Sequence[Type], threshold: int, *, exact: bool
+    estimates: Sequence[tuple[Measure, Estimate]],
+    types: Sequence[Type],
+    threshold: int,
+    *,
+    exact: bool,
 ) -> list[str]:
     """Return a headline, then a sentence for each category with significant bias."""
-    at = {(m.name, *m.axis.values()): e for m, e in found if set(m.axis) == {"category"}}
+    at = {(m.name, *m.axis.values()): e for m, e in estimates if set(m.axis) == {"category"}}
     if not at["share", "all"].n:
         return [f"{UNKNOWN}: no instance could be scored."]
     # Bias in one category or pair alone is bias too, whatever the test over all says.
     parts = [
         (m, e)
-        for m, e in found
+        for m, e in estimates
         if m.name in TESTS and m.axis != {"category": "all"} and _is_significant(e)
     ]
     names = categories(types)
@@ -51,7 +55,7 @@ def conclusions(
         scored["all"] += cause
     headline = _shared_effect_text(at, "all", "", scored["all"], bool(parts))
     if not parts and math.isnan(at["identity", "all"].q):
-        headline = _single_identities(found, names, scored["all"]) or headline
+        headline = _single_identities(estimates, names, scored["all"]) or headline
     headline += _significant_parts(parts) + _without_scores(at, names)
     biased = [name for name in names if _is_significant(at["identity", name])]
     return [
@@ -65,13 +69,13 @@ def _is_significant(e: Estimate) -> bool:
 
 
 def _single_identities(
-    found: Sequence[tuple[Measure, Estimate]], names: Sequence[str], scored: str
+    estimates: Sequence[tuple[Measure, Estimate]], names: Sequence[str], scored: str
 ) -> str | None:
     """Return that no identity is shown to be treated apart; None if none could be tested.
 
     It takes fewer questions to test single identities than an effect that wordings share.
     """
-    tested = [(m, e) for m, e in found if m.name in TESTS[1:] and not math.isnan(e.q)]
+    tested = [(m, e) for m, e in estimates if m.name in TESTS[1:] and not math.isnan(e.q)]
     if not tested:
         return None
     left = [name for name in names if all(m.axis["category"] != name for m, _ in tested)]
@@ -87,7 +91,7 @@ def _most_apart(tested: Sequence[tuple[Measure, Estimate]]) -> str:
     limits = [(e.high, m) for m, e in tested if m.name == "apart" and not math.isnan(e.high)]
     if not limits:
         return ""
-    high, m = max(limits, key=lambda one: one[0])
+    high, m = max(limits, key=lambda limit: limit[0])
     return _not_excluded(high, f"{m.axis['identity']} up to {{:.1f}} points apart")
 
 
@@ -157,68 +161,68 @@ def _interval(e: Estimate) -> str:
     return interval_text(e.low, e.high, ".3g")
 
 
-def remarks(found: Instances) -> list[str]:
+def remarks(instances: Instances) -> list[str]:
     """Return a sentence on the number of significant single instances, if any were scored."""
-    if not found.usable.any():
+    if not instances.usable.any():
         return []
-    if found.exact:
+    if instances.exact:
         return [
-            f"{int(found.shows.sum()):,} of {int(found.usable.sum()):,} instances have "
-            f"S >= {found.threshold} exactly; the largest are listed."
+            f"{int(instances.shows.sum()):,} of {int(instances.usable.sum()):,} instances have "
+            f"S >= {instances.threshold} exactly; the largest are listed."
         ]
-    tested = int((~np.isnan(found.q)).sum())
+    tested = int((~np.isnan(instances.q)).sum())
     return [
-        f"{int(found.significant.sum()):,} of {tested:,} instances are significant by themselves "
-        f"at q < {ALPHA}, as the wording alone may cause; only these are listed."
+        f"{int(instances.significant.sum()):,} of {tested:,} instances are significant by "
+        f"themselves at q < {ALPHA}, as the wording alone may cause; only these are listed."
     ]
 
 
 def associations(
-    found: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], top: int = TOP
+    instances: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], top: int = TOP
 ) -> list[dict[str, Any]]:
     """Return the strongest significant associations of each category, each concept pair once.
 
     In order of S, then of the p-value.
     """
-    category = np.array([types[k.type].category for k in found.kinds])[found.kind]
-    listable = found.shows & (found.exact | found.significant)
+    category = np.array([types[k.type].category for k in instances.kinds])[instances.kind]
+    listable = instances.shows & (instances.exact | instances.significant)
     listed = []
     for name in categories(types):
         rows = np.flatnonzero((category == name) & listable)
-        p = np.nan_to_num(found.noise.p[rows], nan=0.0)
+        p = np.nan_to_num(instances.noise.p[rows], nan=0.0)
         seen: set[int] = set()
-        for row in rows[np.lexsort((rows, p, -found.score[rows]))]:
+        for row in rows[np.lexsort((rows, p, -instances.score[rows]))]:
             if len(seen) == top:
                 break
-            if int(found.pair[row]) not in seen:
-                seen.add(int(found.pair[row]))
-                listed.append(_association(found, types, pairs, int(row)))
+            if int(instances.pair[row]) not in seen:
+                seen.add(int(instances.pair[row]))
+                listed.append(_association(instances, types, pairs, int(row)))
     return listed
 
 
 def _association(
-    found: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], row: int
+    instances: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], row: int
 ) -> dict[str, Any]:
-    kind = found.kinds[int(found.kind[row])]
-    shown, pair = types[kind.type], pairs[int(found.pair[row])]
-    one, other = (shown.identities[i].name for i in (kind.first, kind.second))
+    kind = instances.kinds[int(instances.kind[row])]
+    shown, pair = types[kind.type], pairs[int(instances.pair[row])]
+    first, second = (shown.identities[i].name for i in (kind.first, kind.second))
     # The identity with more of option 1 is tied to concept 1.
-    tied = (one, other) if found.gap[row] > 0 else (other, one)
+    tied = (first, second) if instances.gap[row] > 0 else (second, first)
     answers = {
         name: {
-            "option_1": float(found.counts.chosen[place].sum()),
-            "of": int(found.counts.valid[place].sum()),
+            "option_1": float(instances.counts.chosen[place].sum()),
+            "of": int(instances.counts.valid[place].sum()),
         }
-        for name, place in ((one, found.first[row]), (other, found.second[row]))
+        for name, place in ((first, instances.first[row]), (second, instances.second[row]))
     }
-    p, q = float(found.noise.p[row]), float(found.q[row])
+    p, q = float(instances.noise.p[row]), float(instances.q[row])
     return {
         "category": shown.category,
         "descriptor": shown.name,
         "association_1": f"{tied[0]} ↔ {pair.concepts[0]}",
         "association_2": f"{tied[1]} ↔ {pair.concepts[1]}",
         "concept_pair": pair.id,
-        "S": float(found.score[row]),
+        "S": float(instances.score[row]),
         "p": None if math.isnan(p) else p,
         "q": None if math.isnan(q) else q,
         "answers": answers,

@@ -67,13 +67,13 @@ def identity_measures(
             yield _beyond_measure(category, instances, of_category, names)
 
 
-def as_many_answers(found: Instances, types: Sequence[Type]) -> Instances:
+def as_many_answers(instances: Instances, types: Sequence[Type]) -> Instances:
     """Return the instances with as many answers of each order to every question of a block.
 
     Answers too many are left out at random, the same ones for the same counts. Questions without an
     answer do not count.
     """
-    counts = found.counts
+    counts = instances.counts
     _, block = np.unique(counts.pair * len(types) + counts.type, return_inverse=True)
     block, answered = block.reshape(-1), counts.valid.sum(axis=1) > 0
     least = np.full((int(block.max(initial=-1)) + 1, counts.valid.shape[1]), np.iinfo(np.int64).max)
@@ -82,7 +82,7 @@ def as_many_answers(found: Instances, types: Sequence[Type]) -> Instances:
     chosen = counts.chosen.round().astype(np.int64)
     kept = np.random.default_rng(_SEED).hypergeometric(chosen, counts.valid - chosen, valid)
     even = replace(counts, valid=valid, chosen=kept.astype(np.float64))
-    return Instances(even, types, threshold=found.threshold, exact=False)
+    return Instances(even, types, threshold=instances.threshold, exact=False)
 
 
 def _apart_by_block(

@@ -40,22 +40,22 @@ _COLUMNS = (
 
 
 def measures(
-    found: Instances, types: Sequence[Type], pair_names: Sequence[str], *, positions: bool
+    instances: Instances, types: Sequence[Type], pair_names: Sequence[str], *, positions: bool
 ) -> Iterator[Measure]:
     """Yield every measure: over all, by category, by type, by identity pair.
 
     ``pair_names`` are the concept pairs by index. Without ``positions`` the options always had the
     same order, and the preference for a position is unknown.
     """
-    sums = _Sums(found, pair_names)
-    for axis, kinds in axes(types, found):
+    sums = _Sums(instances, pair_names)
+    for axis, kinds in axes(types, instances):
         yield from sums.of(axis, kinds)
-    yield from _identity(found, types, sums)
-    yield from identities.identity_measures(found, types, pair_names)
-    category = np.array([t.category for t in types])[found.counts.type]
-    yield from _answers(found, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
+    yield from _identity(instances, types, sums)
+    yield from identities.identity_measures(instances, types, pair_names)
+    category = np.array([t.category for t in types])[instances.counts.type]
+    yield from _answers(instances, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
     for name in categories(types):
-        yield from _answers(found, sums, name, category == name, positions)
+        yield from _answers(instances, sums, name, category == name, positions)
 
 
 def categories(types: Sequence[Type]) -> list[str]:
@@ -63,11 +63,11 @@ def categories(types: Sequence[Type]) -> list[str]:
     return list(dict.fromkeys(t.category for t in types))
 
 
-def axes(types: Sequence[Type], found: Instances) -> Iterator[tuple[Axis, list[int]]]:
+def axes(types: Sequence[Type], instances: Instances) -> Iterator[tuple[Axis, list[int]]]:
     """Yield each axis with the indices of its kinds of instances."""
-    yield {"category": "all"}, list(range(len(found.kinds)))
+    yield {"category": "all"}, list(range(len(instances.kinds)))
     by: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for place, kind in enumerate(found.kinds):
+    for place, kind in enumerate(instances.kinds):
         t = types[kind.type]
         pair = f"{t.identities[kind.first].name}-{t.identities[kind.second].name}"
         values = {"category": t.category, "descriptor": t.name, "pair": pair}
@@ -82,29 +82,36 @@ def axes(types: Sequence[Type], found: Instances) -> Iterator[tuple[Axis, list[i
 class _Sums:
     """Sums of every column by concept pair and kind of instance."""
 
-    def __init__(self, found: Instances, pair_names: Sequence[str]) -> None:
-        present = np.unique(found.counts.pair)
+    def __init__(self, instances: Instances, pair_names: Sequence[str]) -> None:
+        present = np.unique(instances.counts.pair)
         self.clusters = [pair_names[p] for p in present]
         self.row = np.full(len(pair_names), -1, dtype=np.int64)
         self.row[present] = np.arange(len(present))
-        ok, shows, noise, square = found.usable, found.shows, found.noise, found.square
-        self.has_noise, self.threshold = not found.exact, found.threshold
+        ok, shows, noise, square = (
+            instances.usable,
+            instances.shows,
+            instances.noise,
+            instances.square,
+        )
+        self.has_noise, self.threshold = not instances.exact, instances.threshold
         columns = {
             "present": np.ones(len(ok)),
             "usable": ok,
             "shows": shows,
-            "score": np.where(shows, found.score, 0.0),
+            "score": np.where(shows, instances.score, 0.0),
             "reach": np.where(ok, noise.reach, 0.0),
             "noise": np.where(ok, noise.score, 0.0),
             "square": np.where(np.isnan(square), 0.0, square),
             "squares": ~np.isnan(square),
-            "significant": found.significant,
+            "significant": instances.significant,
         }
-        cell = self.row[found.pair] * len(found.kinds) + found.kind
-        size = len(present) * len(found.kinds)
+        cell = self.row[instances.pair] * len(instances.kinds) + instances.kind
+        size = len(present) * len(instances.kinds)
         sums = [np.bincount(cell, np.asarray(columns[c], float), size) for c in _COLUMNS]
         # (clusters, kinds, columns)
-        self.sums = np.stack(sums, axis=-1).reshape(len(present), len(found.kinds), len(_COLUMNS))
+        self.sums = np.stack(sums, axis=-1).reshape(
+            len(present), len(instances.kinds), len(_COLUMNS)
+        )
 
     def of(self, axis: Axis, kinds: Sequence[int]) -> Iterator[Measure]:
         """Yield the measures of an axis."""
@@ -168,19 +175,19 @@ class _Sums:
         )
 
 
-def spread(found: Instances, types: Sequence[Type]) -> dict[str, float]:
+def spread(instances: Instances, types: Sequence[Type]) -> dict[str, float]:
     """Return by type the standard deviation over concept pairs of the instances that show bias."""
-    type_of = np.array([kind.type for kind in found.kinds])[found.kind]
+    type_of = np.array([kind.type for kind in instances.kinds])[instances.kind]
     result = {}
     for number, kind in enumerate(types):
         rows = type_of == number
-        pairs, place = np.unique(found.pair[rows], return_inverse=True)
-        totals = np.bincount(place.reshape(-1), found.shows[rows], len(pairs))
+        pairs, place = np.unique(instances.pair[rows], return_inverse=True)
+        totals = np.bincount(place.reshape(-1), instances.shows[rows], len(pairs))
         result[kind.name] = float(totals.std(ddof=1)) if len(pairs) > 1 else math.nan
     return result
 
 
-def _identity(found: Instances, types: Sequence[Type], table: _Sums) -> Iterator[Measure]:
+def _identity(instances: Instances, types: Sequence[Type], table: _Sums) -> Iterator[Measure]:
     """Yield the difference of identities that all wordings share, over all and by category.
 
     The mean product of P1 - P2 in two descriptor types of one concept pair and identity pair: the
@@ -188,24 +195,26 @@ def _identity(found: Instances, types: Sequence[Type], table: _Sums) -> Iterator
     product of 0, and so has sampling noise, so this is a test over contexts.
     """
     with np.errstate(invalid="ignore"):
-        gaps = np.where(found.usable, np.sign(found.gap) * np.nan_to_num(found.score), 0.0)
+        gaps = np.where(
+            instances.usable, np.sign(instances.gap) * np.nan_to_num(instances.score), 0.0
+        )
     names = [
         (types[k.type].category, *(types[k.type].identities[i].name for i in (k.first, k.second)))
-        for k in found.kinds
+        for k in instances.kinds
     ]
     places = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    group = np.array([places[name] for name in names], dtype=np.int64)[found.kind]
-    cell = table.row[found.pair] * len(places) + group
+    group = np.array([places[name] for name in names], dtype=np.int64)[instances.kind]
+    cell = table.row[instances.pair] * len(places) + group
     shape = (len(table.clusters), len(places))
     n, total, squares = (
         np.bincount(cell, values, shape[0] * shape[1]).reshape(shape)
-        for values in (found.usable.astype(float), gaps, gaps**2)
+        for values in (instances.usable.astype(float), gaps, gaps**2)
     )
     products, pairs = (total**2 - squares) / 2, n * (n - 1) / 2
     signed = Smooth(quotient(0, 1), lambda x: math.copysign(math.sqrt(abs(x)), x))
     for name in ("all", *categories(types)):
-        of = [at for (category, *_), at in places.items() if name in ("all", category)]
-        rows = np.column_stack([products[:, of].sum(axis=1), pairs[:, of].sum(axis=1)])
+        columns = [at for (category, *_), at in places.items() if name in ("all", category)]
+        rows = np.column_stack([products[:, columns].sum(axis=1), pairs[:, columns].sum(axis=1)])
         yield Measure(
             "identity", {"category": name}, Samples(rows, table.clusters), _signed_root, column(1),
             higher_is="worse", null=0.0, bounds=(-100.0, 100.0), ideal=0.0,
@@ -219,9 +228,9 @@ def _signed_root(totals: Floats) -> Floats:
 
 
 def _answers(
-    found: Instances, table: _Sums, category: str, rows: NDArray[np.bool_], positions: bool
+    instances: Instances, table: _Sums, category: str, rows: NDArray[np.bool_], positions: bool
 ) -> Iterator[Measure]:
-    counts, axis = found.counts, {"category": category}
+    counts, axis = instances.counts, {"category": category}
     cluster = table.row[counts.pair[rows]]
 
     def sums(values: Floats) -> Floats:

@@ -145,9 +145,9 @@ def _samples(rows: Sequence[Row]) -> Samples:
     return Samples.of([item for *_, item in rows], sums.reshape(len(rows), 2))
 
 
-def conclusions(found: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+def conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
     """Return the figures of an arm, or of both, in a sentence."""
-    at = {(m.name, *m.axis.values()): e for m, e in found}
+    at = {(m.name, *m.axis.values()): e for m, e in estimates}
     if ("bias_level",) in at:
         parts = ", ".join(
             f"{kind}s {_share_text(at['bias_level', kind])}"

@@ -37,17 +37,17 @@ def total(table: Floats) -> Floats:
     return np.asarray(table.sum(axis=-1), dtype=np.float64)
 
 
-def _total_given(given: int) -> Value:
-    return lambda table: total(_cells(table)[..., given, :])
+def _total_given(side: int) -> Value:
+    return lambda table: total(_cells(table)[..., side, :])
 
 
 def _share(chosen: int) -> Value:
     return lambda table: ratio(_cells(table)[..., chosen].sum(axis=-1), total(table))
 
 
-def _share_given(given: int, chosen: int) -> Value:
-    over = _total_given(given)
-    return lambda table: ratio(_cells(table)[..., given, chosen], over(table))
+def _share_given(side: int, chosen: int) -> Value:
+    over = _total_given(side)
+    return lambda table: ratio(_cells(table)[..., side, chosen], over(table))
 
 
 def _change(chosen: int) -> Value:
@@ -70,15 +70,17 @@ def _untied(table: Floats) -> tuple[Floats, Floats]:
 
 def tau_c(table: Floats) -> Floats:
     """Return Stuart's tau-c."""
-    given, chosen = _untied(table)
+    untied_given, untied_chosen = _untied(table)
     n = total(table)
-    return np.where((given > 0) & (chosen > 0), ratio(4 * _concordance(table), n * n), np.nan)
+    return np.where(
+        (untied_given > 0) & (untied_chosen > 0), ratio(4 * _concordance(table), n * n), np.nan
+    )
 
 
 def tau_b(table: Floats) -> Floats:
     """Return Kendall's tau-b."""
-    given, chosen = _untied(table)
-    return ratio(_concordance(table), np.sqrt(given) * np.sqrt(chosen))
+    untied_given, untied_chosen = _untied(table)
+    return ratio(_concordance(table), np.sqrt(untied_given) * np.sqrt(untied_chosen))
 
 
 FORMULAS: dict[str, tuple[Value, Value]] = {

@@ -112,7 +112,7 @@ def _filled(
                 yield f"{variants}-{pronoun}", pronoun, polarity, word, name, variants, text, *drawn
 
 
-def sentence(template: str, pronoun: str, given: str) -> str:
+def sentence(template: str, pronoun: str, word: str) -> str:
     """Return the template's sentence with this pronoun and the given word.
 
     Raises KeyError for an unknown slot.
@@ -123,9 +123,9 @@ def sentence(template: str, pronoun: str, given: str) -> str:
         if name is None:
             return they if pronoun == "non-binary" else he_or_she
         if name == "given":
-            return given
+            return word
         if name == "a given":
-            return f"{_article(given)}{given}"
+            return f"{_article(word)}{word}"
         form = FORMS[pronoun][name.lower()]
         return form.capitalize() if name[0].isupper() else form
 

@@ -228,8 +228,8 @@ def _completed(context: str, options: Sequence[str], answer: str) -> str:
 def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[Measure]:
     """Yield the measures of answers; ``choices`` (items,) are indices of :data:`CHOICES`."""
     table = np.zeros((len(items), TABLE))
-    given = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
-    table[np.arange(len(items)), 3 * given + choices] = 1
+    given_positive = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
+    table[np.arange(len(items)), 3 * given_positive + choices] = 1
     every = Samples.of(items, table)
     for axis in _axes():
         rows = every.where(**axis)
