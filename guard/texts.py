@@ -43,5 +43,5 @@ def shortened(text: str, most: int) -> str:
 def for_markdown(text: str) -> str:
     """Return ``text`` on one line, escaped for Markdown and for mentions on a code host."""
     # A word joiner prevents mentions of people and links to issues.
-    called = _CALLS.sub(lambda found: found.group() + _JOINER, one_line(text))
+    called = _CALLS.sub(lambda match: match.group() + _JOINER, one_line(text))
     return _MARKS.sub(r"\\\1", called).replace("://", f":{_JOINER}//")
