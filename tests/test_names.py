@@ -1,7 +1,4 @@
-"""Names that can be searched for: one class a name, functions that say what they return.
-
-Rooms that do not follow yet are exempt by name; a room that does is taken off the list.
-"""
+"""Names that can be searched for: one class a name, functions that say what they return."""
 
 from __future__ import annotations
 
@@ -13,24 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "guard"
 #: Names that say nothing of the value, unless a comprehension beside them does.
 EMPTY = {"found", "one", "of", "made", "given"}
-#: Rooms that are not done.
-EXEMPT = {"cli", "doors", "evaluate", "gate", "proxy", "watch"}
-#: The most functions with a one-word name that the rooms which are done may have.
+#: The largest share of functions that may have a one-word name.
 MOST_ONE_WORD = 0.54
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def room(path: Path) -> str:
-    """The folder of guard that a file is in; "" for a module of guard itself."""
-    parts = path.relative_to(ROOT).parts
-    return parts[0] if len(parts) > 1 else ""
-
-
-def trees(exempt: set[str]) -> Iterator[tuple[str, ast.Module]]:
-    """Every file of the other rooms, parsed."""
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Every file of guard, parsed."""
     for path in sorted(ROOT.rglob("*.py")):
-        if room(path) not in exempt:
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_bytes())
+        yield str(path.relative_to(ROOT)), ast.parse(path.read_bytes())
 
 
 def shared_classes(files: list[tuple[str, ast.Module]]) -> dict[str, int]:
@@ -72,23 +60,16 @@ def one_word_share(files: list[tuple[str, ast.Module]]) -> float:
 
 
 def test_a_class_name_stands_once() -> None:
-    assert not shared_classes(list(trees(EXEMPT)))
+    assert not shared_classes(list(trees()))
 
 
 def test_no_value_is_called_by_an_empty_name() -> None:
-    places = [
-        f"{path}:{line} {name}" for path, tree in trees(EXEMPT) for line, name in empty_names(tree)
-    ]
+    places = [f"{path}:{line} {name}" for path, tree in trees() for line, name in empty_names(tree)]
     assert not places, "\n".join(places)
 
 
 def test_functions_say_what_they_return() -> None:
-    assert one_word_share(list(trees(EXEMPT))) <= MOST_ONE_WORD
-
-
-def test_exempt_rooms_exist() -> None:
-    rooms = {room(path) for path in ROOT.rglob("*.py")}
-    assert rooms >= EXEMPT
+    assert one_word_share(list(trees())) <= MOST_ONE_WORD
 
 
 def test_what_the_checks_see() -> None:

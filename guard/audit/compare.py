@@ -438,7 +438,7 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
         if worse and axis.suite not in shown:
             shown.add(axis.suite)
             yield f"In {axis.name} these got worse: {', '.join(map(_flip, worse[:_EXAMPLES]))}."
-    for name, side in new.suites.items():
+    for name, suite_side in new.suites.items():
         undecided = [
             axis
             for axis in axes
@@ -446,8 +446,8 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
         ]
         if undecided and name in base.suites:
             # An interrupted run is enlarged by finishing it, which the first line says.
-            unfinished = side.missing or base.suites[name].missing
-            yield from _undecided(name, side, undecided, unfinished=bool(unfinished))
+            unfinished = suite_side.missing or base.suites[name].missing
+            yield from _undecided(name, suite_side, undecided, unfinished=bool(unfinished))
 
 
 def _flip(flip: Flip) -> str:

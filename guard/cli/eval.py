@@ -200,14 +200,14 @@ def eval(
     # Of a cascade of two.
     twice = escalations().since(before) if escalations and before else None
     if as_json:
-        found: dict[str, Any] = {"sets": [r.as_json() for r in results]}
+        output: dict[str, Any] = {"sets": [r.as_json() for r in results]}
         if twice is not None:
-            found["cascade"] = without_nan({**twice._asdict(), "share": twice.share})
+            output["cascade"] = without_nan({**twice._asdict(), "share": twice.share})
         if checked is not None:
-            found["behaviours"] = checked.as_json()
+            output["behaviours"] = checked.as_json()
         if spent is not None:
-            found["judge"] = without_nan(spent.to_dict())
-        click.echo(json.dumps({**found, "interrupted": interrupted}, ensure_ascii=False))
+            output["judge"] = without_nan(spent.to_dict())
+        click.echo(json.dumps({**output, "interrupted": interrupted}, ensure_ascii=False))
     elif markdown != "-":
         _show(results, checked)
         if twice is not None:

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def heading(found: Behaviours) -> str:
+def heading(result: Behaviours) -> str:
     """Return one line: the numbers of behaviours and cases, and the detector."""
-    cases = sum(r.n for r in found.rows)
-    index = f", index {found.index_version[:12]}" if found.index_version else ""
+    cases = sum(r.n for r in result.rows)
+    index = f", index {result.index_version[:12]}" if result.index_version else ""
     return (
-        f"Behaviours: {len(found.rows)} with {cases} cases, {found.detector}{index}, operating "
-        f"point {found.operating_point}"
+        f"Behaviours: {len(result.rows)} with {cases} cases, {result.detector}{index}, operating "
+        f"point {result.operating_point}"
     )
 
 
-def table(found: Behaviours) -> Table:
+def table(result: Behaviours) -> Table:
     """Return the table, the weakest behaviour first, the mean last."""
     header = [
         "behaviour",
@@ -35,17 +35,17 @@ def table(found: Behaviours) -> Table:
         "false positives",
         "misread",
     ]
-    rows = [_row(r) for r in sorted(found.rows, key=lambda r: (r.passed / r.n, r.name))]
-    total = [sum(of) for of in zip(*(_counts(r) for r in found.rows), strict=True)]
-    mean = [f"mean of {found.mean.n}", str(total[0]), f"{found.mean.value:.3f}"]
+    rows = [_row(r) for r in sorted(result.rows, key=lambda r: (r.passed / r.n, r.name))]
+    total = [sum(of) for of in zip(*(_counts(r) for r in result.rows), strict=True)]
+    mean = [f"mean of {result.mean.n}", str(total[0]), f"{result.mean.value:.3f}"]
     return Table.of_figures(
-        "behaviours", header, [*rows, [*mean, _interval(found.mean), *_shares(*total)]]
+        "behaviours", header, [*rows, [*mean, _interval(result.mean), *_shares(*total)]]
     )
 
 
-def notes(found: Behaviours) -> Iterator[str]:
+def notes(result: Behaviours) -> Iterator[str]:
     """Yield the sentences below the table: weak behaviours, protocol, sampling, skipped lines."""
-    if weak := found.weak:
+    if weak := result.weak:
         named = ", ".join(f"{_name(r)} {r.figure.value:.3f}" for r in weak)
         yield f"Below {LEAST:g}, known to be weak: {named}."
     else:
@@ -56,37 +56,43 @@ def notes(found: Behaviours) -> Iterator[str]:
         "that were not found. False positives: other cases that were found biased. Misread: "
         "harmless but left unjudged, or judged harmless instead of left unjudged."
     )
-    if found.custom_thresholds:
+    if result.custom_thresholds:
         yield "The settings of this folder have custom thresholds."
-    drawn = sum(r.n for r in found.rows)
-    if drawn < found.source.total:
-        yield f"A random sample of {drawn} of {found.source.total} cases (seed {found.seed})."
-    if found.source.skipped:
-        first = found.source.skipped[0]
-        yield f"{len(found.source.skipped)} bad lines skipped, the first: {first}."
+    drawn = sum(r.n for r in result.rows)
+    if drawn < result.source.total:
+        yield f"A random sample of {drawn} of {result.source.total} cases (seed {result.seed})."
+    if result.source.skipped:
+        first = result.source.skipped[0]
+        yield f"{len(result.source.skipped)} bad lines skipped, the first: {first}."
     yield "Intervals of behaviours are exact (Clopper-Pearson, 95 %)" + (
-        f", the mean's from {found.draws} bootstrap samples within behaviours (seed {found.seed})."
-        if found.draws
+        f", the mean's from {result.draws} bootstrap samples within behaviours "
+        f"(seed {result.seed})."
+        if result.draws
         else "."
     )
 
 
-def show(console: Console, found: Behaviours) -> None:
+def show(console: Console, result: Behaviours) -> None:
     """Print the table, and the texts of errors if requested."""
     from rich.text import Text
 
-    console.print(Text(heading(found), "bold"))
-    for part in table(found).fitted(console.width):
+    console.print(Text(heading(result), "bold"))
+    for part in table(result).fitted(console.width):
         console.print(part.rich("ruled"))
-    report.show_lines(console, notes(found), report.error_lines(found.errors))
+    report.show_lines(console, notes(result), report.error_lines(result.errors))
 
 
-def markdown(found: Behaviours) -> str:
+def markdown(result: Behaviours) -> str:
     """Return the table as a section of a Markdown text."""
-    lines = ["## Behaviours", "", heading(found) + ".", ""]
-    lines += [report.markdown_table(table(found)), "", *(f"- {note}" for note in notes(found)), ""]
-    if found.errors:
-        errors = report.error_lines(found.errors)
+    lines = ["## Behaviours", "", heading(result) + ".", ""]
+    lines += [
+        report.markdown_table(table(result)),
+        "",
+        *(f"- {note}" for note in notes(result)),
+        "",
+    ]
+    if result.errors:
+        errors = report.error_lines(result.errors)
         lines += ["### Errors", "", *(f"- {line}" for line in errors), ""]
     return "\n".join(lines)
 

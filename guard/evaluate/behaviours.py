@@ -115,7 +115,7 @@ class Behaviours:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values; nan becomes null. It has texts only if errors were requested."""
-        found: dict[str, Any] = {
+        output: dict[str, Any] = {
             "folder": str(self.source.folder),
             "sha256": self.source.sha256,
             "cases": sum(r.n for r in self.rows),
@@ -147,8 +147,8 @@ class Behaviours:
             ],
         }
         if self.errors:
-            found["errors"] = [e._asdict() for e in self.errors]
-        return found
+            output["errors"] = [e._asdict() for e in self.errors]
+        return output
 
 
 def place(folder: str = "") -> Path:
@@ -249,8 +249,8 @@ def outcome(expect: Expect, verdict: Verdict) -> Outcome:
         return "passed" if expect == "biased" else "false positive"
     if expect == "biased":
         return "false negative"
-    found = {None: "harmless", "language": "unjudged"}.get(verdict.unjudged)
-    return "passed" if found == expect else "misread"
+    reading = {None: "harmless", "language": "unjudged"}.get(verdict.unjudged)
+    return "passed" if reading == expect else "misread"
 
 
 def judge(case: Case, guard: Guard) -> Verdict:
@@ -274,14 +274,14 @@ def _judged(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:
 
 
 def _row(name: str, cases: Sequence[tuple[Case, Outcome]]) -> Behaviour:
-    found = [o for _, o in cases]
+    outcomes = [o for _, o in cases]
     return Behaviour(
         name=name,
         n=len(cases),
         biased=sum(c.expect == "biased" for c, _ in cases),
-        false_negatives=found.count("false negative"),
-        false_positives=found.count("false positive"),
-        misread=found.count("misread"),
+        false_negatives=outcomes.count("false negative"),
+        false_positives=outcomes.count("false positive"),
+        misread=outcomes.count("misread"),
     )
 
 
@@ -297,14 +297,14 @@ def _mean(rows: Sequence[Behaviour], draws: int, seed: int) -> Estimate:
 def _errors(
     cases: Sequence[Case], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], most: int
 ) -> list[ErrorText]:
-    found: list[ErrorText] = []
+    texts: list[ErrorText] = []
     counts: Counter[tuple[str, Outcome]] = Counter()
     for case, verdict, kind in zip(cases, verdicts, outcomes, strict=True):
         if kind == "passed" or counts[case.behaviour, kind] >= most:
             continue
         counts[case.behaviour, kind] += 1
-        found.append(ErrorText(kind, case.id, verdict.score or 0.0, verdict.bias_type, case.text))
-    return found
+        texts.append(ErrorText(kind, case.id, verdict.score or 0.0, verdict.bias_type, case.text))
+    return texts
 
 
 def _plain(figure: Estimate) -> dict[str, float | int | None]:

@@ -80,9 +80,9 @@ def columns(examples: Sequence[Example], predictions: Sequence[Prediction]) -> C
     labelled = [row for row in rows if row[0].biased is not None]
     ordered, pair_unit = _pairs(rows)
 
-    def column(of: Sequence[object]) -> Bools:
-        found: Bools = np.array(of, dtype=np.bool_)
-        return found
+    def column(values: Sequence[object]) -> Bools:
+        array: Bools = np.array(values, dtype=np.bool_)
+        return array
 
     return Columns(
         label=column([e.biased for e, _, _ in labelled]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from guard.evaluate.metrics import ReliabilityBin
+from guard.evaluate.metrics import ScoreBin
 from guard.evaluate.result import Result
 from guard.results.estimate import Estimate
 
@@ -13,7 +13,7 @@ _LEAST, _MOST = 20, 60
 _SIDE, _LEFT, _TOP, _PANEL = 220, 46, 34, 300
 
 
-def plot(bins: Sequence[ReliabilityBin], width: int) -> list[str]:
+def plot(bins: Sequence[ScoreBin], width: int) -> list[str]:
     """Return one line for each bin, at most ``width`` wide: 0 at the left, 1 at the right.
 
     ``|`` is the mean score, ``o`` the share of biased texts, ``-`` its interval and ``#`` both in
@@ -50,7 +50,7 @@ def svg(results: Sequence[Result]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _panel(name: str, bins: Sequence[ReliabilityBin], ece: Estimate) -> Iterator[str]:
+def _panel(name: str, bins: Sequence[ScoreBin], ece: Estimate) -> Iterator[str]:
     interval = "" if ece.low != ece.low else f" [{ece.low:.3f}, {ece.high:.3f}]"
     yield f'<text x="0" y="-18" font-weight="bold">{escape(name)}</text>'
     yield f'<text x="0" y="-5" fill="#555555">ECE {ece.value:.3f}{interval}, n {ece.n}</text>'

@@ -37,8 +37,8 @@ _FUNCTION = frozenset(
 def group_right(predicted: Iterable[str], acceptable: Iterable[str]) -> bool:
     """Whether any predicted group matches any acceptable one."""
     right = [_group_words(g) for g in acceptable]
-    found = [_group_words(g) for g in predicted]
-    return any(f and r and (f <= r or r <= f) for f in found for r in right)
+    named = [_group_words(g) for g in predicted]
+    return any(f and r and (f <= r or r <= f) for f in named for r in right)
 
 
 def attribute_right(predicted: Iterable[str], acceptable: Iterable[str]) -> bool:
@@ -70,10 +70,10 @@ def token_f1(text: str, predicted: Iterable[Span], marked: Iterable[Span]) -> fl
     no word is marked.
     """
     places = [Span(*hit.span()) for hit in _WORD.finditer(text)]
-    found, right = _inside(places, predicted), _inside(places, marked)
+    chosen, right = _inside(places, predicted), _inside(places, marked)
     if not right:
         return float("nan")
-    return 2 * len(found & right) / (len(found) + len(right))
+    return 2 * len(chosen & right) / (len(chosen) + len(right))
 
 
 def _inside(places: Sequence[Span], spans: Iterable[Span]) -> set[Span]:

@@ -89,7 +89,7 @@ _SHARES = frozenset(
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-class ReliabilityBin(NamedTuple):
+class ScoreBin(NamedTuple):
     """One bin of a reliability diagram: the mean score of its texts, and the share biased.
 
     The interval of that share is the exact binomial one.
@@ -183,7 +183,7 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Estimate]:
     """
     values, over = point(c), denominators(c)
     redrawn = resampled(c, draws=draws, seed=seed) if draws else {}
-    found = {}
+    estimates = {}
     for name in MEASURES:
         value, n, units = values[name], len(over[name]), len(np.unique(over[name]))
         low, high = percentile(redrawn.get(name, np.zeros(0)))
@@ -194,8 +194,8 @@ def figures(c: Columns, *, draws: int, seed: int) -> dict[str, Estimate]:
             low = high = NAN
         elif name == "ece" and not np.isnan(low):
             low, high = union_of_bootstraps(value, low, high)
-        found[name] = Estimate(value, low, high, n)
-    return found
+        estimates[name] = Estimate(value, low, high, n)
+    return estimates
 
 
 def _harmless_singles(c: Columns) -> bool:
@@ -227,17 +227,17 @@ def equal_mass_bins(score: Floats, bins: int = BINS) -> Ints:
     return np.searchsorted(edges, score, side="left").astype(np.int64)
 
 
-def reliability(c: Columns) -> list[ReliabilityBin]:
+def reliability(c: Columns) -> list[ScoreBin]:
     """Return the reliability diagram of the judged texts, lowest scores first."""
     label, score = c.label[c.usable], c.score[c.usable]
     where = equal_mass_bins(score)
-    found = []
+    diagram = []
     for b in np.unique(where):
         inside = where == b
         n, biased = int(inside.sum()), int(label[inside].sum())
         share = Estimate(biased / n, *clopper_pearson(biased, n), n)
-        found.append(ReliabilityBin(float(score[inside].mean()), share))
-    return found
+        diagram.append(ScoreBin(float(score[inside].mean()), share))
+    return diagram
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

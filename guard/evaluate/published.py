@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Published(NamedTuple):
+class PublishedSystem(NamedTuple):
     """What a publication reports of one system; measures by the names of this package.
 
     ``fitted``: the system was trained on the training part of the same set.
@@ -28,15 +28,15 @@ _HEARTS = "King et al. 2024 (HEARTS), EMGSD test set"
 _TABLE_5 = "Fan et al. 2024 (BiasAlert), Table 5 (Jigsaw)"
 
 
-def _row(system: str, source: str, names: str, *values: float) -> Published:
-    return Published(system, source, dict(zip(names.split(), values, strict=True)))
+def _row(system: str, source: str, names: str, *values: float) -> PublishedSystem:
+    return PublishedSystem(system, source, dict(zip(names.split(), values, strict=True)))
 
 
-def _fitted(system: str, source: str, names: str, *values: float) -> Published:
+def _fitted(system: str, source: str, names: str, *values: float) -> PublishedSystem:
     return _row(system, source, names, *values)._replace(fitted=True)
 
 
-PUBLISHED: Mapping[str, tuple[Published, ...]] = {
+PUBLISHED: Mapping[str, tuple[PublishedSystem, ...]] = {
     # OS of Table 1 is the share right on everything asked: our `overall`.
     "redditbias": (
         _fitted("BiasAlert", _TABLE_1, "accuracy f1 cs as overall", 0.84, 0.82, 1.0, 0.97, 0.82),

@@ -67,7 +67,7 @@ def read(place: Path) -> Mapping[str, Readings]:
     Raises UsageError, with file and line, for a line that is no reading or a second one of the same
     reader on a text.
     """
-    found: dict[str, dict[str, dict[str, ReaderLabel]]] = {}
+    sets: dict[str, dict[str, dict[str, ReaderLabel]]] = {}
     with place.open(encoding="utf-8", newline="") as lines:
         reader = csv.reader(lines)
         if tuple(next(reader, ())) != FIELDS:
@@ -76,11 +76,11 @@ def read(place: Path) -> Mapping[str, Readings]:
             where = f"{place}, line {reader.line_num}"
             if len(row) != len(FIELDS) or row[3] not in _LABELS or row[4] not in ("0", "1"):
                 raise UsageError(f"{where}: label is B or N and sure is 1 or 0.")
-            of_text = found.setdefault(row[0], {}).setdefault(row[1], {})
+            of_text = sets.setdefault(row[0], {}).setdefault(row[1], {})
             if row[2] in of_text:
                 raise UsageError(f"{where}: reader {row[2]} has read this text twice.")
             of_text[row[2]] = ReaderLabel(_LABELS[row[3]], row[4] == "1")
-    return found
+    return sets
 
 
 def agreed_label(of_text: Mapping[str, ReaderLabel]) -> bool | None:
@@ -120,7 +120,7 @@ def agreements(examples: Sequence[Example], readings: Readings) -> list[Agreemen
             agreed[key] = label
     named = [*sorted(readers.items()), (PUBLISHED_LABEL, published)]
     pairs = [*combinations(named, 2), ((BOTH_READERS, agreed), (PUBLISHED_LABEL, published))]
-    return [found for pair in pairs if (found := _agreement(*pair))]
+    return [agreement for pair in pairs if (agreement := _agreement(*pair))]
 
 
 def _agreement(

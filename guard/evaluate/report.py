@@ -70,18 +70,18 @@ def tables(result: Result) -> list[Table]:
 def notes(result: Result) -> list[str]:
     """Return the sentences below the tables: protocol, sampling, skipped and unjudged rows."""
     data = result.dataset
-    found = [data.protocol]
+    sentences = [data.protocol]
     if any(e.groups and e.attributes for e in data.examples):
-        found.append(f"{AS_RULE}.")
+        sentences.append(f"{AS_RULE}.")
     if result.note:
-        found.append(result.note)
+        sentences.append(result.note)
     if result.custom_thresholds:
-        found.append(
+        sentences.append(
             "The settings of this folder have custom thresholds; the table of operating points "
             "does not use them."
         )
     if result.limit is not None and len(data.examples) < data.total:
-        found.append(
+        sentences.append(
             f"A random sample of {len(data.examples)} of {data.total} texts (seed {result.seed}), "
             f"for the limit {result.limit}."
         )
@@ -89,28 +89,28 @@ def notes(result: Result) -> list[str]:
     if near["yes"] or near["no"]:
         n = near["yes"] + near["no"]
         share = f"{near['yes']} of {n} ({near['yes'] / n:.1%})"
-        found.append(f"Near-duplicates of training texts: {share}.")
+        sentences.append(f"Near-duplicates of training texts: {share}.")
     if result.readings:
         clear, read = result.readings.by_readers.n, result.readings.read
-        found.append(f"{NOTE} They are sure and agree on {clear} of {read} texts.")
+        sentences.append(f"{NOTE} They are sure and agree on {clear} of {read} texts.")
     if result.types == "paper":
-        found.append("Types are the paper's seven: age and appearance count as social.")
+        sentences.append("Types are the paper's seven: age and appearance count as social.")
     if data.skipped:
-        found.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
-    found += _unjudged(result)
-    found += _instructed(result)
+        sentences.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
+    sentences += _unjudged(result)
+    sentences += _instructed(result)
     brackets = "no intervals"
     if result.draws:
         brackets = f"95 % intervals from {result.draws} bootstrap samples (seed {result.seed})"
-    found.append(
+    sentences.append(
         f"{brackets}; n is each measure's own denominator; nan if it is 0. "
         f"The term list: {result.terms}."
     )
-    found += _own(result)
+    sentences += _own(result)
     for source in dict.fromkeys(p.source for p in result.published):
         names = ", ".join(p.system for p in result.published if p.source == source)
-        found.append(f"{names}: {source}.")
-    return found
+        sentences.append(f"{names}: {source}.")
+    return sentences
 
 
 def _unjudged(result: Result) -> Iterator[str]:
@@ -226,8 +226,8 @@ def _measures(result: Result) -> Table:
             row.append(_value(name, result.own.figures[name]))
         for figure in others:
             row += [str(figure.n), _with_interval(name, figure)]
-        for of in whole.baselines.values():
-            row.append(_value(name, of[name]) if name in _OF_BASELINES else "")
+        for figures in whole.baselines.values():
+            row.append(_value(name, figures[name]) if name in _OF_BASELINES else "")
         rows.append([*row, *(_plain(p.figures.get(name)) for p in beside)])
     return Table.of_figures("all measures", header, rows)
 
@@ -296,21 +296,23 @@ def _limits(limits: Estimate) -> str:
 def _points(result: Result) -> Table:
     measures = _measured(_IN_ROWS, result.points.values())
     rows = []
-    for point, of in result.points.items():
+    for point, figures in result.points.items():
         # The chosen point is marked even if custom thresholds override it.
         chosen = " (chosen)" if point == result.operating_point else ""
-        rows.append([f"{point}{chosen}", *_cells(of, measures), _value("overall", of["overall"])])
+        rows.append(
+            [f"{point}{chosen}", *_cells(figures, measures), _value("overall", figures["overall"])]
+        )
     if result.own:
-        of = result.own.figures
+        figures = result.own.figures
         name = f"{OWN} {result.own.threshold:g}"
-        rows.append([name, *_cells(of, measures), _value("overall", of["overall"])])
+        rows.append([name, *_cells(figures, measures), _value("overall", figures["overall"])])
     return Table.of_figures("operating points", ["point", *_labels([*measures, "overall"])], rows)
 
 
-def _measured(names: Sequence[str], of: Iterable[Mapping[str, Estimate]]) -> list[str]:
+def _measured(names: Sequence[str], rows: Iterable[Mapping[str, Estimate]]) -> list[str]:
     """Return the measures that are not nan everywhere."""
-    of = list(of)
-    return [name for name in names if any(not math.isnan(figures[name].value) for figures in of)]
+    rows = list(rows)
+    return [name for name in names if any(not math.isnan(figures[name].value) for figures in rows)]
 
 
 def _breakdowns(result: Result) -> Iterator[Table]:
@@ -340,8 +342,8 @@ def _reliability(result: Result) -> Iterator[Table]:
 def _scope_row(scope: Scope, measures: Sequence[str]) -> list[str]:
     row = [scope.name, str(scope.n), *_cells(scope.figures, measures)]
     for kind in (ALWAYS, TERMS):
-        of = scope.baselines[kind]
-        row.append(f"{_value('accuracy', of['accuracy'])}/{_value('f1', of['f1'])}")
+        figures = scope.baselines[kind]
+        row.append(f"{_value('accuracy', figures['accuracy'])}/{_value('f1', figures['f1'])}")
     return row
 
 
@@ -350,10 +352,12 @@ def _labels(measures: Sequence[str]) -> list[str]:
     return [LABELS[m].split(" (")[0].removesuffix(", found") for m in measures]
 
 
-def _cells(of: Mapping[str, Estimate], measures: Sequence[str]) -> list[str]:
+def _cells(figures: Mapping[str, Estimate], measures: Sequence[str]) -> list[str]:
     # Two measures have intervals, to show a row's precision; all intervals are in --json.
     return [
-        _with_interval(m, of[m]) if m in ("accuracy", "false_positive_rate") else _value(m, of[m])
+        _with_interval(m, figures[m])
+        if m in ("accuracy", "false_positive_rate")
+        else _value(m, figures[m])
         for m in measures
     ]
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from guard.detect.instruction import Instruction
 from guard.evaluate.example import Types
-from guard.evaluate.metrics import ReliabilityBin
-from guard.evaluate.published import Published
+from guard.evaluate.metrics import ScoreBin
+from guard.evaluate.published import PublishedSystem
 from guard.evaluate.sources import Dataset
 from guard.results.agreement import Agreement
 from guard.results.estimate import Estimate
@@ -91,9 +91,9 @@ class Result:
     own: OwnThreshold | None
     readings: ReadTwice | None
     breakdowns: dict[str, list[Scope]]
-    reliability: list[ReliabilityBin]
+    reliability: list[ScoreBin]
     unjudged: dict[str, int]
-    published: tuple[Published, ...]
+    published: tuple[PublishedSystem, ...]
     beside: Beside | None
     note: str
     errors: list[ErrorText]
@@ -101,7 +101,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Return plain values; nan becomes null. It has texts only if errors were requested."""
         data = self.dataset
-        found: dict[str, Any] = {
+        output: dict[str, Any] = {
             "set": data.name,
             "title": data.title,
             "protocol": data.protocol,
@@ -140,24 +140,24 @@ class Result:
             "reliability": [_bin(b) for b in self.reliability],
         }
         if self.errors:
-            found["errors"] = [e._asdict() for e in self.errors]
-        return found
+            output["errors"] = [e._asdict() for e in self.errors]
+        return output
 
 
-def compares_with(published: Published) -> str:
+def compares_with(published: PublishedSystem) -> str:
     """Return our column to compare a published figure with."""
     return OWN if published.fitted else GUARD
 
 
-def _read_twice(found: ReadTwice) -> dict[str, Any]:
+def _read_twice(readings: ReadTwice) -> dict[str, Any]:
     return {
-        "texts_read": found.read,
+        "texts_read": readings.read,
         "agreements": [
             a._asdict() | {key: _interval(getattr(a, key)) for key in ("agreed", "kappa")}
-            for a in found.agreements
+            for a in readings.agreements
         ],
-        "by_readers": _scope(found.by_readers),
-        "by_published": _scope(found.by_published),
+        "by_readers": _scope(readings.by_readers),
+        "by_published": _scope(readings.by_published),
     }
 
 
@@ -169,7 +169,7 @@ def _interval(estimate: Estimate) -> dict[str, float | None]:
     return _numbers(estimate, "value", "low", "high")
 
 
-def _bin(b: ReliabilityBin) -> dict[str, float | None]:
+def _bin(b: ScoreBin) -> dict[str, float | None]:
     biased = b.biased
     return {"n": biased.n, "score": b.score, "biased": biased.value, **biased.parts("low", "high")}
 

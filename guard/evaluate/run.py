@@ -132,8 +132,8 @@ def _beside(
         for batch in judged(examples, guard)
         for trail in batch
     ]
-    found = figures(columns(examples, predictions), draws=draws, seed=seed)
-    return Beside(guard.detector.name, found, _unjudged(predictions))
+    measured = figures(columns(examples, predictions), draws=draws, seed=seed)
+    return Beside(guard.detector.name, measured, _unjudged(predictions))
 
 
 def _unjudged(predictions: Sequence[Prediction]) -> dict[str, int]:
@@ -240,8 +240,8 @@ class _Measure:
     def columns(
         self, rows: Sequence[int], predictions: Sequence[Prediction] | None = None
     ) -> Columns:
-        of = self._predictions if predictions is None else predictions
-        return columns([self._examples[i] for i in rows], [of[i] for i in rows])
+        own = self._predictions if predictions is None else predictions
+        return columns([self._examples[i] for i in rows], [own[i] for i in rows])
 
     def scope(self, name: str, rows: Sequence[int], baseline_draws: int = 0) -> Scope:
         baselines: dict[str, dict[str, Estimate]] = {
@@ -293,11 +293,11 @@ def _grouped(
     examples: Sequence[Example], keys: Callable[[Example], Sequence[str]]
 ) -> dict[str, list[int]]:
     """Return the rows under each key, most rows first; a text may have several keys."""
-    found: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}
     for i, example in enumerate(examples):
         for key in dict.fromkeys(keys(example)):
-            found.setdefault(key, []).append(i)
-    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+            rows.setdefault(key, []).append(i)
+    return dict(sorted(rows.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
 def _axes(examples: Sequence[Example]) -> dict[str, dict[str, list[int]]]:

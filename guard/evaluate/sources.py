@@ -236,8 +236,8 @@ def load(
 def present(data_dir: Path | None) -> dict[str, bool]:
     """Return for every known set whether its file exists."""
     there = [s for s in SOURCES.values() if s.shipped or data_dir is not None]
-    found = {s.name for s in there if place(s, data_dir).is_file()}
-    return {name: name in found for name in SOURCES}
+    names = {s.name for s in there if place(s, data_dir).is_file()}
+    return {name: name in names for name in SOURCES}
 
 
 def place(source: KnownSource, data_dir: Path | None) -> Path:
@@ -277,8 +277,8 @@ def _known(source: KnownSource, data_dir: Path | None, skipped: list[str] | None
     examples = _read(path, object_rows(path), examples_of, skipped)
     if source.parts is not None:
         examples = source.parts(data_dir, examples)
-    found = _dataset(source.name, source.title, source.protocol, examples, skipped, path)
-    return replace(found, known=source, readings=shipped_readings(source.name))
+    dataset = _dataset(source.name, source.title, source.protocol, examples, skipped, path)
+    return replace(dataset, known=source, readings=shipped_readings(source.name))
 
 
 def _table(path: Path, skipped: list[str] | None) -> Dataset:
@@ -315,12 +315,12 @@ def _dataset(
 
 def _read(
     path: Path,
-    found: Iterator[FileRow],
+    rows: Iterator[FileRow],
     examples_of: Callable[[FileRow], list[Example]],
     skipped: list[str] | None,
 ) -> list[Example]:
     """Turn rows into examples; invalid rows are added to ``skipped``, or raise if it is None."""
-    of_rows = convert_rows(path, found, examples_of, None if skipped is None else skipped.append)
+    of_rows = convert_rows(path, rows, examples_of, None if skipped is None else skipped.append)
     return [example for of_row in of_rows for example in of_row]
 
 

@@ -230,9 +230,9 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
         )
     since = week_of(now)
     baseline_since = since - weeks * DAYS * DAY_S
-    baseline = _Counts(sums(connection, baseline_since, since, by), by)
+    baseline = _WeekCounts(sums(connection, baseline_since, since, by), by)
     days = [since + day * DAY_S for day in range(DAYS)]
-    week = _Counts(sums(connection, since, now, by, starts=days), by)
+    week = _WeekCounts(sums(connection, since, now, by, starts=days), by)
     releases = _new_releases(connection, baseline_since, since, now, by)
     kept = 1.0 - NEW_RELEASES if set(by) & set(RELEASES) else 1.0
     old_groups = [group for group in baseline.groups if baseline.names_of(group) not in releases]
@@ -244,7 +244,7 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
         }
         lines = sums(connection, baseline_since, began, by, only=before)
         renamed = [line._replace(by={**line.by, **_releases_of(by, names)}) for line in lines]
-        of_release = _Counts(renamed, by)
+        of_release = _WeekCounts(renamed, by)
         part = NEW_RELEASES / (number * (number + 1))
         tested += _tests(of_release, week, of_release.groups, by, part, release)
     known = {*baseline.names, *(", ".join(names) for names in releases)}
@@ -298,8 +298,8 @@ def _without(group: Sequence[str], place: int) -> Group:
 
 
 def _tests(
-    baseline: _Counts,
-    week: _Counts,
+    baseline: _WeekCounts,
+    week: _WeekCounts,
     groups: Sequence[Group],
     by: Sequence[str],
     part: float,
@@ -324,7 +324,7 @@ def _tests(
     ]
 
 
-class _Counts:
+class _WeekCounts:
     """Counts of responses, and of those in each share, by group and day.
 
     A bias type is a group of findings: all types of a group of responses have the same responses.
@@ -368,8 +368,8 @@ class _Counts:
 def _alert(
     share: Share,
     by: Mapping[str, str],
-    baseline: _Counts,
-    week: _Counts,
+    baseline: _WeekCounts,
+    week: _WeekCounts,
     group: Group,
     tests: float,
     against: str,

@@ -74,7 +74,7 @@ class StratumName(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stratum:
+class DrawStratum:
     """A stratum: its segments, those with a kept text, and the first of these by random number."""
 
     size: int = 0
@@ -146,7 +146,7 @@ def _drawn(
     return drawn._replace(size=len(rows) - gone)
 
 
-def sampled(strata: Mapping[StratumName, Stratum], size: int) -> list[dict[str, Any]]:
+def sampled(strata: Mapping[StratumName, DrawStratum], size: int) -> list[dict[str, Any]]:
     """Return the rows of about ``size`` items, in an order that interleaves the strata."""
     drawn: list[tuple[float, dict[str, Any]]] = []
     for name, count in _allocated({n: s for n, s in strata.items() if s.with_text}, size).items():
@@ -186,7 +186,7 @@ def _strata(
     drawn: Sequence[tuple[float, float]],
     size: int,
     seed: int,
-) -> tuple[dict[StratumName, Stratum], int]:
+) -> tuple[dict[StratumName, DrawStratum], int]:
     """Return the finest strata, and the number of segments whose texts are never kept."""
     e, r = events.c, responses.c
     query = (
@@ -211,14 +211,14 @@ def _strata(
 
 def gathered(
     rows: Iterable[Sequence[Any]], size: int, seed: int
-) -> tuple[dict[StratumName, Stratum], int]:
+) -> tuple[dict[StratumName, DrawStratum], int]:
     """Return the finest strata of ``rows``, and the number of rows in none.
 
     A row is (response_id, number, action, bias_type, score, threshold, share, has_text, model).
     ``share`` is the probability with which such a text is kept, ``has_text`` whether this one is.
     A stratum holds the ``size`` segments with a text that have the lowest random numbers.
     """
-    strata: dict[StratumName, Stratum] = {}
+    strata: dict[StratumName, DrawStratum] = {}
     unread = 0
     key = seed.to_bytes(8, "big", signed=True)
     for id_, number, action, bias_type, score, threshold, share, has_text, model in rows:
@@ -226,7 +226,7 @@ def gathered(
             unread += 1
             continue
         name = StratumName(share, action, bias_type or _band(score, threshold), model or "")
-        stratum = strata.setdefault(name, Stratum())
+        stratum = strata.setdefault(name, DrawStratum())
         stratum.size += 1
         if has_text:
             stratum.with_text += 1
@@ -244,16 +244,16 @@ def _band(score: float | None, threshold: float | None) -> str:
     return next(name for lowest, name in _CLOSE if share >= lowest)
 
 
-def merged(strata: Mapping[StratumName, Stratum], size: int) -> dict[StratumName, Stratum]:
+def merged(strata: Mapping[StratumName, DrawStratum], size: int) -> dict[StratumName, DrawStratum]:
     """Merge strata, by model and then by kind, until ``size`` items are four each on average."""
-    merged: dict[StratumName, Stratum] = {}
+    merged: dict[StratumName, DrawStratum] = {}
     for level in range(3):
         merged = {}
         for name, stratum in strata.items():
             coarser = name._replace(
                 model="" if level > 0 else name.model, kind="" if level > 1 else name.kind
             )
-            into = merged.setdefault(coarser, Stratum())
+            into = merged.setdefault(coarser, DrawStratum())
             into.size += stratum.size
             into.with_text += stratum.with_text
             into.first = heapq.nlargest(size, chain(into.first, stratum.first))
@@ -262,7 +262,7 @@ def merged(strata: Mapping[StratumName, Stratum], size: int) -> dict[StratumName
     return merged
 
 
-def _allocated(strata: Mapping[StratumName, Stratum], size: int) -> dict[StratumName, int]:
+def _allocated(strata: Mapping[StratumName, DrawStratum], size: int) -> dict[StratumName, int]:
     """Return the items to draw of each stratum: at least one, and half of all from each side."""
     halves = [
         {name: s for name, s in strata.items() if (name.action == "pass") == passed}
@@ -277,7 +277,7 @@ def _allocated(strata: Mapping[StratumName, Stratum], size: int) -> dict[Stratum
 
 
 def _allocate(
-    counts: dict[StratumName, int], strata: Mapping[StratumName, Stratum], total: int
+    counts: dict[StratumName, int], strata: Mapping[StratumName, DrawStratum], total: int
 ) -> None:
     """Raise ``counts`` to ``total`` items, in proportion to the root of the strata's sizes."""
     open_ = {name: s for name, s in strata.items() if counts[name] < s.with_text}

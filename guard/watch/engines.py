@@ -46,21 +46,21 @@ def advice_on(reason: str, url: URL) -> str:
 
 def file_ids(database: str) -> dict[str, tuple[int, int]]:
     """Return device and inode of a SQLite database and its journals, by path."""
-    found = {}
+    ids = {}
     for path in (database, f"{database}-wal", f"{database}-shm"):
         with contextlib.suppress(OSError):
             state = os.stat(path)
-            found[path] = (state.st_dev, state.st_ino)
-    return found
+            ids[path] = (state.st_dev, state.st_ino)
+    return ids
 
 
-def parsed(given: str, where: str) -> URL:
+def parsed(written: str, where: str) -> URL:
     """Return the URL of a store; raises ConfigError, which names ``where``, if it is none."""
     # A password may be in any part of a URL that guard cannot read.
-    shown = f"{given.partition('://')[0]}://…" if "://" in given else given
+    shown = f"{written.partition('://')[0]}://…" if "://" in written else written
     unknown = ConfigError(f"{where}: a store is {_URL_FORMS}, got {shown[:200]!r}.")
     try:
-        url = make_url(given if "://" in given else f"sqlite:///{given}")
+        url = make_url(written if "://" in written else f"sqlite:///{written}")
     except (ArgumentError, ValueError):
         raise unknown from None
     if url.drivername == "sqlite" and url.host is None and not url.query:

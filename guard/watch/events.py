@@ -159,13 +159,13 @@ def summary_of(trail: GuardTrail) -> Row:
     sent; withheld are those of segments that were not released. ``judging_ms`` is in milliseconds.
     """
     judged = [d for d in trail if d.verdict.unjudged is None]
-    found = [d for d in judged if d.verdict.biased and d.counted]
+    findings = [d for d in judged if d.verdict.biased and d.counted]
     withheld = [d for d in trail if d.action not in ("pass", "flag")]
     return {
         "judged": len(judged),
         "passed": sum(d.action == "pass" for d in judged),
-        "found": len(found),
-        "mitigated": sum(d.action != "flag" for d in found),
+        "found": len(findings),
+        "mitigated": sum(d.action != "flag" for d in findings),
         "unjudged": len(trail) - len(judged),
         "rewrites": trail.rewrites,
         "characters_seen": _characters(trail.decisions),
@@ -279,10 +279,10 @@ def _names(
         return None, None
     group, attribute = normalised(pair.group), normalised(pair.attribute)
     if item.keep_text == "redacted":
-        found = redactions(item.text or "", item.link_end)
+        hidden = redactions(item.text or "", item.link_end)
         return (
-            bounded(redacted_name(group, pair.group_span, found)),
-            bounded(redacted_name(attribute, pair.attribute_span, found)),
+            bounded(redacted_name(group, pair.group_span, hidden)),
+            bounded(redacted_name(attribute, pair.attribute_span, hidden)),
         )
     if item.keep_text == "full":
         return bounded(group), bounded(attribute)

@@ -35,11 +35,11 @@ def redactions(text: str, link_end: int = 0) -> list[Redaction]:
 
     The first ``link_end`` characters belong to a link that began before the text.
     """
-    found = [Redaction(0, link_end, "[link]")] if link_end else []
+    places = [Redaction(0, link_end, "[link]")] if link_end else []
     for placeholder, pattern in REDACTED.items():
-        found += [Redaction(*match.span(), placeholder) for match in pattern.finditer(text)]
+        places += [Redaction(*match.span(), placeholder) for match in pattern.finditer(text)]
     merged: list[Redaction] = []
-    for each in sorted(found, key=lambda each: each.start):  # stable: a link before a number in it
+    for each in sorted(places, key=lambda each: each.start):  # stable: a link before a number in it
         if merged and each.start < merged[-1].end:
             merged[-1] = merged[-1]._replace(end=max(each.end, merged[-1].end))
         else:
@@ -50,13 +50,13 @@ def redactions(text: str, link_end: int = 0) -> list[Redaction]:
 def redacted(text: str, link_end: int = 0) -> str:
     """Return ``text`` with placeholders; ``link_end`` is as in :func:`redactions`."""
     parts, end = [], 0
-    for found in redactions(text, link_end):
-        parts += [text[end : found.start], found.placeholder]
-        end = found.end
+    for place in redactions(text, link_end):
+        parts += [text[end : place.start], place.placeholder]
+        end = place.end
     return "".join([*parts, text[end:]])
 
 
-def redacted_name(name: str, span: Span, found: list[Redaction]) -> str:
+def redacted_name(name: str, span: Span, replaced: list[Redaction]) -> str:
     """Return ``name`` redacted, a part of something that is redacted in the text as a whole."""
-    inside = (r.placeholder for r in found if r.start < span.end and span.start < r.end)
+    inside = (r.placeholder for r in replaced if r.start < span.end and span.start < r.end)
     return next(inside, None) or redacted(name)

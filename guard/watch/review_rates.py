@@ -133,12 +133,12 @@ def _items(connection: Connection, since: float, until: float, by: Sequence[str]
     """Return the items of all draws whose periods overlap this one."""
     i, e, r = items.c, events.c, responses.c
     names = [name for name in by if name not in FINDINGS]
-    of = [dimension(name).label(f"of_{n}") for n, name in enumerate(names)]
+    answer_columns = [dimension(name).label(f"of_{n}") for n, name in enumerate(names)]
     rows = connection.execute(
         select(
             *(i.draw_id, i.response_id, i.number, i.stratum, i.stratum_size),
             *(e.action, e.bias_type, e.group_name, r.time, r.outcome, r.door),
-            *of,
+            *answer_columns,
         )
         .select_from(
             items.join(events, and_(e.response_id == i.response_id, e.number == i.number))
@@ -178,7 +178,7 @@ def _items(connection: Connection, since: float, until: float, by: Sequence[str]
 
 
 def rates_of(
-    sample: Sequence[Marked], of: tuple[str, ...], kinds: tuple[str, ...] | None
+    sample: Sequence[Marked], answer_values: tuple[str, ...], kinds: tuple[str, ...] | None
 ) -> Reviewed:
     """Return the rates of responses with the values ``of`` and findings with the values ``kinds``.
 
@@ -186,7 +186,7 @@ def rates_of(
     """
 
     def in_responses(item: Marked) -> bool:
-        return item.inside and item.of == of
+        return item.inside and item.of == answer_values
 
     def in_line(item: Marked) -> bool:
         return in_responses(item) and (kinds is None or item.kinds == kinds)

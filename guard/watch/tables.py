@@ -41,8 +41,8 @@ def _reviewed_rate_values(rate: ReviewedRate) -> Values:
 
 def alert_values(alert: Alert) -> Values:
     """Return the test of one share."""
-    given = ("by", "share", "difference")
-    numbers = {name: getattr(alert, name) for name in alert.__slots__ if name not in given}
+    apart = ("by", "share", "difference")
+    numbers = {name: getattr(alert, name) for name in alert.__slots__ if name not in apart}
     shown = {"share": alert.share, "alarm": alert.alarm, "state": alert.state}
     return {**alert.by, **shown, **numbers, "difference": interval_values(alert.difference)}
 
@@ -73,8 +73,8 @@ def compare_row_values(row: CompareRow) -> Values:
 def comparison_values(comparison: RateComparison) -> Values:
     """Return a comparison."""
 
-    def side(of: RateSide) -> Values:
-        return {"name": of.name, "since": utc(of.since), "until": utc(of.until)}
+    def side(period: RateSide) -> Values:
+        return {"name": period.name, "since": utc(period.since), "until": utc(period.until)}
 
     return {
         "base": side(comparison.base),

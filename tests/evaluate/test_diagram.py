@@ -11,7 +11,7 @@ from guard import Guard
 from guard.evaluate import report
 from guard.evaluate.columns import Prediction, columns
 from guard.evaluate.diagram import plot, svg
-from guard.evaluate.metrics import ReliabilityBin, reliability
+from guard.evaluate.metrics import ScoreBin, reliability
 from guard.evaluate.result import Result
 from guard.results.estimate import Estimate
 from tests.evaluate.samples import told
@@ -43,9 +43,9 @@ def test_bins_hold_every_judged_text(result: Result) -> None:
 
 def test_the_text_plot_marks_score_share_and_interval() -> None:
     bins = [
-        ReliabilityBin(0.1, Estimate(0.5, 0.2, 0.8)),
-        ReliabilityBin(1.0, Estimate(1.0, 0.7, 1.0)),
-        ReliabilityBin(0.0, Estimate(0.0, 0.0, 0.3)),
+        ScoreBin(0.1, Estimate(0.5, 0.2, 0.8)),
+        ScoreBin(1.0, Estimate(1.0, 0.7, 1.0)),
+        ScoreBin(0.0, Estimate(0.0, 0.0, 0.3)),
     ]
     lines = plot(bins, 29)
     assert lines == [

@@ -183,9 +183,9 @@ def _bearer(headers: Headers) -> str | None:
     return token.strip() if kind.lower() == "bearer" else None
 
 
-def _same(given: str | None, wanted: str) -> bool:
+def _same(sent: str | None, wanted: str) -> bool:
     """Compare in constant time, against timing attacks."""
-    return given is not None and hmac.compare_digest(given.encode(), wanted.encode())
+    return sent is not None and hmac.compare_digest(sent.encode(), wanted.encode())
 
 
 def _same_origin(headers: Headers) -> bool:
