@@ -235,7 +235,7 @@ def test_what_is_asked_after_the_end_has_failed() -> None:
 from guard.detect import shutdown
 guard = Guard()
 guard.check("Warm.")
-shutdown._leave()
+shutdown._leave_all()
 print({guard.check("All is well.").unjudged for _ in range(9)})
 """
     # The detector has not failed: it was not asked.

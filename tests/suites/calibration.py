@@ -127,7 +127,9 @@ def items_of(suite: str, size: int | None) -> list[Item]:
 def has_test(measure: Measure) -> bool:
     """Return whether an audit tests a measure, or its suite does."""
     interval = measure.interval
-    own = isinstance(interval, Jackknife | NoInterval) and interval.p is not None
+    own = interval.p is not None if isinstance(interval, Jackknife) else False
+    if isinstance(interval, NoInterval):
+        own = not math.isnan(interval.p)
     return measure.null is not None or own
 
 

@@ -163,7 +163,8 @@ def test_the_cells_of_a_row_that_is_worse_stand_under_their_headings(
     shown.size(1280)
     shown.go(path)
     heading, *rows = page.run(_EDGES)
-    assert {row[0] for row in rows} == {"", "worse"}
+    # Late in a week every share of the alerts may have risen.
+    assert {"worse"} <= {row[0] for row in rows} <= {"", "worse"}
     assert all(row[1:] == pytest.approx(heading[1:], abs=1) for row in rows)
     box = "(one => [one.scrollWidth, one.clientWidth])(document.querySelector('main .scroll'))"
     wide, seen = page.run(box)
