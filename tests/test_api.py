@@ -120,7 +120,7 @@ REVEALED = """
 
 
 def documented(page: str) -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.S)
+    code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.S)
     return str(code)
 
 
