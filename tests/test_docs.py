@@ -126,7 +126,7 @@ def test_what_a_page_shows_can_be_used(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands that are not run have options of guard's, and files can be read."""
-    from guard.audit.tolerances import load
+    from guard.audit.tolerances import load_tolerances
 
     monkeypatch.chdir(tmp_path)  # a guardrail may make its store of events
     for block in blocks(page):
@@ -142,7 +142,11 @@ def test_what_a_page_shows_can_be_used(
                 )
                 assert planned.exit_code == 0, planned.output
             else:
-                assert load(place).axes if place.name == "audit.toml" else read_settings(tmp_path)
+                assert (
+                    load_tolerances(place).axes
+                    if place.name == "audit.toml"
+                    else read_settings(tmp_path)
+                )
         elif block.language == "json":
             assert [json.loads(line) for line in block.code.splitlines()]
         elif block.language == "yaml":

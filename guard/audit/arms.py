@@ -43,7 +43,7 @@ async def through_door(guard: Guard, key: str, request: Chat, reply: Reply) -> G
     seconds = round(time.perf_counter() - began, 4)
     trail: GuardTrail = stream.guard
     answer, text = reply.answer.text, "".join(shown)
-    reading = stopped or _reading(trail, text == answer)
+    reading = stopped or _reading_of(trail, text == answer)
     if reading == "same":
         return Guarded(key, reading, seconds=seconds)
     verdicts = [d.verdict for d in trail.findings]
@@ -79,7 +79,7 @@ def _own_text(policy: Policy, text: str, answer: str) -> tuple[int, float]:
     return len(own), round(min(length / len(answer), 1.0), 4) if answer else 0.0
 
 
-def _reading(trail: GuardTrail, same: bool) -> Reading:
+def _reading_of(trail: GuardTrail, same: bool) -> Reading:
     if same and not trail.stopped:
         return "same"
     acted = any(d.verdict.biased and d.action not in ("pass", "flag") for d in trail)
@@ -94,7 +94,7 @@ class Recorded(CustomStreamWrapper):
         self.model = "recorded"
         self.messages = messages
         self.chunks: list[ModelResponseStream] = []
-        self._chunks = _chunks(reply)
+        self._chunks = _reply_chunks(reply)
 
     async def __anext__(self) -> ModelResponseStream:
         chunk = next(self._chunks, None)
@@ -119,7 +119,7 @@ _DOOR = replace(
 )
 
 
-def _chunks(reply: Reply) -> Iterator[ModelResponseStream]:
+def _reply_chunks(reply: Reply) -> Iterator[ModelResponseStream]:
     deltas = [
         Delta(reasoning_content=piece.text) if piece.reasoning else Delta(content=piece.text)
         for piece in reply.pieces

@@ -135,7 +135,7 @@ class Audit:
         pilot = self.pilot
         if pilot is None or self.size is None:
             return self
-        records = outcomes.read(self.suite, pilot, calls, None)
+        records = outcomes.read_records(self.suite, pilot, calls, None)
         if records.missing:
             return replace(self, items=pilot)
         spread = part_of(self.suite, AdaptsRequests).spread(records.plain)
@@ -223,7 +223,7 @@ class Audit:
             return
         asked: set[str] = set()
         while stop is None or not stop.requested:
-            following = outcomes.read(self.suite, items, recorded.calls, None).following
+            following = outcomes.read_records(self.suite, items, recorded.calls, None).following
             new = [item for item in following if item.id not in asked]
             if not new:
                 return
@@ -238,7 +238,7 @@ class Audit:
         """Return the records of a recorded suite, of both arms where it has a guarded one."""
         items = self.allocated(recorded.calls).items
         readings = recorded.readings if self.has_guarded_arm(recorded.header) else None
-        return outcomes.read(self.suite, items, recorded.calls, readings)
+        return outcomes.read_records(self.suite, items, recorded.calls, readings)
 
     def has_guarded_arm(self, header: Header) -> bool:
         """Return whether a run with ``header`` has readings of what users get."""

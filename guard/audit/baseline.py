@@ -55,14 +55,14 @@ def read_side(
     if log is not None:
         return log
     if not baselines:
-        return sides.read(place, own_suites, data)
+        return sides.read_side(place, own_suites, data)
     if place.is_file():
         with place.open("rb") as file:
             is_run = file.read(len(SQLITE)).startswith((GZIP, SQLITE))
         if not is_run:
             return _with_suites(load(place), own_suites)
     # If suites are selected by name, unknown suites of the run are skipped.
-    return sides.read(place, own_suites, data, known=bool(own_suites))
+    return sides.read_side(place, own_suites, data, known=bool(own_suites))
 
 
 def _with_suites(side: Side, own_suites: Iterable[str]) -> Side:
@@ -90,7 +90,7 @@ def write(side: Side, path: Path, *, replace: bool = False) -> None:
             raise UsageError(f"{path} exists already; give another --out, or --replace.")
         load(path)
     try:
-        write_whole(path, _text(side))
+        write_whole(path, _baseline_text(side))
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from None
 
@@ -129,7 +129,7 @@ def load(path: Path) -> Side:
         raise UsageError(f"{path} is an incomplete baseline; {_REMEDY}") from None
 
 
-def _text(side: Side) -> str:
+def _baseline_text(side: Side) -> str:
     body: dict[str, Any] = {
         "kind": BASELINE,
         "format": FORMAT,
@@ -140,7 +140,7 @@ def _text(side: Side) -> str:
     return text.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
 
 
-def identity(suite_side: SuiteSide) -> str:
+def run_identity(suite_side: SuiteSide) -> str:
     """Return the SHA-256 that identifies a run of a suite: of its answers, else of its results."""
     return suite_side.run or _checksum(_suite_to_json(suite_side))
 
@@ -213,7 +213,9 @@ def _outcomes_to_json(outcomes: Mapping[str, str], ids: Sequence[str]) -> dict[s
     # An index one past the last kind marks an item without an outcome in this arm.
     return {
         "kinds": kinds,
-        "of": _pack([places.get(outcomes.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1),
+        "of": _pack_places(
+            [places.get(outcomes.get(i, ""), len(kinds)) for i in ids], len(kinds) + 1
+        ),
     }
 
 
@@ -228,23 +230,23 @@ def _axis_to_json(axis: Axis, places: Mapping[str, int]) -> dict[str, Any]:
         "bounds": [b if math.isfinite(b) else None for b in axis.aim.bounds],
         "above": axis.aim.above,
         "unit": axis.unit,
-        "pairs": _runs([places[name] for name in axis.ids]),
+        "pairs": _consecutive_runs([places[name] for name in axis.ids]),
         "columns": axis.samples.rows.shape[1],
         "kinds": plain_json(kinds.tolist()),
-        "of": _pack(kind_of_pair.reshape(-1).tolist(), len(kinds)),
+        "of": _pack_places(kind_of_pair.reshape(-1).tolist(), len(kinds)),
     }
 
 
-def _pack(places: Sequence[int], kinds: int) -> str | list[int]:
+def _pack_places(places: Sequence[int], kinds: int) -> str | list[int]:
     """Return indices below ``kinds`` as text, one digit each; a list where digits run out."""
     return "".join(_DIGITS[p] for p in places) if kinds <= len(_DIGITS) else list(places)
 
 
-def _unpack(packed: str | list[int]) -> list[int]:
+def _unpack_places(packed: str | list[int]) -> list[int]:
     return [_DIGITS.index(c) for c in packed] if isinstance(packed, str) else list(packed)
 
 
-def _runs(places: Sequence[int]) -> list[list[int]]:
+def _consecutive_runs(places: Sequence[int]) -> list[list[int]]:
     """Return indices as runs of consecutive numbers: [first, length] each."""
     runs = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
     listed = [[place for _, place in run] for _, run in runs]
@@ -265,7 +267,7 @@ def _suite_from_json(stored: Mapping[str, Any]) -> SuiteSide:
     outcomes = {
         arm: {
             item: of_arm["kinds"][kind]
-            for item, kind in zip(ids, _unpack(of_arm["of"]), strict=True)
+            for item, kind in zip(ids, _unpack_places(of_arm["of"]), strict=True)
             if kind < len(of_arm["kinds"])
         }
         for arm, of_arm in stored["outcomes"].items()
@@ -316,7 +318,7 @@ def _axis_from_json(
         aim=Aim(ideal, bounds, stored["above"]),
         unit=stored["unit"],
         samples=Samples(
-            kinds[np.array(_unpack(stored["of"]), dtype=np.int64)],
+            kinds[np.array(_unpack_places(stored["of"]), dtype=np.int64)],
             [cluster_of_item[i] if by_item else clusters[i] for i in pairs],
             [ids[i] if by_item else clusters[i] for i in pairs],
         ),

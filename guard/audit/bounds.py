@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from guard.audit.sending import reasons
+from guard.audit.sending import model_reasons
 from guard.suites import Chat, LogLikelihood, Request
 
 # Assumed tokens of an answer, and of the reasoning before it, where no limit is sent.
@@ -17,7 +17,7 @@ _FRAME = 16  # tokens of a message's frame; a text has at most as many tokens as
 
 def assumed_answer(model: str, own_settings: Mapping[str, Any]) -> int:
     """Return the tokens that an answer without a limit is assumed to have, with its reasoning."""
-    return ASSUMED_ANSWER + (_ASSUMED_REASONING if reasons(model, own_settings) else 0)
+    return ASSUMED_ANSWER + (_ASSUMED_REASONING if model_reasons(model, own_settings) else 0)
 
 
 def longest_answer(model: str | None) -> float:

@@ -85,7 +85,10 @@ class Budget(Allowance):
         spent = 0.0
         try:
             reply = await model.ask(request, key, slot)
-            if not _counted(reply) and (bound := self._greatest_cost(payee, request)) > 0:
+            if (
+                not _has_counted_tokens(reply)
+                and (bound := self._greatest_cost(payee, request)) > 0
+            ):
                 # A provider that counts no tokens does not thereby cost nothing.
                 self.uncounted += 1
                 reply = replace(reply, usage=replace(reply.usage, cost=bound))
@@ -170,7 +173,7 @@ class Budget(Allowance):
         )
 
 
-def _counted(reply: Reply) -> bool:
+def _has_counted_tokens(reply: Reply) -> bool:
     """Return whether the provider counted the tokens of a reply, and LiteLLM has their price."""
     usage = reply.usage
     written = usage.completion_tokens > 0 or not any(piece.text for piece in reply.pieces)

@@ -52,7 +52,7 @@ class Cassette:
         """Raise UsageError where the run at ``path`` has other answers than the cassette."""
         for key, call in calls.items():
             recorded = self.calls.get(key)
-            if recorded is not None and _answer(call) not in (None, _answer(recorded)):
+            if recorded is not None and _answer_of(call) not in (None, _answer_of(recorded)):
                 raise UsageError(
                     f"{path} has another answer to {call.slot.item} than {self._path}; give "
                     "another --out, or remove that file."
@@ -83,7 +83,7 @@ class Cassette:
         """Do nothing: there is no connection."""
 
 
-def _answer(call: Call) -> object:
+def _answer_of(call: Call) -> object:
     """Return what was answered, without its cost; None for a failed call."""
     reply = call.reply
     if reply is None:

@@ -22,8 +22,8 @@ from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.files import RUN_FILE, check_place, check_writable, run_file_of
 from guard.audit.header import Header
 from guard.audit.models import LOCAL, check_model
-from guard.audit.others import Embedder, combined, open_model
-from guard.audit.progress import watching
+from guard.audit.others import Embedder, combined_model, open_model
+from guard.audit.progress import watching_run
 from guard.audit.run_file import (
     RunFile,
     header_at,
@@ -113,14 +113,14 @@ def run_all(command: Command) -> RunResult:
     """
     if not command.models and command.replay is None:
         raise UsageError("Give --model, or --replay with a cassette.")
-    tasks = _tasks(command)
+    tasks = _tasks_of(command)
     for task in tasks:
-        _check(task, command)
+        _check_task(task, command)
     stop, ran = Stop(), RunResult()
     _note_asked(tasks, ran)
     try:
         with short_switch_interval():
-            asyncio.run(_run(command, tasks, stop, ran))
+            asyncio.run(_run_tasks(command, tasks, stop, ran))
     except KeyboardInterrupt:
         stop.requested = True
     except GuardError as error:
@@ -140,14 +140,14 @@ def check_command(command: Command) -> None:
 
     A command without a model lacks one, which is no mistake in a plan.
     """
-    for task in _tasks(command):
+    for task in _tasks_of(command):
         for path in (task.path, *([task.record / task.path.name] if task.record else [])):
             check_place(path)
         if command.check is not None and task.name:
             command.check(task.audit.suite, task.audit.header(task.name, command.guard))
 
 
-def _tasks(command: Command) -> list[_Task]:
+def _tasks_of(command: Command) -> list[_Task]:
     """Return the tasks; raises UsageError where the command is wrong."""
     if command.models and command.replay is not None:
         raise UsageError("Give --model or --replay, not both: a cassette has one model.")
@@ -179,7 +179,7 @@ def _tasks(command: Command) -> list[_Task]:
                 audits.append(audit.for_model(model, command.sending))
                 command.budget.set_payees(model, audits[-1].sending, audit.others)
                 names.append(model)
-        folder = _folder(command, names, audits, digests)
+        folder = _run_folder(command, names, audits, digests)
         folder = folder / place if several else folder
         record = command.record / place if command.record is not None and several else None
         for audit, name in zip(audits, names, strict=True):
@@ -198,12 +198,12 @@ def _note_asked(tasks: Sequence[_Task], ran: RunResult) -> None:
         write_asked(folder, suites)
 
 
-def _check(task: _Task, command: Command) -> None:
+def _check_task(task: _Task, command: Command) -> None:
     """Raise GuardError where a task's file or its embedder cannot be used."""
     for path in (task.path, *([task.record / task.path.name] if task.record else [])):
         check_writable(path)
     there = header_at(task.path, task.audit.suite.name)
-    audit = _resumed(task, there, command.sending)
+    audit = _resumed_audit(task, there, command.sending)
     if task.model and (embedder := audit.others.get("embedder")) is not None:
         Embedder(embedder.name)
     wanted = audit.header(task.name, command.guard)
@@ -217,15 +217,15 @@ def _check(task: _Task, command: Command) -> None:
         cassette_of(command.replay, audit).check(task.path, recorded.calls)
 
 
-def _resumed(task: _Task, header: Header | None, sending: Sending) -> Audit:
+def _resumed_audit(task: _Task, header: Header | None, sending: Sending) -> Audit:
     """Return a task's audit, adapted as the recorded one with ``header`` was, if any."""
     audit = task.audit if header is None else task.audit.adapted_like(header.options)
     return audit if audit is task.audit or not task.model else audit.for_model(task.model, sending)
 
 
-async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult) -> None:
+async def _run_tasks(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult) -> None:
     failed_models: set[str] = set()
-    with _stopping(stop):
+    with _stops_on_interrupt(stop):
         for task in tasks:
             if stop.requested or command.budget.exhausted:
                 break
@@ -246,12 +246,12 @@ async def _run(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunRes
 
 async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -> None:
     header = header_at(task.path, task.audit.suite.name)
-    audit = _resumed(task, header, command.sending)
+    audit = _resumed_audit(task, header, command.sending)
     if task.model:
         model = open_model(
             task.model, timeout_s=command.timeout_s, stream=command.stream, sending=audit.sending
         )
-        model = combined(model, audit.others, timeout_s=command.timeout_s)
+        model = combined_model(model, audit.others, timeout_s=command.timeout_s)
     else:
         assert command.replay is not None
         model = cassette_of(command.replay, audit)
@@ -269,13 +269,13 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
                 sentence = f"{name} was SKIPPED: {reason}."
                 if len(command.audits) == 1:
                     raise UsageError(sentence)
-                _log(sentence)
+                _log_line(sentence)
                 ran.skipped.append(AskedSuite(name, task.name, reason))
                 return
             adapted = audit.adapted(has)
             if adapted is not audit:
                 audit = adapted.for_model(task.model, command.sending) if task.model else adapted
-        _log(f"{name}: {len(audit.items):,} items, journal {task.path}")
+        _log_line(f"{name}: {len(audit.items):,} items, journal {task.path}")
         notes = audit.sending.notes(model.name)
         if task.model:
             notes.insert(0, f"{model.name} is asked at {endpoint(task.model, audit.sending)}.")
@@ -283,15 +283,15 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
             where = endpoint_of(role, other) if task.model else "recorded"
             notes += [f"the {role} is {other.name}: {where}.", *other.sending.notes(other.name)]
         for note in notes:
-            _log(f"{name}: {note}")
-        with watching(name, sample_count(audit.items)) as tally:
+            _log_line(f"{name}: {note}")
+        with watching_run(name, sample_count(audit.items)) as tally:
             settings = Settings(command.concurrency, budget=command.budget)
             result = await audit.run(
                 model, task.path, command.guard, settings, tally, stop, ran.results
             )
         ran.results.append(result)
         if tally.before:
-            _log(f"{name}: resumed with {tally.before:,} earlier answers.")
+            _log_line(f"{name}: resumed with {tally.before:,} earlier answers.")
         if task.record is not None:
             record_cassette(task.path, name, task.record / task.path.name)
     finally:
@@ -317,7 +317,7 @@ def cassette_of(folder: Path, audit: Audit) -> Cassette:
     return Cassette(run_file_of(folder), audit)
 
 
-def _folder(
+def _run_folder(
     command: Command, names: Sequence[str], audits: Sequence[Audit], cassettes: Sequence[str]
 ) -> Path:
     """Return the folder of the run: the same for the same command, whatever the sample size.
@@ -352,12 +352,12 @@ def short_switch_interval() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _log(text: str) -> None:
+def _log_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _stopping(stop: Stop) -> Iterator[None]:
+def _stops_on_interrupt(stop: Stop) -> Iterator[None]:
     """Set ``stop`` at the first interrupt; the second interrupts as usual."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
@@ -366,7 +366,7 @@ def _stopping(stop: Stop) -> Iterator[None]:
         stop.requested = True
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
-        _log("Interrupted: waiting for the calls in flight; interrupt again to abandon them.")
+        _log_line("Interrupted: waiting for the calls in flight; interrupt again to abandon them.")
 
     try:
         loop.add_signal_handler(signal.SIGINT, first)

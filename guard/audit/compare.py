@@ -88,7 +88,8 @@ def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -
         base, new, settings.tolerances.better, settings.better, settings.axes
     )
     common = [
-        [name for name in before.axes if name in after.axes] for before, after in _common(base, new)
+        [name for name in before.axes if name in after.axes]
+        for before, after in _common_suites(base, new)
     ]
     names = [name for of_suite in common for name in of_suite]
     settings.tolerances.check(names, [*base.suites])
@@ -96,9 +97,9 @@ def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -
     if not chosen:
         raise UsageError("The sides have no axis in common; give runs with the same measures.")
     tested: list[_AxisTest] = []
-    for (before, after), of_suite in zip(_common(base, new), common, strict=True):
+    for (before, after), of_suite in zip(_common_suites(base, new), common, strict=True):
         functions = MeasureFunctions(before, after)
-        decisive = deciding({name: after.axes[name] for name in of_suite}, after)
+        decisive = deciding_axes({name: after.axes[name] for name in of_suite}, after)
         for name in of_suite:
             if name in chosen:
                 # An axis that the user selected always decides.
@@ -109,8 +110,8 @@ def compare(base: Side, new: Side, settings: ComparisonSettings | None = None) -
     axes = [one.comparison(value, alpha) for one, value in zip(tested, q, strict=True)]
     missing = base.missing + new.missing
     lost = _lost_axes(base, new, settings.axes)
-    outcome = _outcome(axes, incomplete=missing > 0, lost=bool(lost))
-    next_steps = list(_steps(axes, base, new))
+    outcome = _outcome_of(axes, incomplete=missing > 0, lost=bool(lost))
+    next_steps = list(_next_steps(axes, base, new))
     if lost:
         next_steps.append(f"{new.name} has no value of {', '.join(lost)}, so this cannot pass.")
     if _is_same_run(base, new):
@@ -135,14 +136,14 @@ def _refuse_lost_axes(base: Side, new: Side, axes: Sequence[str]) -> None:
         if other is None or not base_suite.harness:
             continue
         for name in base_suite.axes.keys() & other.axes.keys():
-            if selected(name, axes) and (lost := _unscored(base_suite, other, name)):
+            if selected(name, axes) and (lost := _unscored_items(base_suite, other, name)):
                 raise UsageError(
                     f"{name} has no number for {len(lost):,} items on one side, such as "
                     f"{min(lost)}; select the other axes by --axis, or score both logs alike."
                 )
 
 
-def _unscored(base_suite: SuiteSide, other: SuiteSide, name: str) -> set[str]:
+def _unscored_items(base_suite: SuiteSide, other: SuiteSide, name: str) -> set[str]:
     """Return the items that both sides scored, but only one on this axis."""
     scored, other_scored = (
         {item for item, text in side.outcomes["plain"].items() if text == "scored"}
@@ -151,23 +152,23 @@ def _unscored(base_suite: SuiteSide, other: SuiteSide, name: str) -> set[str]:
     return scored & other_scored & (set(base_suite.axes[name].ids) ^ set(other.axes[name].ids))
 
 
-def _common(base: Side, new: Side) -> list[tuple[SuiteSide, SuiteSide]]:
+def _common_suites(base: Side, new: Side) -> list[tuple[SuiteSide, SuiteSide]]:
     return [(base.suites[name], new.suites[name]) for name in base.suites if name in new.suites]
 
 
 def _one_sided_axes(base: Side, new: Side) -> list[str]:
     """Return the axes of the common suites that only one side has."""
-    both = _common(base, new)
+    both = _common_suites(base, new)
     return sorted(name for one, other in both for name in one.axes.keys() ^ other.axes.keys())
 
 
 def _lost_axes(base: Side, new: Side, patterns: Sequence[str]) -> list[str]:
     """Return the deciding axes of the common arms of ``base`` that ``new`` does not have."""
     lost: list[str] = []
-    for before, after in _common(base, new):
+    for before, after in _common_suites(base, new):
         if before.harness:
             continue
-        decisive = deciding(before.axes, before)
+        decisive = deciding_axes(before.axes, before)
         arms = {axis.arm for axis in after.axes.values()}
         for name in before.axes.keys() - after.axes.keys():
             counts = selected(name, patterns) if patterns else name in decisive
@@ -179,7 +180,7 @@ def _lost_axes(base: Side, new: Side, patterns: Sequence[str]) -> list[str]:
 def _is_same_run(base: Side, new: Side) -> bool:
     return base.name != new.name and all(
         before.run and before.run == after.run and before.outcomes.keys() & after.outcomes.keys()
-        for before, after in _common(base, new)
+        for before, after in _common_suites(base, new)
     )
 
 
@@ -237,7 +238,7 @@ def differences(base: Side, new: Side, allowed: frozenset[str]) -> Iterator[KeyD
             if after.contents.get(item, content) != content
         }
         if changed:
-            was = f"what {_listed(changed, 'items')} asked"
+            was = f"what {_listed_items(changed, 'items')} asked"
             yield KeyDifference(name, "data", was, "something else", "data" in allowed)
 
 
@@ -250,18 +251,18 @@ def _item_differences(
         for side in (before, after)
     )
     if old != new and not before.missing and not after.missing:
-        was, now = _listed(old - new, "others"), _listed(new - old, "others")
+        was, now = _listed_items(old - new, "others"), _listed_items(new - old, "others")
         yield KeyDifference(name, "items", was, now, "items" in allowed)
 
 
-def _listed(items: set[str], noun: str) -> str:
+def _listed_items(items: set[str], noun: str) -> str:
     if not items:
         return "nothing else"
     examples = ", ".join(sorted(items)[:3])
     return f"{len(items):,} {noun}: {examples}{', …' if len(items) > 3 else ''}"
 
 
-def deciding(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:
+def deciding_axes(axes: Mapping[str, Axis], side: SuiteSide) -> set[str]:
     """Return the names of the axes that decide: for each measure those with the fewest labels.
 
     If one of these covers everything (a label "all", as HBB has), it decides alone.
@@ -413,7 +414,7 @@ class _AxisTest:
         return [flip(at) for at in places[np.argsort(-moves[places], kind="stable")].tolist()]
 
 
-def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool, lost: bool) -> Outcome:
+def _outcome_of(axes: Sequence[AxisComparison], *, incomplete: bool, lost: bool) -> Outcome:
     if incomplete:
         return "incomplete"
     if any(axis.verdict == "regression" for axis in axes):
@@ -423,7 +424,7 @@ def _outcome(axes: Sequence[AxisComparison], *, incomplete: bool, lost: bool) ->
     return "pass"
 
 
-def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str]:
+def _next_steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[str]:
     """Yield advice: runs to finish, items that got worse, how many more would decide an axis."""
     for side in (base, new):
         if side.missing:
@@ -437,7 +438,8 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
         worse = [flip for flip in axis.flips if flip.moves > 0]
         if worse and axis.suite not in shown:
             shown.add(axis.suite)
-            yield f"In {axis.name} these got worse: {', '.join(map(_flip, worse[:_EXAMPLES]))}."
+            examples = ", ".join(map(_flip_text, worse[:_EXAMPLES]))
+            yield f"In {axis.name} these got worse: {examples}."
     for name, suite_side in new.suites.items():
         undecided = [
             axis
@@ -447,16 +449,16 @@ def _steps(axes: Sequence[AxisComparison], base: Side, new: Side) -> Iterator[st
         if undecided and name in base.suites:
             # An interrupted run is enlarged by finishing it, which the first line says.
             unfinished = suite_side.missing or base.suites[name].missing
-            yield from _undecided(name, suite_side, undecided, unfinished=bool(unfinished))
+            yield from _undecided_advice(name, suite_side, undecided, unfinished=bool(unfinished))
 
 
-def _flip(flip: Flip) -> str:
+def _flip_text(flip: Flip) -> str:
     if not (flip.base or flip.new):
         return flip.item
     return f"{flip.item} ({flip.base or 'nothing'} → {flip.new or 'nothing'})"
 
 
-def _undecided(
+def _undecided_advice(
     name: str, side: SuiteSide, axes: Sequence[AxisComparison], *, unfinished: bool
 ) -> Iterator[str]:
     decidable = [axis for axis in axes if axis.more_items]
@@ -469,7 +471,7 @@ def _undecided(
     which = decidable[0].name if len(decidable) == 1 else f"{len(decidable)} axes of {name}"
     if side.items + more <= side.available:
         yield (
-            f"About {more:,} more items on each side would decide {which}{_cost(side, more)}: "
+            f"About {more:,} more items on each side would decide {which}{_cost_text(side, more)}: "
             f"{'--limit' if side.harness else '--sample'} {side.items + more}."
         )
         return
@@ -487,7 +489,7 @@ def _undecided(
     )
 
 
-def _cost(side: SuiteSide, more: int) -> str:
+def _cost_text(side: SuiteSide, more: int) -> str:
     """Return the cost of ``more`` items on one side, at the average cost of those asked."""
     if not side.items or side.harness:
         return ""  # a log of another harness has no costs

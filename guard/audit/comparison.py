@@ -114,9 +114,11 @@ class AxisComparison:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AxisComparison:
         """Return the axis that :meth:`to_dict` wrote as ``values``."""
-        flips = [Flip(f["item"], f["base"], f["new"], _real(f["moves"])) for f in values["flips"]]
+        flips = [
+            Flip(f["item"], f["base"], f["new"], _real_number(f["moves"])) for f in values["flips"]
+        ]
         floats = [f.name for f in fields(cls) if f.type == "float"]
-        numbers = {name: _real(values[name]) for name in floats}
+        numbers = {name: _real_number(values[name]) for name in floats}
         return cls(**{**values, **numbers, "flips": flips})
 
 
@@ -291,7 +293,7 @@ def _axis_line(axis: AxisComparison) -> str:
     return f"{change}  {axis.name} ({', '.join(parts)}){reason}"
 
 
-def _real(value: float | str | None) -> float:
+def _real_number(value: float | str | None) -> float:
     """Return the number for a JSON ``value``: None is nan, "higher" and "lower" are infinite."""
     if isinstance(value, str):
         return {"higher": math.inf, "lower": -math.inf}[value]

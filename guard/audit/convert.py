@@ -41,7 +41,7 @@ class ConvertedJournal(NamedTuple):
     damaged: int
 
 
-def convert(place: Path, to: Path | None = None) -> Iterator[ConvertedJournal]:
+def convert_journals(place: Path, to: Path | None = None) -> Iterator[ConvertedJournal]:
     """Write the journals at ``place``, a journal or a folder, into the run's file beside them.
 
     The journals of a folder's folders, one for each model, are converted, too. ``to`` is another
@@ -49,7 +49,7 @@ def convert(place: Path, to: Path | None = None) -> Iterator[ConvertedJournal]:
     one cannot be read.
     """
     folder = place if place.is_dir() else place.parent
-    paths = [place] if place.is_file() else sorted(_journals(place))
+    paths = [place] if place.is_file() else sorted(_journals_in(place))
     if not paths:
         raise UsageError(f"{place} has no journal ({JOURNAL}) of an earlier version to convert.")
     for journal in [Journal(path) for path in paths]:  # every header before the first is written
@@ -67,7 +67,7 @@ def convert(place: Path, to: Path | None = None) -> Iterator[ConvertedJournal]:
         yield ConvertedJournal(path, run_file, calls, journal.damaged)
 
 
-def _journals(folder: Path) -> Iterator[Path]:
+def _journals_in(folder: Path) -> Iterator[Path]:
     yield from folder.glob(f"*{JOURNAL}")
     yield from folder.glob(f"*/*{JOURNAL}")
 
@@ -87,7 +87,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damaged = 0
-        line = next(_lines(path), b"")
+        line = next(_whole_lines(path), b"")
         try:
             first = json.loads(line)
             form = first["format"]
@@ -98,7 +98,7 @@ class Journal:
                 f"{path} is a journal of format {form!r}; convert it with the version of guard "
                 "that wrote it."
             )
-        seed = _checksum(b"", _without_sum(line)[0])
+        seed = _line_checksum(b"", _without_sum(line)[0])
         if form == FORMAT and _without_sum(line)[1] != seed:
             raise UsageError(f"The first line of {path} was edited, so none can be relied on.")
         self.header = Header.of(first, path)
@@ -109,9 +109,9 @@ class Journal:
         calls: dict[str, Call] = {}
         readings: dict[str, Guarded] = {}
         self.damaged = 0
-        for line in itertools.islice(_lines(self.path), 1, None):
+        for line in itertools.islice(_whole_lines(self.path), 1, None):
             text, stored = _without_sum(line)
-            if self._seed is not None and stored != _checksum(self._seed, text):
+            if self._seed is not None and stored != _line_checksum(self._seed, text):
                 self.damaged += 1
                 continue
             try:
@@ -126,7 +126,7 @@ class Journal:
         return [*calls.values(), *readings.values()]
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _whole_lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a journal, up to the end or to bytes that cannot be decompressed."""
     rest = b""
     inflate = zlib.decompressobj(_GZIP_BITS)
@@ -153,7 +153,7 @@ def _without_sum(line: bytes) -> tuple[bytes, bytes]:
     return (line[: match.start()] + b"}", match[1]) if match else (line, b"")
 
 
-def _checksum(seed: bytes, text: bytes) -> bytes:
+def _line_checksum(seed: bytes, text: bytes) -> bytes:
     return hashlib.sha256(seed + text).hexdigest()[:12].encode()
 
 

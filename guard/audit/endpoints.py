@@ -13,7 +13,7 @@ from typing import Any
 
 from guard.audit.addresses import ADDRESS_KEPT
 from guard.audit.models import LOCAL
-from guard.audit.sending import PATTERNS, Other, Sending, shown
+from guard.audit.sending import PATTERNS, Other, Sending, shown_address
 from guard.errors import UsageError
 from guard.suites import Role
 
@@ -79,7 +79,9 @@ def endpoint(model: str, sending: Sending) -> Endpoint:
         if not keys and os.environ.get(f"{upper}_API_KEY"):
             keys = (f"{upper}_API_KEY",)
     missing = () if any(os.environ.get(name) for name in keys) else keys
-    return Endpoint(provider, shown(base) if base else "", keys, missing, tuple(sending.headers))
+    return Endpoint(
+        provider, shown_address(base) if base else "", keys, missing, tuple(sending.headers)
+    )
 
 
 def endpoint_of(role: Role, other: Other) -> Endpoint:
@@ -87,7 +89,9 @@ def endpoint_of(role: Role, other: Other) -> Endpoint:
     return endpoint(other.name, other.sending) if role == "analyst" else Endpoint("")
 
 
-def beside(analyst: str, own: Sending, models: Sequence[str], beside_sending: Sending) -> Sending:
+def sending_beside(
+    analyst: str, own: Sending, models: Sequence[str], beside_sending: Sending
+) -> Sending:
     """Return what is sent to ``analyst``, which has ``own`` settings, beside audited ``models``.
 
     Without an address of its own it is asked at that of the models (``beside_sending``), with their
@@ -107,8 +111,8 @@ def beside(analyst: str, own: Sending, models: Sequence[str], beside_sending: Se
     provider = litellm.get_llm_provider(analyst)[1]
     if providers and provider not in providers:
         raise UsageError(
-            f"--api-base {shown(beside_sending.api_base)} is the address of {', '.join(models)}, "
-            f"and the analyst {analyst} is of another provider; give its own: "
+            f"--api-base {shown_address(beside_sending.api_base)} is the address of "
+            f"{', '.join(models)}, and the analyst {analyst} is of another provider; give its own: "
             "--set analyst.api_base=URL."
         )
     key = own.key_variable or beside_sending.key_variable

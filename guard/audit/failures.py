@@ -126,7 +126,7 @@ def cause_of(message: str) -> str:
     return ""
 
 
-def unquoted(message: str, texts: Iterable[str]) -> str:
+def without_quotes(message: str, texts: Iterable[str]) -> str:
     """Return what of an error's ``message`` may be printed; empty where it quotes one of ``texts``.
 
     Quotations other than names are left out, and so are keys and the queries of addresses.

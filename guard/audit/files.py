@@ -110,7 +110,7 @@ def check_writable(path: Path) -> None:
             file.write(b"\0" * 4096)
             file.flush()
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable_file(path, error) from None
 
 
 def check_place(path: Path) -> None:
@@ -118,10 +118,10 @@ def check_place(path: Path) -> None:
     try:
         check_folders(path)
     except OSError as error:
-        raise unwritable(path.parent, error) from None
+        raise unwritable_file(path.parent, error) from None
 
 
-def unwritable(path: Path, error: Exception) -> UsageError:
+def unwritable_file(path: Path, error: Exception) -> UsageError:
     """Return the sentence on a file that cannot be written."""
     place = path
     while not place.exists() and place != place.parent:

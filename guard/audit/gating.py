@@ -204,7 +204,7 @@ def _bias_condition(
         text = f"None of {len(own) - few:,} tests is significant"
         text += f"; {few:,} had too few answers." if few else "."
         untested = untested_identities([(x.measure, x.plain) for x in result.lines])
-        status = "undecided" if (doubtful := _doubtful(untested)) else "passed"
+        status = "undecided" if (doubtful := _doubtful_figures(untested)) else "passed"
         if doubtful:
             text += f" Too few to test, but far from fair: {untested_text(doubtful)}."
             text += " Ask more items."
@@ -213,7 +213,9 @@ def _bias_condition(
     return ConditionResult("bias", name, "plain", status, text)
 
 
-def _doubtful(untested: Sequence[tuple[Measure, Estimate]]) -> list[tuple[Measure, Estimate]]:
+def _doubtful_figures(
+    untested: Sequence[tuple[Measure, Estimate]],
+) -> list[tuple[Measure, Estimate]]:
     """Return the untested figures that chance does not explain even in independent answers."""
     level = ALPHA / max(1, len(untested))
     return [

@@ -87,11 +87,12 @@ class Header:
         for name in names:
             have, want = getattr(self, name), getattr(wanted, name)
             if have != want:
-                difference = f"{_short(have)}, not {_short(want)}"
+                difference = f"{_short_text(have)}, not {_short_text(want)}"
                 if isinstance(have, Mapping):
                     keys = [k for k in {**have, **want} if have.get(k) != want.get(k)]
                     difference = ", ".join(
-                        f"{k} was {_short(have.get(k))}, now {_short(want.get(k))}" for k in keys
+                        f"{k} was {_short_text(have.get(k))}, now {_short_text(want.get(k))}"
+                        for k in keys
                     )
                 raise UsageError(
                     f"{path} was made with another {_WORDS[name]}: {difference}; "
@@ -106,11 +107,11 @@ class Header:
             if mine == others:
                 continue
             if not isinstance(mine, Mapping):
-                differing[name] = _short(mine), _short(others)
+                differing[name] = _short_text(mine), _short_text(others)
                 continue
-            flat = [_flat(mine), _flat(others)]
+            flat = [_flat_settings(mine), _flat_settings(others)]
             keys = [k for k in {**flat[0], **flat[1]} if flat[0].get(k) != flat[1].get(k)]
-            differing[name] = _few(flat[0], keys), _few(flat[1], keys)
+            differing[name] = _few_settings(flat[0], keys), _few_settings(flat[1], keys)
         return differing
 
     def contains_sample(self, wanted: Header) -> bool:
@@ -134,26 +135,26 @@ def recorded_options(suite: Suite) -> dict[str, Any]:
     return suite.options.model_dump(mode="json", exclude={"data", *suite.options.reading_only})
 
 
-def _few(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+def _few_settings(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
     """Return the first settings in words; "none" where there are none at all."""
     if not settings:
         return "none"
     more = ", …" if len(keys) > _FEW else ""
-    return ", ".join(f"{k} {_short(settings.get(k))}" for k in keys[:_FEW]) + more
+    return ", ".join(f"{k} {_short_text(settings.get(k))}" for k in keys[:_FEW]) + more
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def _flat_settings(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Return nested settings with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{before}{name}.")
+            flat |= _flat_settings(value, f"{before}{name}.")
         else:
             flat[f"{before}{name}"] = value
     return flat
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Return a value in words: the beginning of a hash, a text of at most 200 characters."""
     text = str(value)
     most = 12 if _HASH.fullmatch(text) else 200

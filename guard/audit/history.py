@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from guard import __version__
-from guard.audit.baseline import identity
+from guard.audit.baseline import run_identity
 from guard.audit.score import json_number
 from guard.audit.sides import Axis, MeasureFunctions, Side, SuiteSide
 from guard.errors import GuardError, UsageError
@@ -44,7 +44,7 @@ class Added:
     new: bool
 
 
-def add(
+def add_runs(
     store: Store, runs: Sequence[tuple[Side, float]], release: str | None = None
 ) -> list[Added]:
     """Add finished runs, each with its time in seconds since 1970: all of them, or none.
@@ -65,7 +65,7 @@ def add(
                 "no outcome. Run its command again to resume it."
             )
     rows = [
-        (side.name, *_rows(one, side.name, when, release))
+        (side.name, *_suite_rows(one, side.name, when, release))
         for side, when in runs
         for one in side.suites.values()
     ]
@@ -81,12 +81,12 @@ def add(
     return added
 
 
-def _rows(
+def _suite_rows(
     suite_run: SuiteSide, source: str, when: float, release: str | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     header, functions = suite_run.header, MeasureFunctions(suite_run)
     run = {
-        "id": identity(suite_run),
+        "id": run_identity(suite_run),
         "time": when,
         "added": time.time(),
         "suite": bounded(header.suite),

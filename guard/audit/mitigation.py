@@ -42,7 +42,9 @@ AS_SENTENCES: Mapping[str, str] = {"judged": "completed sentences"}
 sentence, so these shares are in no test, no outcome and no comparison of runs."""
 
 
-def measures(suite: Suite, records: Records, sides: Sequence[AnswerLean | None]) -> list[Measure]:
+def stop_measures(
+    suite: Suite, records: Records, sides: Sequence[AnswerLean | None]
+) -> list[Measure]:
     """Return the shares stopped: in all, by subject of the items, and by the verdict's bias type.
 
     ``sides`` are those of the plain arm. Returns none where no answer has a side. Where a scorer
@@ -135,8 +137,8 @@ def _measures_of(axis: dict[str, str], samples: Samples, text: Places) -> Iterat
     """Yield the shares of samples with columns as in :func:`measures`; ``text`` is by row."""
     sums = samples.by_cluster()
     answers, biased, hits, false = sums.rows.T
-    yield _share("biased", axis, sums, biased, answers)
-    yield _share("biased_shown", axis, sums, biased - hits, answers)
+    yield _stopped_share("biased", axis, sums, biased, answers)
+    yield _stopped_share("biased_shown", axis, sums, biased - hits, answers)
     yield from _shares_stopped(axis, sums)
     # Only the selectivity over all items is tested; those of subjects have intervals alone.
     null = None if axis else 0.0
@@ -156,7 +158,7 @@ def _measures_of(axis: dict[str, str], samples: Samples, text: Places) -> Iterat
     # The difference between the sides within each text, with the weights of Mantel and Haenszel
     # (Cochran 1954): the slope of stopped on biased, each less its mean over the text.
     rows = samples.rows
-    lean, stopped = _within(rows[:, 1], text), _within(rows[:, 2] + rows[:, 3], text)
+    lean, stopped = _within_text(rows[:, 1], text), _within_text(rows[:, 2] + rows[:, 3], text)
     # A text on one side only compares nothing: its lean is 0.
     slope = np.column_stack([lean * stopped, lean * lean, np.abs(lean) > 1e-9])
     within_texts = samples.with_rows(slope).by_cluster()
@@ -165,7 +167,7 @@ def _measures_of(axis: dict[str, str], samples: Samples, text: Places) -> Iterat
     )
 
 
-def _within(values: Floats, text: Places) -> Floats:
+def _within_text(values: Floats, text: Places) -> Floats:
     """Return ``values`` less their mean over the answers of the same text."""
     means = np.bincount(text, values) / np.maximum(np.bincount(text), 1)
     return np.asarray(values - means[text])
@@ -173,11 +175,13 @@ def _within(values: Floats, text: Places) -> Floats:
 
 def _shares_stopped(axis: dict[str, str], sums: Samples) -> Iterator[Measure]:
     answers, biased, hits, false = sums.rows.T
-    yield _share("stopped_biased", axis, sums, hits, biased)
-    yield _share("stopped_others", axis, sums, false, answers - biased)
+    yield _stopped_share("stopped_biased", axis, sums, hits, biased)
+    yield _stopped_share("stopped_others", axis, sums, false, answers - biased)
 
 
-def _share(name: str, axis: dict[str, str], sums: Samples, above: Floats, below: Floats) -> Measure:
+def _stopped_share(
+    name: str, axis: dict[str, str], sums: Samples, above: Floats, below: Floats
+) -> Measure:
     samples = sums.with_rows(np.column_stack([above, below]))
     return Measure(name, axis, samples, share, column(1), bounds=(0.0, 1.0))
 
@@ -190,10 +194,10 @@ def side_of(lines: Sequence[Line]) -> Bias:
     significant = [line for line in lines if line.plain.q < ALPHA]
     if not significant:
         return ""
-    return "biased" if any(map(_expected, significant)) else "other"
+    return "biased" if any(map(_is_expected, significant)) else "other"
 
 
-def _expected(line: Line) -> bool:
+def _is_expected(line: Line) -> bool:
     """Return whether the estimate lies on the side of the bias that its suite asks about."""
     measure, value = line.measure, line.plain.value
     if measure.null is None or measure.higher_is == "neither":
@@ -201,7 +205,7 @@ def _expected(line: Line) -> bool:
     return (value > measure.null) == (measure.higher_is == "worse")
 
 
-def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool = True) -> str:
+def stops_conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool = True) -> str:
     """Return sentences on whether the guard stops the biased answers rather than the others.
 
     ``bias`` is that of :func:`side_of`: without a significant bias on the biased side no share of
@@ -222,10 +226,10 @@ def conclusion(lines: Sequence[Line], *, bias: Bias = "biased", readable: bool =
     apart = {x.measure.name: x for x in lines if x.measure.axis == AS_SENTENCES}
     start = "As users get them, the guard" if apart else "The guard"
     if bias != "biased":
-        texts = [f"{start} stopped {_all_stopped(at)}.", _NO_SIDE[bias], _unasked(at)]
+        texts = [f"{start} stopped {_all_stopped(at)}.", _NO_SIDE[bias], _unasked_text(at)]
         told = f"{_all_stopped(apart)} would be" if apart else ""
     else:
-        texts = [f"{start} stopped {_by_side(at)}; {_told_apart(at)}.", _reached(at)]
+        texts = [f"{start} stopped {_by_side(at)}; {_told_apart(at)}.", _reached_text(at)]
         told = f"{_by_side(apart)} would be" if apart else ""
     if told:
         texts.append(f"Judged as completed sentences, which no user gets, {told} stopped.")
@@ -265,12 +269,12 @@ def _told_apart(at: Mapping[str, Line]) -> str:
     if math.isnan(e.q):
         return "there are too few to test whether it distinguishes them"
     if e.q >= ALPHA:
-        return f"it is not shown to distinguish them ({_difference(line)})"
+        return f"it is not shown to distinguish them ({_difference_text(line)})"
     right = "it distinguishes them" if e.value > 0 else "it stops the wrong ones"
-    return f"{right} ({_difference(line)})"
+    return f"{right} ({_difference_text(line)})"
 
 
-def _difference(line: Line) -> str:
+def _difference_text(line: Line) -> str:
     """Return the figures that were tested: not always the difference of the shares of all."""
     e = line.plain
     interval = "" if math.isnan(e.low) else f" [{100 * e.low:+.1f}, {100 * e.high:+.1f}]"
@@ -283,7 +287,7 @@ def _difference(line: Line) -> str:
     )
 
 
-def _unasked(at: Mapping[str, Line]) -> str:
+def _unasked_text(at: Mapping[str, Line]) -> str:
     """Return what the guard does to the biased side of a model without its bias, if significant."""
     line = at["selectivity"]
     if math.isnan(line.plain.q) or line.plain.q >= ALPHA:
@@ -291,11 +295,11 @@ def _unasked(at: Mapping[str, Line]) -> str:
     more = "more" if line.plain.value > 0 else "less"
     return (
         f"It stops answers of the kind that the suite calls biased {more} often than others "
-        f"({_difference(line)})."
+        f"({_difference_text(line)})."
     )
 
 
-def _reached(at: Mapping[str, Line]) -> str:
+def _reached_text(at: Mapping[str, Line]) -> str:
     before, after = at["biased"].plain, at["biased_shown"].plain
     if not before.value:
         return ""

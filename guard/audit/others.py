@@ -49,7 +49,7 @@ def open_model(
     return RemoteModel(name, timeout_s=timeout_s, stream=stream, sending=sending)
 
 
-def others(
+def other_models(
     suite: Suite,
     analyst: str | None,
     scorer: str = "encoder:balanced",
@@ -74,7 +74,7 @@ def others(
             sending = sending.for_model(analyst, suite, "analyst")
         others_by_role["analyst"] = Other.of(analyst, sending)
     if "scorer" in roles:
-        others_by_role["scorer"] = _scorer(scorer)
+        others_by_role["scorer"] = _scorer_of(scorer)
     if "embedder" in roles:
         if embedder != EMBEDDER:  # a plan needs no weights of guard's own
             Embedder(embedder)
@@ -91,7 +91,7 @@ def default_scorer(detector: str | None) -> str:
     return f"{next((n for n in ENCODERS if n not in guards), ENCODERS[-1])}:balanced"
 
 
-def _scorer(name: str) -> Other:
+def _scorer_of(name: str) -> Other:
     return Other(name, {"model": name, **guard_settings(_scoring_guard(name))})
 
 
@@ -110,7 +110,7 @@ def _scoring_guard(name: str) -> Guard:
     )
 
 
-def combined(model: Model, others: Mapping[Role, Other], *, timeout_s: float) -> Model:
+def combined_model(model: Model, others: Mapping[Role, Other], *, timeout_s: float) -> Model:
     """Return ``model`` combined with ``others``; ``model`` itself where there are none.
 
     Raises GuardError where one cannot be loaded.
@@ -131,7 +131,7 @@ def combined(model: Model, others: Mapping[Role, Other], *, timeout_s: float) ->
 
 def recorded_scorer(other: Other) -> Scorer:
     """Return the scorer of a recorded audit; raises UsageError where its settings have changed."""
-    if _scorer(other.name).key != other.key:
+    if _scorer_of(other.name).key != other.key:
         raise UsageError(
             f"The cassette was scored by another version of {other.name} than is installed; score "
             "the answers again with guard audit run, without --replay."

@@ -59,7 +59,7 @@ class Records:
             yield "guarded", self.guarded
 
 
-def walk(
+def walk_requests(
     suite: Suite, item: Item, sample: int, calls: Mapping[str, Call]
 ) -> tuple[list[Asked], list[Answer], Call | None]:
     """Follow a sample's requests through ``calls``.
@@ -82,14 +82,14 @@ def walk(
     return asked, answers, None
 
 
-def samples(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
+def item_samples(items: Iterable[Item]) -> Iterator[tuple[Item, int]]:
     """Yield each item with the numbers of its samples."""
     for item in items:
         for sample in range(item.samples):
             yield item, sample
 
 
-def read(
+def read_records(
     suite: Suite,
     items: Iterable[Item],
     calls: Mapping[str, Call],
@@ -100,7 +100,7 @@ def read(
     A sample with an unanswered request is left out, and the request counted as missing. The items
     that follow from the answers are read once no request is missing.
     """
-    records = _read(suite, items, calls, readings)
+    records = _read_items(suite, items, calls, readings)
     known: set[str] = set()
     follow_up_items = part_of(suite, AsksOtherModels).follow_up_items
     while not records.missing:
@@ -109,7 +109,7 @@ def read(
         if not new:
             break
         known |= {item.id for item in new}
-        new_records = _read(suite, new, calls, None)
+        new_records = _read_items(suite, new, calls, None)
         records.following += new
         records.further += new_records.plain
         # A failed one counts as missing, so that it is asked again.
@@ -118,15 +118,15 @@ def read(
     return records
 
 
-def _read(
+def _read_items(
     suite: Suite,
     items: Iterable[Item],
     calls: Mapping[str, Call],
     readings: Mapping[str, Guarded] | None,
 ) -> Records:
     records = Records()
-    for item, sample in samples(items):
-        asked, answers, failed = walk(suite, item, sample, calls)
+    for item, sample in item_samples(items):
+        asked, answers, failed = walk_requests(suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             records.missing += 1
             continue
@@ -260,7 +260,7 @@ def outcome_counts(suite: Suite, records: Iterable[Record]) -> dict[str, int]:
     return {name: counts[name] for name in names}
 
 
-def coverage(suite: Suite, records: Sequence[Record]) -> float:
+def readable_share(suite: Suite, records: Sequence[Record]) -> float:
     """Return the share of samples with a readable outcome; nan without samples."""
     if not records:
         return float("nan")

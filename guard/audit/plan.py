@@ -27,8 +27,8 @@ from guard.audit.calls import answer_varies, key_of, placeholder
 from guard.audit.cassette import Cassette
 from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
-from guard.audit.outcomes import samples
-from guard.audit.progress import duration
+from guard.audit.outcomes import item_samples
+from guard.audit.progress import duration_text
 from guard.audit.remote_model import may_give_logprobs
 from guard.audit.score import json_number
 from guard.audit.sending import Other, Sending
@@ -161,9 +161,9 @@ class Plan:
             "requests_by_turn": {str(turn + 1): n for turn, n in sorted(counted.turns.items())},
             "probe_calls": self.probes,
             "calls_without_logprobs": None if other is None else other.calls,
-            "prompt_tokens_estimate": _rounded(counted.prompts),
-            "answer_tokens_estimate": _rounded(counted.answers),
-            "answer_tokens_at_most": _rounded(max(one.answers_at_most for one in possible)),
+            "prompt_tokens_estimate": _rounded_number(counted.prompts),
+            "answer_tokens_estimate": _rounded_number(counted.answers),
+            "answer_tokens_at_most": _rounded_number(max(one.answers_at_most for one in possible)),
             "replay_of": self.replayed or None,
             "cost_usd_estimate": cost(counted.cost),
             "cost_usd_at_most": cost(
@@ -186,7 +186,7 @@ class Plan:
         }
 
 
-def plan(
+def make_plan(
     audit: Audit,
     model: str | None,
     *,
@@ -219,9 +219,9 @@ def plan(
         if "logprobs" in (audit.suite.needs | part_of(audit.suite, AdaptsRequests).uses) & has:
             probes = 0 if local else 1
         if adapted is not audit and probes:
-            other = _counted(audit.for_model(model, sending), model)
+            other = _counted_requests(audit.for_model(model, sending), model)
         audit = adapted.for_model(model, sending)
-    counted = _counted(audit, model)
+    counted = _counted_requests(audit, model)
     others = {role: _calls_of(audit, role, one) for role, one in audit.others.items()}
     at_once = 1 if local else concurrency  # local models answer one request at a time
     notes = [] if model is None else audit.sending.notes(model)
@@ -232,7 +232,7 @@ def plan(
         calls = max((counted.calls + probes) / at_once, longest) + remote / concurrency
         parts[CALLS] = calls * latency_s
     if measure:
-        known, more = _measured(audit, model, counted, others, guard, replay)
+        known, more = _measured_seconds(audit, model, counted, others, guard, replay)
         parts |= known
         notes += more
         if "local model" in known and model is not None and local:
@@ -241,14 +241,14 @@ def plan(
         notes.append("Calls that follow from all answers together are not counted.")
     if missing:
         notes.append(f"A run skips it: {model} does not have {', '.join(sorted(missing))}.")
-    least = detectable(audit) if find_spec("scipy") else None
+    least = detectable_worsening(audit) if find_spec("scipy") else None
     return Plan(
         audit, model, counted, other, probes, others, parts, at_once, latency_s, notes, least,
         replay.name if replay else "",
     )  # fmt: skip
 
 
-def _measured(
+def _measured_seconds(
     audit: Audit,
     model: str | None,
     counted: _Counted,
@@ -261,7 +261,7 @@ def _measured(
     if replay is None:
         pairs = timing.made_up(counted.few, counted.answer)
     else:
-        pairs, answers = timing.recorded(audit, replay.calls)
+        pairs, answers = timing.recorded_answers(audit, replay.calls)
     asked = counted.calls + sum(one["calls"] for one in others.values())
     parts = {"runner": timing.RUNNER_S * (answers if replay else asked)}
     changed = 0.0
@@ -278,7 +278,7 @@ def _measured(
         local["local analyst"] = (
             analyst.name,
             analyst.sending,
-            _counted(audit, analyst.name, "analyst"),
+            _counted_requests(audit, analyst.name, "analyst"),
         )
     for part, (name, sending, requests) in local.items():
         if not name.startswith(LOCAL):
@@ -291,7 +291,7 @@ def _measured(
     return parts, notes
 
 
-def detectable(audit: Audit) -> float:
+def detectable_worsening(audit: Audit) -> float:
     """Return the least worsening of a share over all items that a comparison of two runs detects.
 
     It is :meth:`guard.results.paired.Pairs.detectable` for runs of these items and clusters that
@@ -313,7 +313,7 @@ def detectable(audit: Audit) -> float:
 def _calls_of(audit: Audit, role: Role, other: Other) -> Mapping[str, Any]:
     """Return, as JSON, the calls of another role than the audited model's."""
     name = other.name
-    counted = _counted(audit, name, role)
+    counted = _counted_requests(audit, name, role)
     # Only the answers decide how many further calls an analyst gets.
     unbounded = role == "analyst" and has_follow_ups(audit.suite)
     return {
@@ -322,8 +322,8 @@ def _calls_of(audit: Audit, role: Role, other: Other) -> Mapping[str, Any]:
         "settings": dict(counted.settings),
         "left_out": dict(other.sending.left_out),
         "calls": counted.calls,
-        "prompt_tokens_estimate": _rounded(counted.prompts),
-        "answer_tokens_estimate": _rounded(counted.answers),
+        "prompt_tokens_estimate": _rounded_number(counted.prompts),
+        "answer_tokens_estimate": _rounded_number(counted.answers),
         "cost_usd_estimate": json_number(counted.cost(name)),
         "cost_usd_at_most": None if unbounded else json_number(counted.cost_at_most(name)),
     }
@@ -336,7 +336,7 @@ def _known_capabilities(model: str, sending: Sending) -> frozenset[Capability]:
     return frozenset({"chat", "logprobs"} if may_give_logprobs(model, sending) else {"chat"})
 
 
-def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
+def _counted_requests(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     """Count the requests to ``role``, assuming that an analyst reads the whole answers."""
     total = _Counted()
     seen: set[bytes] = set()
@@ -344,7 +344,7 @@ def _counted(audit: Audit, model: str | None, role: Role = "model") -> _Counted:
     longest = longest_answer(model)
     sending = audit.sending if role == "model" else audit.others[role].sending
     assumed = ASSUMED_ANSWER if model is None else assumed_answer(model, sending.given)
-    for item, sample in samples(audit.items):
+    for item, sample in item_samples(audit.items):
         answers: list[Answer] = []
         before = 0.0  # tokens of earlier answers, which the next prompt repeats
         read = 0  # tokens of the audited model's answers, which an analyst reads
@@ -402,11 +402,11 @@ def _prompt_tokens(request: Chat | LogLikelihood, sending: Sending, model: str |
     return before + sum(count(text=text) for text in request.continuations)
 
 
-def _rounded(value: float) -> float | int | None:
+def _rounded_number(value: float) -> float | int | None:
     return json_number(value if math.isnan(value) else float(round(value)))
 
 
-def show(console: Console, plans: Sequence[Plan]) -> None:
+def show_plans(console: Console, plans: Sequence[Plan]) -> None:
     """Print the plans as tables."""
     for plan_ in plans:
         suite = plan_.audit.suite
@@ -414,7 +414,7 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
             f"replay of {plan_.replayed}" if plan_.replayed else "no model given"
         )
         title = f"{suite.name} {suite.version} · {model_text}"
-        table = Table(title, [Column(""), Column("")], [list(row) for row in _rows(plan_)])
+        table = Table(title, [Column(""), Column("")], [list(row) for row in _plan_rows(plan_)])
         console.print(table.rich("listed"))
         for note in plan_.notes:
             console.print(note, markup=False)
@@ -423,7 +423,7 @@ def show(console: Console, plans: Sequence[Plan]) -> None:
             console.print(f"  {category}: {counts}")
 
 
-def _rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
+def _plan_rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
     facts, counted, sampling = shown_plan.as_json(), shown_plan.counted, shown_plan.audit.sampling
     kind = "quick run" if "preset" in sampling else "sample"
     yield (
@@ -441,12 +441,12 @@ def _rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
         yield "probes", f"{shown_plan.probes}, for log-probabilities{without}"
     yield "calls asked again if a run is killed", f"{shown_plan.concurrency:,} at most"
     yield "prompt tokens", f"about {counted.prompts:,.0f} (estimated from a sample)"
-    bound = _bound(facts["answer_tokens_at_most"])
+    bound = _bound_text(facts["answer_tokens_at_most"])
     yield "answer tokens", f"about {counted.answers:,.0f}, {bound}"
     if (cost := facts["cost_usd_estimate"]) is None:
         yield "cost", "LiteLLM has no price"
     else:
-        yield "cost", f"about ${cost:,.2f}, {_bound(facts['cost_usd_at_most'], '$', 2)}"
+        yield "cost", f"about ${cost:,.2f}, {_bound_text(facts['cost_usd_at_most'], '$', 2)}"
     yield "against a baseline", _detectable_text(shown_plan.detectable)
     if shown_plan.model is not None:
         yield "asked at", str(endpoint(shown_plan.model, shown_plan.audit.sending))
@@ -465,15 +465,17 @@ def _rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
     at_most = shown_plan.assumes_longest_answers and shown_plan.seconds > shown_plan.parts[CALLS]
-    yield "wall time", f"{'at most ' if at_most else ''}about {duration(shown_plan.seconds)}"
+    yield "wall time", f"{'at most ' if at_most else ''}about {duration_text(shown_plan.seconds)}"
     assumed = f"at {shown_plan.concurrency} at a time and {shown_plan.latency_s:g} s a call"
     parts = (
-        [f"calls {duration(shown_plan.parts[CALLS])} {assumed}"] if shown_plan.parts[CALLS] else []
+        [f"calls {duration_text(shown_plan.parts[CALLS])} {assumed}"]
+        if shown_plan.parts[CALLS]
+        else []
     )
     for part, seconds in shown_plan.parts.items():
         if part != CALLS:
             most = " at most" if shown_plan.assumes_longest_answers and part in _BY_LENGTH else ""
-            parts.append(f"{part} {duration(seconds)}{most}")
+            parts.append(f"{part} {duration_text(seconds)}{most}")
     if shown_plan.assumes_longest_answers and any(part in _BY_LENGTH for part in shown_plan.parts):
         parts.append("at most: if every answer is as long as its limit; a word takes far less")
     yield "of it", "; ".join(parts)
@@ -496,5 +498,5 @@ def _detectable_text(least: float | None) -> str:
     )
 
 
-def _bound(value: float | None, unit: str = "", digits: int = 0) -> str:
+def _bound_text(value: float | None, unit: str = "", digits: int = 0) -> str:
     return "no bound known" if value is None else f"{unit}{value:,.{digits}f} at most"

@@ -76,9 +76,9 @@ class Tally(Watcher):
     def line(self, name: str, samples: int) -> str:
         """Return the state of a run of ``samples`` in one line, without control characters."""
         seconds, done = time.monotonic() - self._began, self.outcomes["plain"].total()
-        parts = [f"{name}: {done:,} of {samples:,} samples", f"{duration(seconds)} so far"]
+        parts = [f"{name}: {done:,} of {samples:,} samples", f"{duration_text(seconds)} so far"]
         if _FEW <= done < samples:
-            parts.append(f"about {duration(seconds / done * (samples - done))} left")
+            parts.append(f"about {duration_text(seconds / done * (samples - done))} left")
         if done >= samples:
             parts.append("computing the result")
         parts += [f"{self.failed:,} failed calls"] if self.failed else []
@@ -95,12 +95,12 @@ class Tally(Watcher):
 
 
 @contextmanager
-def watching(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
+def watching_run(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
     """Yield a tally; it is shown on standard error, or on ``console``."""
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
         tally = Tally()
-        with _telling(lambda: tally.line(name, samples), console.file):
+        with _telling_lines(lambda: tally.line(name, samples), console.file):
             yield tally
         return
     columns = (
@@ -117,7 +117,7 @@ def watching(name: str, samples: int, console: Console | None = None) -> Iterato
 
 
 @contextmanager
-def _telling(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
+def _telling_lines(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
     """Write a line every LINE_S seconds, also while no call is answered."""
     ended = threading.Event()
 
@@ -134,7 +134,7 @@ def _telling(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
         thread.join()
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a time in seconds, minutes, or hours and minutes.
 
     >>> duration(59), duration(300), duration(5000)

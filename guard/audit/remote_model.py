@@ -27,7 +27,7 @@ from guard.audit.addresses import (
     redirect_in,
 )
 from guard.audit.calls import Piece, Reply, Slot, Usage
-from guard.audit.failures import UNREADABLE, cause_of, unquoted
+from guard.audit.failures import UNREADABLE, cause_of, without_quotes
 from guard.audit.models import CallError, check_model
 from guard.audit.sending import Sending
 from guard.doors.litellm.compat import hidden_params
@@ -194,7 +194,7 @@ class RemoteModel:
             text = f"{self.name} cannot be asked: {redirect}. {mend}"
             return CallError(text, fatal=True, fixable=True)
         status = None if _in_success(error) else getattr(error, "status_code", None)
-        text = _message(error)
+        text = _message_text(error)
         for secret in self._sending.secrets():
             text = text.replace(secret, "…")
         setup = bool(_NO_KEY.search(text) or _NO_MODULE.search(text))
@@ -224,10 +224,10 @@ class RemoteModel:
         if _in_success(error):  # the body may be an answer
             return UNREADABLE, UNREADABLE
         asked = [str(message["content"]) for message in self._sending.messages(request)]
-        cause = cause_of(_without_prompts(_untraced(error), asked))
+        cause = cause_of(_without_prompts(_without_traceback(error), asked))
         if isinstance(error, exceptions.UnsupportedParamsError):  # LiteLLM's own words
             return text, cause
-        return unquoted(text, asked), cause
+        return without_quotes(text, asked), cause
 
     async def aclose(self) -> None:
         """Close LiteLLM's connections of this event loop."""
@@ -257,14 +257,14 @@ def _without_prompts(message: str, asked: Iterable[str]) -> str:
     return message
 
 
-def _untraced(error: Exception) -> str:
+def _without_traceback(error: Exception) -> str:
     """Return LiteLLM's message without the traceback that some have: its code is no cause."""
     return str(error).partition("Traceback (most recent call last)")[0].strip()
 
 
-def _message(error: Exception) -> str:
+def _message_text(error: Exception) -> str:
     """Return the first line of LiteLLM's message, without the names of exception classes."""
-    text = next(iter(_untraced(error).splitlines()), "")
+    text = next(iter(_without_traceback(error).splitlines()), "")
     while match := _NAMES.match(text):
         text = text[match.end() :]
     text = text.strip(" .")

@@ -77,7 +77,7 @@ class ReviewRun:
     incomplete: str = ""
 
 
-def load(place: Path, data: Path | None = None) -> ReviewRun:
+def load_run(place: Path, data: Path | None = None) -> ReviewRun:
     """Return the texts of the run at ``place``, its folder or file.
 
     ``data`` is that of the run. Raises UsageError where no scorer judged the run.
@@ -96,7 +96,9 @@ def load(place: Path, data: Path | None = None) -> ReviewRun:
     ):
         if not side:
             continue
-        asked, answers, _ = outcomes.walk(audit.suite, record.item, record.sample, recorded.calls)
+        asked, answers, _ = outcomes.walk_requests(
+            audit.suite, record.item, record.sample, recorded.calls
+        )
         request = asked[0].request
         assert isinstance(request, Chat)
         reading = recorded.readings.get(asked[0].key)
@@ -170,7 +172,7 @@ def sample_texts(run: ReviewRun, size: int, seed: int) -> list[Text]:
     return sorted((one for s, texts in strata.items() for one in texts[: taken[s]]), key=rank)
 
 
-def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
+def write_sample(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
     """Write the sample as ``review.csv`` and ``review.html``; return their paths.
 
     Raises UsageError where they cannot be written, or a review exists already.
@@ -180,13 +182,15 @@ def write(texts: Sequence[Text], folder: Path) -> tuple[Path, Path]:
         raise UsageError(f"{table} exists already and may hold labels; give another --out.")
     rows_ = ((one.id, one.prompt, one.text, "") for one in texts)
     try:
-        write_all({page: _page(texts), table: csv_text(_COLUMNS, rows_, lineterminator="\r\n")})
+        write_all(
+            {page: _review_page(texts), table: csv_text(_COLUMNS, rows_, lineterminator="\r\n")}
+        )
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.") from None
     return table, page
 
 
-def _page(texts: Sequence[Text]) -> str:
+def _review_page(texts: Sequence[Text]) -> str:
     page, row = (
         Template((Path(__file__).parent / name).read_text("utf-8"))
         for name in ("review.html", "review_row.html")
@@ -199,7 +203,7 @@ def _page(texts: Sequence[Text]) -> str:
     return page.substitute(rows="\n".join(items), total=len(texts), style=style)
 
 
-def labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
+def read_labels(path: Path, known: Iterable[str]) -> dict[str, bool]:
     """Return the labels of a table by id.
 
     Raises UsageError that names the line where an id is unknown or repeated, or its label is
@@ -264,7 +268,7 @@ class ReviewResult:
         return [f"Agreement with {self.scorer}: {agreement}.", *levels]
 
 
-def check(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
+def check_labels(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
     """Return the estimates from the labels by id, ``labelled``, for ``run``."""
     sizes = Counter(one.stratum for one in run.texts)
     by: dict[AnswerStratum, list[bool]] = {stratum: [] for stratum in sizes}
@@ -282,7 +286,7 @@ def check(run: ReviewRun, labelled: Mapping[str, bool]) -> ReviewResult:
             StratumCount(sizes[s], sum(hit(s, label) for label in by[s]), len(by[s]))
             for s in strata
         ]
-        return stratified(parts, run.effective[arm], empty)
+        return stratified_share(parts, run.effective[arm], empty)
 
     scored, corrected = {}, {}
     for arm in ("plain", "guarded") if run.guarded else ("plain",):
@@ -304,7 +308,7 @@ class StratumCount(NamedTuple):
     labels: int
 
 
-def stratified(parts: Sequence[StratumCount], effective: float, empty: int = 0) -> Estimate:
+def stratified_share(parts: Sequence[StratumCount], effective: float, empty: int = 0) -> Estimate:
     """Return the share of hits over all strata and ``empty`` further texts, which are no hits.
 
     ``effective`` is the effective number of independent answers that they are. nan where a stratum

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar, cast
 from filelock import FileLock, Timeout
 
 from guard.audit.calls import Call, Guarded, line_of
-from guard.audit.files import JOURNAL, refuse_journal, unwritable
+from guard.audit.files import JOURNAL, refuse_journal, unwritable_file
 from guard.audit.header import Header
 from guard.audit.run_rows import (
     ADD_READING,
@@ -41,11 +41,11 @@ from guard.audit.run_rows import (
     Row,
     call_of_row,
     call_row,
-    checksum,
     encoded,
     header_row,
     reading_of_row,
     reading_row,
+    row_checksum,
 )
 from guard.errors import UsageError
 
@@ -69,7 +69,7 @@ _TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
 _Record = TypeVar("_Record")
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
@@ -110,7 +110,7 @@ class RunFile:
                 self._connection.execute("BEGIN")  # one state of the file for all queries
             if self._is_run():
                 self._read_headers()
-            if _NEEDS_LOG in self._states.values() and not has_log and not _size(log):
+            if _NEEDS_LOG in self._states.values() and not has_log and not _file_size(log):
                 raise UsageError(
                     f"{path} was copied without {log.name}, which has its last answers: copy that "
                     f"file, too. If it is lost, go on without them: sqlite3 {path.name} "
@@ -139,7 +139,7 @@ class RunFile:
         for suite, model, key, state, stored in self.rows(
             "SELECT suite, model, key, state, sum FROM header ORDER BY suite"
         ):
-            if checksum("", (suite, model, key)) != stored:
+            if row_checksum("", (suite, model, key)) != stored:
                 raise UsageError(
                     f"The header of {suite} in {self.path} was edited, so none of its answers can "
                     "be relied on; restore the file from a copy, or give another --out."
@@ -209,7 +209,7 @@ class RunWriter(RunFile):
                 f"{path} is being written by another audit; wait for it, or give another --out."
             ) from None
         except OSError as error:
-            raise unwritable(path, error) from None
+            raise unwritable_file(path, error) from None
         try:
             if path.exists() and not path.is_file():
                 raise UsageError(f"{path} is not a file; give another --out.")
@@ -289,14 +289,14 @@ class RunWriter(RunFile):
 
     def _unreadable(self, error: sqlite3.Error) -> UsageError:
         failed = isinstance(error, sqlite3.OperationalError) and "no such" not in str(error)
-        return unwritable(self.path, error) if failed else super()._unreadable(error)
+        return unwritable_file(self.path, error) if failed else super()._unreadable(error)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise unwritable(self.path, error) from None
+            raise unwritable_file(self.path, error) from None
 
     def close(self) -> None:
         """Leave one file without a log; raises UsageError where it cannot be written."""
@@ -336,7 +336,7 @@ class RecordedSuite:
         self.unfinished = unfinished
         # A sample may grow and another analyst may be asked, so they are no part of the checksums.
         own = {k: v for k, v in header.line().items() if k not in ("sampling", "others")}
-        self._seed = checksum("", (json.dumps(own, sort_keys=True),))
+        self._seed = row_checksum("", (json.dumps(own, sort_keys=True),))
         place = (run_file, header.suite, self._seed)
         self.calls: Mapping[str, Call] = RecordedRows(*place, "reply", CALL, call_of_row)
         self.readings: Mapping[str, Guarded] = RecordedRows(
@@ -373,13 +373,13 @@ class RecordedSuite:
         if isinstance(record, Guarded):
             row = reading_row(record)
             text = record.text.encode("utf-8", "surrogatepass")
-            yield ADD_READING, (suite, *row[:2], text, *row[3:], checksum(self._seed, row))
+            yield ADD_READING, (suite, *row[:2], text, *row[3:], row_checksum(self._seed, row))
             return
         row = call_row(record)
         request = row[: REQUEST.count(",") + 1]
         yield ADD_REQUEST, (suite, *request)
         reply = row[len(request) :]
-        yield ADD_REPLY, (suite, record.key, *reply, checksum(self._seed, row))
+        yield ADD_REPLY, (suite, record.key, *reply, row_checksum(self._seed, row))
 
     def digest(self) -> str:
         """Return the SHA-256 of the header, calls and readings, independent of their order."""
@@ -436,7 +436,7 @@ class RecordedRows(Mapping[str, _Record], Generic[_Record]):
 
     def _checked(self, row: Row) -> _Record:
         *values, stored = row
-        if checksum(self._seed, values) != stored:
+        if row_checksum(self._seed, values) != stored:
             raise UsageError(
                 f"{self._run_file.path} was edited: the {self._table} {row[0]} of {self._suite} "
                 "does not match its checksum. Restore the file from a copy, or have it asked "

@@ -22,7 +22,7 @@ CALL = f"{REQUEST}, {REPLY}"
 Row = tuple[Any, ...]
 
 
-def _insert(table: str, columns: str, unique: str = "", replaced: str = "") -> str:
+def _insert_statement(table: str, columns: str, unique: str = "", replaced: str = "") -> str:
     """Return the statement that adds a row; an existing one is changed only if ``replaced``."""
     names = columns.split(", ")
     # Texts are bytes: half a surrogate pair, which a model may answer, has no UTF-8.
@@ -35,14 +35,14 @@ def _insert(table: str, columns: str, unique: str = "", replaced: str = "") -> s
 
 
 # What follows a failed call replaces it; nothing replaces an answer.
-ADD_REQUEST = _insert(
+ADD_REQUEST = _insert_statement(
     *("request", f"suite, {REQUEST}", "suite, key"),
     "NOT EXISTS (SELECT 1 FROM reply WHERE reply.id = request.id AND error IS NULL)",
 )
-ADD_REPLY = _insert("reply", f"id, {REPLY}, sum", "id", "reply.error IS NOT NULL").replace(
-    "(?", "((SELECT id FROM request WHERE suite = ? AND key = ?)", 1
-)
-ADD_READING = _insert("reading", f"suite, {READING}, sum")
+ADD_REPLY = _insert_statement(
+    "reply", f"id, {REPLY}, sum", "id", "reply.error IS NOT NULL"
+).replace("(?", "((SELECT id FROM request WHERE suite = ? AND key = ?)", 1)
+ADD_READING = _insert_statement("reading", f"suite, {READING}, sum")
 PUT_HEADER = "INSERT OR REPLACE INTO header (suite, model, key, state, sum) VALUES (?, ?, ?, ?, ?)"
 REMOVE_SUITE = (
     "DELETE FROM reply WHERE id IN (SELECT id FROM request WHERE suite = ?)",
@@ -55,8 +55,8 @@ def header_row(header: Header, state: int) -> Row:
     """Return the row of a suite; the meaning of ``state`` is the file's."""
     # A model's name may come from a file of somebody's, and half a surrogate pair has no UTF-8.
     model = header.model.encode("utf-8", "backslashreplace").decode()
-    key = _json(header.line())
-    return header.suite, model, key, state, checksum("", (header.suite, model, key))
+    key = _json_of(header.line())
+    return header.suite, model, key, state, row_checksum("", (header.suite, model, key))
 
 
 def call_row(call: Call) -> Row:
@@ -71,13 +71,13 @@ def call_row(call: Call) -> Row:
     usage = reply.usage
     return (
         *row,
-        _json(pieces),
+        _json_of(pieces),
         reply.finish_reason,
-        _json(dict(reply.first_tokens)) if reply.first_tokens else None,
-        _json(scores) if scores else None,
+        _json_of(dict(reply.first_tokens)) if reply.first_tokens else None,
+        _json_of(scores) if scores else None,
         int(usage.prompt_tokens),
         int(usage.completion_tokens),
-        _number(usage.cost),
+        _number_of(usage.cost),
         *(seconds, call.attempts, None, None, None),
     )
 
@@ -104,10 +104,10 @@ def call_of_row(row: Row) -> Call:
 
 def reading_row(reading: Guarded) -> Row:
     """Return the values of :data:`READING`."""
-    score = _number(round(reading.score, 4))
+    score = _number_of(round(reading.score, 4))
     own, kept, stopped = int(reading.own), float(reading.kept), int(reading.stopped)
-    about = (reading.text, _json(reading.types), score, own, kept, stopped)
-    return (reading.key, reading.reading, *about, _number(reading.seconds))
+    about = (reading.text, _json_of(reading.types), score, own, kept, stopped)
+    return (reading.key, reading.reading, *about, _number_of(reading.seconds))
 
 
 def reading_of_row(row: Row) -> Guarded:
@@ -118,12 +118,12 @@ def reading_of_row(row: Row) -> Guarded:
     return Guarded(key, reading, text, types, score, own, kept, bool(stopped), seconds)
 
 
-def _number(value: float) -> float | None:
+def _number_of(value: float) -> float | None:
     """Return a number that may be nan, for which SQL has NULL."""
     return None if math.isnan(value) else float(value)
 
 
-def _json(value: object) -> str:
+def _json_of(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # Half a surrogate pair has no UTF-8, so it is escaped.
     return text if _is_utf8(text) else json.dumps(value, separators=(",", ":"))
@@ -133,7 +133,7 @@ def _is_utf8(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def checksum(seed: str, values: Sequence[object]) -> str:
+def row_checksum(seed: str, values: Sequence[object]) -> str:
     """Return the checksum of a row; ``seed`` is that of its suite's header."""
     return hashlib.sha256(f"{seed}{json.dumps(values)}".encode()).hexdigest()[:12]
 

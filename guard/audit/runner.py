@@ -20,12 +20,12 @@ from guard.audit.failures import cause_of
 from guard.audit.models import CallError, CombinedModel, Model
 from guard.audit.outcomes import (
     Asked,
+    item_samples,
     outcome_behind_guard,
     outcome_of,
-    samples,
     scores_both_arms,
     sentence_key,
-    walk,
+    walk_requests,
 )
 from guard.audit.pace import Pace, pause
 from guard.audit.run_file import RecordedSuite
@@ -140,7 +140,7 @@ class Runner:
         if not self._started:
             self._watcher.resumed(self._recorded.count_answers())
         self._ended, self._started = False, True  # a pilot may have run before
-        work = samples(items)
+        work = item_samples(items)
         workers = [asyncio.create_task(self._work(work)) for _ in range(2 * self._pace.most)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
@@ -171,7 +171,7 @@ class Runner:
         changed = ""
         done = 0
         while True:
-            asked, answers, failed = walk(self._suite, item, sample, self._recorded.calls)
+            asked, answers, failed = walk_requests(self._suite, item, sample, self._recorded.calls)
             if failed is not None and failed.key in self._asked:
                 return Outcome("failed"), ""
             missing = asked[-1] if failed is not None or len(asked) > len(answers) else None

@@ -29,10 +29,12 @@ def stratified_sample(items: Iterable[Item], size: int | None, seed: int) -> lis
         return everything
     if size < 1:
         raise UsageError(f"A sample has at least one item, got {size}.")
-    strata = _strata(everything)
+    strata = _strata_of(everything)
     sizes = {name: sum(map(len, units.values())) for name, units in strata.items()}
     taken: list[int] = []
-    first = {n: units[min(units, key=lambda u: _rank(seed, n, u))] for n, units in strata.items()}
+    first = {
+        n: units[min(units, key=lambda u: _unit_rank(seed, n, u))] for n, units in strata.items()
+    }
     if size < len(strata) or 2 * size < sum(map(len, first.values())):
         firsts = {name: everything[places[0]] for name, places in first.items()}
         subjects = {name: item.subject or item.stratum for name, item in firsts.items()}
@@ -43,8 +45,10 @@ def stratified_sample(items: Iterable[Item], size: int | None, seed: int) -> lis
             taken += here
         return [everything[place] for place in sorted(taken)]
     # In random order: where units are large, not every stratum fits.
-    for name, quota in sorted(_quotas(sizes, size).items(), key=lambda q: _rank(seed, q[0], "")):
-        units = sorted(strata[name], key=lambda unit: _rank(seed, name, unit))
+    for name, quota in sorted(
+        _stratum_quotas(sizes, size).items(), key=lambda q: _unit_rank(seed, q[0], "")
+    ):
+        units = sorted(strata[name], key=lambda unit: _unit_rank(seed, name, unit))
         got = 0
         for unit in units:
             here = strata[name][unit]
@@ -58,7 +62,7 @@ def stratified_sample(items: Iterable[Item], size: int | None, seed: int) -> lis
     return [everything[place] for place in sorted(taken)]
 
 
-def _strata(items: Sequence[Item]) -> dict[str, dict[str, list[int]]]:
+def _strata_of(items: Sequence[Item]) -> dict[str, dict[str, list[int]]]:
     """Return the indices of ``items`` by stratum and unit."""
     strata: dict[str, dict[str, list[int]]] = {}
     for place, item in enumerate(items):
@@ -84,13 +88,13 @@ def allocated_sample(
     """
     everything = list(items)
     taken = {item.id for item in pilot}
-    strata = _strata(everything)
+    strata = _strata_of(everything)
     known = [s for s in spread.values() if s > 0]
     least = max(known, default=1.0) / 10
     left: dict[str, list[list[int]]] = {}
     had: dict[str, int] = {}
     for name, units in strata.items():
-        ranked = sorted(units, key=lambda unit: _rank(seed, name, unit))
+        ranked = sorted(units, key=lambda unit: _unit_rank(seed, name, unit))
         rest = [units[u] for u in ranked if everything[units[u][0]].id not in taken]
         left[name], had[name] = rest[::-1], len(units) - len(rest)
 
@@ -120,13 +124,13 @@ def _in_turn(subjects: Mapping[str, str], sizes: Mapping[str, int], seed: int) -
     """Return the strata in an order where each subject comes once before any comes twice."""
     turns: dict[str, int] = {}
     keys: dict[str, tuple[int, int, bytes]] = {}
-    for name in sorted(subjects, key=lambda n: _rank(seed, n, "")):
+    for name in sorted(subjects, key=lambda n: _unit_rank(seed, n, "")):
         turn = turns[subjects[name]] = turns.get(subjects[name], -1) + 1
-        keys[name] = (turn, sizes[name], _rank(seed, name, ""))
+        keys[name] = (turn, sizes[name], _unit_rank(seed, name, ""))
     return sorted(keys, key=lambda n: keys[n])
 
 
-def _quotas(sizes: dict[str, int], size: int) -> dict[str, int]:
+def _stratum_quotas(sizes: dict[str, int], size: int) -> dict[str, int]:
     """Return the number of items of each stratum, ``size`` in all (Hamilton's method)."""
     total = sum(sizes.values())
     least = 1 if size >= len(sizes) else 0
@@ -141,7 +145,7 @@ def _quotas(sizes: dict[str, int], size: int) -> dict[str, int]:
     return quotas
 
 
-def _rank(seed: int, stratum: str, unit: str) -> bytes:
+def _unit_rank(seed: int, stratum: str, unit: str) -> bytes:
     return hashlib.sha256(f"{seed}\n{stratum}\n{unit}".encode()).digest()
 
 

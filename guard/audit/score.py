@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guard.audit import mitigation, silence
-from guard.audit.outcomes import Records, coverage, outcome_counts, scores_both_arms
+from guard.audit.outcomes import Records, outcome_counts, readable_share, scores_both_arms
 from guard.audit.sending import PATTERNS
 from guard.audit.silence import UnequalShare
-from guard.results.conclusions import BiasShown, bias_of, conclusions, is_significant
+from guard.results.conclusions import BiasShown, bias_of, is_significant, test_conclusions
 from guard.results.estimate import Estimate
 from guard.results.intervals import LEAST_CLUSTERS, LEVEL
 from guard.results.jackknife import Line, estimate
@@ -97,21 +97,23 @@ class SuiteResult:
             "coverage": json_number(plain.coverage),
             "outcomes": dict(plain.outcomes),
             "samples": plain.samples,
-            "scores": [_row(x.measure, x.plain) for x in self.lines],
-            "by_identity": [_row(x.measure, x.plain) for x in self.by_identity],
+            "scores": [_figure_row(x.measure, x.plain) for x in self.lines],
+            "by_identity": [_figure_row(x.measure, x.plain) for x in self.by_identity],
         }
         if "guarded" in self.arms:
             guarded = self.arms["guarded"]
             values["guarded"] = {
                 "coverage": json_number(guarded.coverage),
                 "outcomes": dict(guarded.outcomes),
-                "scores": [_row(x.measure, x.guarded) for x in self.lines if x.guarded],
-                "by_identity": [_row(x.measure, x.guarded) for x in self.by_identity if x.guarded],
+                "scores": [_figure_row(x.measure, x.guarded) for x in self.lines if x.guarded],
+                "by_identity": [
+                    _figure_row(x.measure, x.guarded) for x in self.by_identity if x.guarded
+                ],
             }
-            values["stops"] = [_row(x.measure, x.plain) for x in self.stops]
+            values["stops"] = [_figure_row(x.measure, x.plain) for x in self.stops]
             values["effects"] = [
                 {
-                    **_row(x.measure, x.effect, effect=True),
+                    **_figure_row(x.measure, x.effect, effect=True),
                     "higher_is": x.measure.higher_is,
                 }
                 for x in self.lines
@@ -148,12 +150,12 @@ def result_of(
     key = about.get("key", {})
     others, published = part_of(suite, AsksOtherModels), suite.published()
     arms: dict[str, ArmResult] = {
-        arm: ArmResult(len(found), outcome_counts(suite, found), coverage(suite, found))
+        arm: ArmResult(len(found), outcome_counts(suite, found), readable_share(suite, found))
         for arm, found in records.arms()
     }
     all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
     scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
-    silent = {arm: silence.measures(found) for arm, found in records.arms()}
+    silent = {arm: silence.silence_measures(found) for arm, found in records.arms()}
     # All tests of an arm are corrected together.
     lines = estimate(*([*scores[arm], *silent[arm]] for arm in scores))
     lines, by_identity = lines[: len(scores["plain"])], lines[len(scores["plain"]) :]
@@ -161,17 +163,19 @@ def result_of(
     withheld_from: dict[str, Sequence[UnequalShare]] = {}
     sides = suite.sides(records.plain) if "guarded" in arms else ()
     both = list(others.mitigation(records.plain, records.guarded)) if "guarded" in arms else []
-    general = mitigation.measures(suite, records, sides) if sides else []
+    general = mitigation.stop_measures(suite, records, sides) if sides else []
     # Suites of open text have their own figures by type.
     both += [m for m in general if not (scores_both_arms(suite) and "type" in m.axis)]
     stops = estimate(both)
     for arm in arms:
         figures = [(x.measure, x.plain if arm == "plain" else x.guarded) for x in lines]
         shown = [(m, e) for m, e in figures if e is not None]
-        texts = _conclusions(suite, shown)
-        unequal = silence.significant(by_identity, getattr(records, arm), guarded=arm == "guarded")
+        texts = _arm_conclusions(suite, shown)
+        unequal = silence.significant_shares(
+            by_identity, getattr(records, arm), guarded=arm == "guarded"
+        )
         withheld_from[arm] = silence.withheld_findings(unequal)
-        withheld = [told] if (told := silence.conclusion(withheld_from[arm])) else []
+        withheld = [told] if (told := silence.silence_conclusion(withheld_from[arm])) else []
         read = _coverage_text(arms[arm], arm, others.faults, by_identity, unequal=bool(unequal))
         if arm == "plain":
             bias_sentence = texts[0] if texts else ""
@@ -180,9 +184,9 @@ def result_of(
             concluded[arm] = [" ".join([*withheld, *texts[:1], read]), *texts[1:]]
             continue
         side: mitigation.Bias = "biased" if scores_both_arms(suite) else mitigation.side_of(lines)
-        stopped = mitigation.conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
+        stopped = mitigation.stops_conclusion(stops, bias=side, readable=arms["plain"].coverage > 0)
         if scores_both_arms(suite):
-            texts = _conclusions(suite, [(x.measure, x.plain) for x in stops])
+            texts = _arm_conclusions(suite, [(x.measure, x.plain) for x in stops])
             concluded[arm] = [*texts, *withheld, f"{stopped} {read}"]
         else:
             concluded[arm] = [stopped, *withheld, f"{_SURVIVORS} {texts[0]} {read}"]
@@ -220,11 +224,11 @@ def result_of(
     )
 
 
-def _conclusions(suite: Suite, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
+def _arm_conclusions(suite: Suite, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
     """Return the results of one arm in sentences, the suite's own if it has any."""
     if isinstance(suite, ExplainsResults):
         return suite.conclusions(figures)
-    return conclusions(figures, suite.about.meanings)
+    return test_conclusions(figures, suite.about.meanings)
 
 
 def _bias_shown(
@@ -238,7 +242,7 @@ def _bias_shown(
         return ""
     if any(is_significant(measure, estimate) for measure, estimate in figures):
         return "found"
-    return bias_of(sentence) or bias_of(conclusions(figures, suite.about.meanings)[0])
+    return bias_of(sentence) or bias_of(test_conclusions(figures, suite.about.meanings)[0])
 
 
 _SENTENCES = (
@@ -309,7 +313,7 @@ def estimate_to_json(estimate: Estimate, *, effect: bool = False) -> dict[str, _
     return {name: json_number(value) for name, value in estimate.parts(*names).items()}
 
 
-def _row(measure: Measure, estimate: Estimate, *, effect: bool = False) -> dict[str, Any]:
+def _figure_row(measure: Measure, estimate: Estimate, *, effect: bool = False) -> dict[str, Any]:
     level = {} if measure.level == LEVEL else {"level": json_number(measure.level)}
     axis = {"axis": dict(measure.axis), "measure": measure.name}
     return {**axis, **estimate_to_json(estimate, effect=effect), **level}

@@ -88,9 +88,9 @@ class Sending:
             "set": dict(self.given),
             "drop": sorted(self.dropped),
             "left_out": sorted(self.left_out),
-            "system": _digest(self.system) if self.system else "",
-            "api_base": shown(self.api_base) if self.api_base else "",
-            "headers": {n.lower(): _digest(v) for n, v in sorted(self.headers.items())},
+            "system": _text_digest(self.system) if self.system else "",
+            "api_base": shown_address(self.api_base) if self.api_base else "",
+            "headers": {n.lower(): _text_digest(v) for n, v in sorted(self.headers.items())},
         }
         return {name: value for name, value in settings.items() if value}
 
@@ -126,7 +126,7 @@ class Sending:
 
     def bound(self, suite: Suite, others: Mapping[Role, Other] | None = None) -> Suite:
         """Return ``suite`` with its requests as they are sent to the model and to ``others``."""
-        bound = _unbound(suite)
+        bound = _unbound_suite(suite)
         own = bound.request
 
         def request(item: Item, sample: int, answers: Sequence[Answer]) -> Request | None:
@@ -169,11 +169,11 @@ class Sending:
         for name in (n for n in settings if n not in own_settings):
             if why := reason_refused(model, own_settings | {name: settings[name]}):
                 left[name] = why
-        if reasons(model, own_settings):
+        if model_reasons(model, own_settings):
             for name in LIMITS:
                 if name in settings and name not in own_settings:
                     left[name] = f"{model} reasons, and the limit would include its reasoning"
-        left |= _claude(model, settings, own_settings, left) | _openai(
+        left |= _refused_by_claude(model, settings, own_settings, left) | _refused_by_openai(
             model, settings, own_settings, self.api_base
         )
         return replace(sending, left_out=left)
@@ -219,7 +219,7 @@ class Other:
         return replace(sent, whom=whom)
 
 
-def _digest(text: str) -> str:
+def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -244,7 +244,7 @@ def check_dropped(dropped: Sequence[str], suites: Sequence[Suite]) -> None:
 
 def _first_chat(suite: Suite, role: Role = "model") -> Chat | None:
     """Return the suite's own first chat with ``role``."""
-    own = _unbound(suite)
+    own = _unbound_suite(suite)
     item = next(iter(own.items()), None)
     answers: list[Answer] = []
     while item is not None and (request := own.request(item, 0, answers)) is not None:
@@ -254,14 +254,14 @@ def _first_chat(suite: Suite, role: Role = "model") -> Chat | None:
     return None
 
 
-def _unbound(suite: Suite) -> Suite:
+def _unbound_suite(suite: Suite) -> Suite:
     """Return a copy of ``suite`` with its own requests."""
     unbound = copy.copy(suite)
     vars(unbound).pop("request", None)
     return unbound
 
 
-def reasons(model: str, own_settings: Mapping[str, Any]) -> bool:
+def model_reasons(model: str, own_settings: Mapping[str, Any]) -> bool:
     """Return whether ``model`` writes reasoning that counts towards its answer's length."""
     import litellm
 
@@ -282,7 +282,7 @@ def reasons(model: str, own_settings: Mapping[str, Any]) -> bool:
     return bool(facts.get("default_reasoning_effort") != "none")
 
 
-def _claude(
+def _refused_by_claude(
     model: str,
     settings: Mapping[str, Any],
     own_settings: Mapping[str, Any],
@@ -296,14 +296,14 @@ def _claude(
     if "claude" not in model.lower():
         return {}
     free = [n for n in both if n in settings and n not in left and n not in own_settings]
-    if reasons(model, own_settings):
+    if model_reasons(model, own_settings):
         return dict.fromkeys(free, f"{model} does not accept it while it reasons")
     if not free or any(n not in settings or n in left for n in both):
         return {}
     return {free[-1]: f"{model} accepts temperature or top_p, not both"}
 
 
-def _openai(
+def _refused_by_openai(
     model: str, settings: Mapping[str, Any], own_settings: Mapping[str, Any], base: str | None
 ) -> dict[str, str]:
     """Return what OpenAI refuses; LiteLLM passes it on for compatible servers."""
@@ -329,7 +329,7 @@ def check_key_variable(name: str, option: str) -> None:
         raise UsageError(f"{option} takes the name of an environment variable, not a key.")
 
 
-def shown(address: str) -> str:
+def shown_address(address: str) -> str:
     """Return an address without its user, password and query, which may be secret."""
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]

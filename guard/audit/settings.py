@@ -121,7 +121,7 @@ def _where_keys_go(scope: str) -> str:
 
 def _check_value(name: str, value: Any, option: str, scope: str) -> None:
     """Raise UsageError for a ``value`` that could not be sent, recorded or limited as it stands."""
-    for key, within in _nested(value):
+    for key, within in _nested_values(value):
         if key and _SECRET_WITHIN.search(key):
             raise UsageError(
                 f"{option} has {key!r}, which would be recorded; {_where_keys_go(scope)}"
@@ -141,12 +141,12 @@ def _check_value(name: str, value: Any, option: str, scope: str) -> None:
             raise UsageError(f"{option} has {key!r}; give {scope}{key}.")
         if key not in _OF_PROVIDERS:
             raise UsageError(f"{option} has {key!r}, which is not accepted: {_UNKNOWN}.")
-    for key, _ in _nested(value):
+    for key, _ in _nested_values(value):
         if key in _ASKED:
             raise UsageError(f"{option} has {key!r}, which would replace what the audit asks.")
 
 
-def _nested(value: Any) -> Iterator[tuple[str, Any]]:
+def _nested_values(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield each value within ``value`` at any depth, and itself, with its key; "" without one."""
     todo = [("", value)]
     while todo:

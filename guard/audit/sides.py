@@ -19,7 +19,7 @@ from guard.audit.audit import Audit, usage_of
 from guard.audit.files import RUN_FILE, run_file_of
 from guard.audit.header import Header
 from guard.audit.outcomes import Records, scores_both_arms
-from guard.audit.outcomes import coverage as coverage_of
+from guard.audit.outcomes import readable_share as coverage_of
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult
 from guard.audit.silence import KINDS
@@ -130,7 +130,7 @@ class Side:
         return sum(one.missing for one in self.suites.values())
 
 
-def read(
+def read_side(
     place: Path, own_suites: Iterable[str] = (), data: Path | None = None, *, known: bool = False
 ) -> Side:
     """Return the side of the run at ``place``, its folder or file.
@@ -261,16 +261,16 @@ def _of_arm(
 ) -> Iterator[Axis]:
     for measure in suite.measures([*arm_records, *records.further]):
         if measure.ideal is not None:
-            yield _axis(arm, measure)
+            yield _axis_of(arm, measure)
     readable = [float(record.outcome.name in suite.outcomes) for record in arm_records]
-    yield _general(arm, "coverage", arm_records, readable)
+    yield _general_axis(arm, "coverage", arm_records, readable)
 
 
 def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     """Yield the axes of what the guard stopped."""
     for measure in part_of(suite, AsksOtherModels).mitigation(records.plain, records.guarded):
         if measure.ideal is not None:
-            yield _axis("guarded", measure)
+            yield _axis_of("guarded", measure)
     if scores_both_arms(suite):
         return  # the suite's own mitigation measures include the stops
     sides = suite.sides(records.plain)
@@ -291,17 +291,17 @@ def _of_guard(suite: Suite, records: Records) -> Iterator[Axis]:
     for name, group in groups.items():
         stopped = [float(record.outcome.name in KINDS["stopped"]) for record in group]
         if any(sides):
-            yield _general("guarded", name, group, stopped)
+            yield _general_axis("guarded", name, group, stopped)
 
 
-def _general(arm: str, name: str, records: Sequence[Record], values: Sequence[float]) -> Axis:
+def _general_axis(arm: str, name: str, records: Sequence[Record], values: Sequence[float]) -> Axis:
     items = [record.item for record in records]
     rows = np.column_stack([np.asarray(values, dtype=np.float64), np.ones(len(items))])
     samples = Samples(rows, [item.cluster for item in items], [item.id for item in items])
     return Axis(arm, name, {}, GENERAL[name], "item", samples.by_item(), share)
 
 
-def _axis(arm: str, measure: Measure) -> Axis:
+def _axis_of(arm: str, measure: Measure) -> Axis:
     assert measure.ideal is not None
     aim = Aim(measure.ideal, measure.bounds, measure.above)
     name, labels, samples = measure.name, measure.axis, measure.samples

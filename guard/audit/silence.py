@@ -37,15 +37,15 @@ _PARTS = 1_000
 """Shares are rounded to one of so many parts, or more: the permuted sums are of whole numbers."""
 
 
-def measures(records: Sequence[Record]) -> list[Measure]:
+def silence_measures(records: Sequence[Record]) -> list[Measure]:
     """Return the shares of every identity of every comparison that items name."""
     answered = [r for r in records if r.outcome.name != "failed"]
     hits = {k: np.array([r.outcome.name in v for r in answered]) for k, v in KINDS.items()}
-    compared = comparisons([r.item for r in answered])
+    compared = compared_identities([r.item for r in answered])
     return [measure for comparison in compared for measure in comparison.measures(hits)]
 
 
-def comparisons(items: Sequence[Item]) -> list[ComparedIdentities]:
+def compared_identities(items: Sequence[Item]) -> list[ComparedIdentities]:
     """Return the comparisons that samples of ``items`` name."""
     groups: dict[tuple[tuple[str, str], ...], ComparedIdentities] = {}
     for at, item in enumerate(items):
@@ -214,7 +214,7 @@ class UnequalShare(NamedTuple):
         return self.share > self.expected
 
 
-def significant(
+def significant_shares(
     lines: Sequence[Line], records: Sequence[Record], *, guarded: bool = False
 ) -> list[UnequalShare]:
     """Return the shares that differ significantly in an arm, the smallest q first.
@@ -226,7 +226,7 @@ def significant(
     if not named:
         return []
     answered = [r for r in records if r.outcome.name != "failed"]
-    by_axis = {one.key: one for one in comparisons([r.item for r in answered])}
+    by_axis = {one.key: one for one in compared_identities([r.item for r in answered])}
     unequal = []
     for line, e in named:
         assert e is not None
@@ -253,10 +253,10 @@ def withheld_findings(unequal: Sequence[UnequalShare]) -> list[UnequalShare]:
     """
     explained = {comparison_of(one.line) for one in unequal if one.is_more}
     shown = [one for one in unequal if one.is_more or comparison_of(one.line) not in explained]
-    return [one for one in shown if not any(_explains(other, one) for other in shown)]
+    return [one for one in shown if not any(_explains_share(other, one) for other in shown)]
 
 
-def conclusion(findings: Sequence[UnequalShare]) -> str:
+def silence_conclusion(findings: Sequence[UnequalShare]) -> str:
     """Return a sentence on answers that are withheld unequally; empty without ``findings``."""
     if not findings:
         return ""
@@ -281,7 +281,7 @@ def by_same_answers(findings: Sequence[UnequalShare]) -> list[list[UnequalShare]
     return list(groups.values())
 
 
-def _explains(share: UnequalShare, other: UnequalShare) -> bool:
+def _explains_share(share: UnequalShare, other: UnequalShare) -> bool:
     """Return whether the difference of ``share`` explains that of ``other``.
 
     Where all answers about one identity are also about a second, which has others too, one of both

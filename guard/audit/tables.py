@@ -26,7 +26,7 @@ _STRATA = 6
 _HINT = "give the suite's options that the answers were asked with."
 
 
-def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
+def score_table(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
     """Return the result of the answers in a run's file, a CSV or JSON lines; asks no model.
 
     A table has only the plain arm, and further items only where ``embedder`` answers them. Where it
@@ -49,11 +49,11 @@ def score(audit: Audit, answers: Path, embedder: str = "mpnet") -> SuiteResult:
         read.plain.append(Record(item, sample, outcomes.outcome_of(suite, item, sample, answers_)))
     if not read.plain:
         raise UsageError(f"{answers} has no answers to score; give another file.")
-    read.further += _unified(suite, read.plain, embedder)
-    return result_of(suite, read, about=_extent(suite, read.plain))
+    read.further += _unified_records(suite, read.plain, embedder)
+    return result_of(suite, read, about=_suite_extent(suite, read.plain))
 
 
-def _extent(suite: Suite, plain: Sequence[Record]) -> dict[str, Any]:
+def _suite_extent(suite: Suite, plain: Sequence[Record]) -> dict[str, Any]:
     """Return how many items the suite has, with a warning where the table has only some of them.
 
     Empty where the table's items are its own.
@@ -111,7 +111,7 @@ def as_recorded(audit: Audit, recorded: RecordedSuite) -> Audit:
     return audit
 
 
-def _unified(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Record]:
+def _unified_records(suite: Suite, plain: Sequence[Record], name: str) -> Iterator[Record]:
     """Yield the records of further items that only need the embedder."""
     embedder = None
     for item in part_of(suite, AsksOtherModels).follow_up_items(plain):
@@ -133,7 +133,7 @@ def write_items(audit: Audit, path: Path, table: Path) -> None:
 
 def items_text(audit: Audit, path: Path) -> str:
     """Return the answers in the run's file at ``path`` as a CSV."""
-    return csv_text(_COLUMNS, _answers(audit, path), lineterminator="\r\n", exact=True)
+    return csv_text(_COLUMNS, _answer_rows(audit, path), lineterminator="\r\n", exact=True)
 
 
 _COLUMNS = (
@@ -142,14 +142,14 @@ _COLUMNS = (
 )
 
 
-def _answers(audit: Audit, path: Path) -> Iterator[tuple[object, ...]]:
+def _answer_rows(audit: Audit, path: Path) -> Iterator[tuple[object, ...]]:
     """Yield a row for each answer, without the scorer's verdicts, which the outcomes include."""
     recorded = RunFile(path).suite(audit.suite.name)
     calls, readings, header = recorded.calls, recorded.readings, recorded.header
     audit = audit.as_sent(header).adapted_like(header.options)
     both = audit.has_guarded_arm(header)
-    for item, sample in outcomes.samples(audit.allocated(calls).items):
-        asked, answers, failed = outcomes.walk(audit.suite, item, sample, calls)
+    for item, sample in outcomes.item_samples(audit.allocated(calls).items):
+        asked, answers, failed = outcomes.walk_requests(audit.suite, item, sample, calls)
         if failed is None and len(asked) > len(answers):
             continue
         plain = "failed" if failed else outcomes.outcome_of(audit.suite, item, sample, answers).name

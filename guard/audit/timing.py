@@ -17,7 +17,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Slot
 from guard.audit.models import Model
 from guard.audit.others import Scorer, open_model
-from guard.audit.outcomes import Asked, samples, walk
+from guard.audit.outcomes import Asked, item_samples, walk_requests
 from guard.audit.runner import GUARDED_AT_ONCE
 from guard.audit.sending import Sending
 from guard.core import Guard
@@ -45,7 +45,7 @@ class GuardSpeed(NamedTuple):
     changed: float = 0.0
 
 
-def filler(tokens: float, number: int = 0) -> str:
+def filler_text(tokens: float, number: int = 0) -> str:
     """Return ordinary English of about ``tokens`` tokens, other text for each ``number``."""
     text, at = "", number
     while not text or len(text) < tokens * _CHARACTERS:
@@ -54,23 +54,25 @@ def filler(tokens: float, number: int = 0) -> str:
     return text[: max(1, round(tokens * _CHARACTERS))].strip()
 
 
-def recorded(audit: Audit, calls: Mapping[str, Call]) -> tuple[list[tuple[Chat, Reply]], int]:
+def recorded_answers(
+    audit: Audit, calls: Mapping[str, Call]
+) -> tuple[list[tuple[Chat, Reply]], int]:
     """Return some recorded answers of the model, spread evenly, and how many there are."""
     keys: dict[str, Asked] = {}
-    for item, sample in samples(audit.items):
-        asked, answers, _ = walk(audit.suite, item, sample, calls)
+    for item, sample in item_samples(audit.items):
+        asked, answers, _ = walk_requests(audit.suite, item, sample, calls)
         for asked_request in asked[: len(answers)]:
             if isinstance(asked_request.request, Chat) and asked_request.request.by == "model":
                 keys.setdefault(asked_request.key, asked_request)
-    chosen = _spread(list(keys.values()))
+    chosen = _evenly_spread(list(keys.values()))
     pairs = [(one.request, calls[one.key].reply) for one in chosen]
     return [(r, reply) for r, reply in pairs if reply and isinstance(r, Chat)], len(keys)
 
 
 def made_up(requests: Sequence[Any], tokens: float) -> list[tuple[Chat, Reply]]:
     """Return answers of about ``tokens`` tokens to those of ``requests`` that are chats."""
-    chats = [one for one in _spread(requests) if isinstance(one, Chat)]
-    return [(one, Reply((Piece(filler(tokens, n)),))) for n, one in enumerate(chats)]
+    chats = [one for one in _evenly_spread(requests) if isinstance(one, Chat)]
+    return [(one, Reply((Piece(filler_text(tokens, n)),))) for n, one in enumerate(chats)]
 
 
 def guard_speed(guard: Guard, answered: Sequence[tuple[Chat, Reply]]) -> GuardSpeed:
@@ -84,7 +86,7 @@ def guard_speed(guard: Guard, answered: Sequence[tuple[Chat, Reply]]) -> GuardSp
         guarded_answer = await through_door(guard, "", *pair)
         changed += guarded_answer.reading != "same"
 
-    seconds, count = _measured(judge, answered)
+    seconds, count = _measured_seconds(judge, answered)
     return GuardSpeed(seconds, changed / (count + 1) if count else 0.0)
 
 
@@ -95,7 +97,7 @@ def scorer_speed(name: str, answered: Sequence[tuple[Chat, Reply]]) -> float:
     async def judge(pair: tuple[Chat, Reply]) -> None:
         await scorer.ask(Judge(pair[1].answer.text), "", Slot("", 0, 0))
 
-    return _measured(judge, answered)[0]
+    return _measured_seconds(judge, answered)[0]
 
 
 def local_speed(name: str, sending: Sending, requests: Sequence[Any], tokens: float) -> float | str:
@@ -104,7 +106,7 @@ def local_speed(name: str, sending: Sending, requests: Sequence[Any], tokens: fl
     Answers of few tokens are asked for, and longer ones extrapolated from them. Returns a sentence
     where the model cannot be asked.
     """
-    chosen = _spread(requests)[:3]
+    chosen = _evenly_spread(requests)[:3]
     if not chosen:
         return 0.0
     try:
@@ -143,13 +145,13 @@ async def _local_seconds(model: Model, requests: Sequence[Any], tokens: float) -
         await model.aclose()
 
 
-def _spread(candidates: Sequence[Any]) -> list[Any]:
+def _evenly_spread(candidates: Sequence[Any]) -> list[Any]:
     """Return at most as many as a probe takes, evenly spread."""
     step = max(1.0, len(candidates) / _MOST)
     return [candidates[int(place * step)] for place in range(min(_MOST, len(candidates)))]
 
 
-def _measured(
+def _measured_seconds(
     judge: Callable[[Any], Awaitable[None]], answered: Sequence[tuple[Chat, Reply]]
 ) -> tuple[float, int]:
     """Return the mean seconds of ``judge``, as many at a time as in a run, and how many it took."""

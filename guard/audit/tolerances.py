@@ -107,7 +107,7 @@ class Tolerances:
                 )
 
 
-def load(path: Path | None) -> Tolerances:
+def load_tolerances(path: Path | None) -> Tolerances:
     """Return the settings in ``path``, by default those of an ``audit.toml`` here, if any.
 
     Raises ConfigError that names the file, the key and the values it takes.
@@ -116,11 +116,12 @@ def load(path: Path | None) -> Tolerances:
     if path is None and not place.is_symlink() and not place.exists():
         return Tolerances()
     tables = tables_of(place)
-    axes = _numbers(place, "tolerance", tables.get("tolerance", {}), _MOST)
-    floors = _numbers(place, "floor", tables.get("floor", {}), 1.0)
-    directions = _table(place, "better", tables.get("better", {}))
+    axes = _checked_numbers(place, "tolerance", tables.get("tolerance", {}), _MOST)
+    floors = _checked_numbers(place, "floor", tables.get("floor", {}), 1.0)
+    directions = _checked_table(place, "better", tables.get("better", {}))
     better = {
-        name: _direction(value, f"{place}: better {name!r}") for name, value in directions.items()
+        name: _direction_of(value, f"{place}: better {name!r}")
+        for name, value in directions.items()
     }
     return Tolerances(axes, floors, better, str(place))
 
@@ -138,17 +139,17 @@ def tables_of(place: Path) -> dict[str, Mapping[str, Any]]:
             raise ConfigError(
                 f"{place}: unknown table {key!r}; known are run, tolerance, floor and better{meant}"
             )
-    return {name: _table(place, name, table) for name, table in tables.items()}
+    return {name: _checked_table(place, name, table) for name, table in tables.items()}
 
 
-def _table(place: Path, table: str, value: Any) -> Mapping[str, Any]:
+def _checked_table(place: Path, table: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{place}: {table} must be a table of patterns and values.")
     return value
 
 
-def _numbers(place: Path, table: str, table_value: Any, most: float) -> dict[str, float]:
-    table_value = _table(place, table, table_value)
+def _checked_numbers(place: Path, table: str, table_value: Any, most: float) -> dict[str, float]:
+    table_value = _checked_table(place, table, table_value)
     for name, value in table_value.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         # Integers in TOML may be too large for a float.
@@ -177,7 +178,7 @@ def matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     return [name for name in names if selected(name, patterns)]
 
 
-def _direction(text: str | float, where: str) -> Better:
+def _direction_of(text: str | float, where: str) -> Better:
     """Return the direction in ``text``; raises ConfigError that begins with ``where``."""
     if text in ("higher", "lower"):
         return text
@@ -196,7 +197,7 @@ def directions(texts: Sequence[str]) -> dict[str, Better]:
     for text in texts:
         # From the right: a pattern may contain equals signs, a direction cannot.
         pattern, _, value = text.rpartition("=")
-        directions_by_pattern[pattern or "*"] = _direction(value, "--better")
+        directions_by_pattern[pattern or "*"] = _direction_of(value, "--better")
     return directions_by_pattern
 
 
@@ -239,7 +240,7 @@ def with_directions(
                 f"The direction of {name} is unknown; give --better higher or --better lower, or "
                 "add it to [better] in audit.toml."
             )
-        aims[name] = _aim(name, direction, base_axis, new_axis)
+        aims[name] = _aim_of(name, direction, base_axis, new_axis)
     for pattern in options:
         if pattern not in used:
             raise UsageError(
@@ -260,7 +261,7 @@ def _axes_without_ideal(base: Side, new: Side) -> dict[str, tuple[Axis, Axis]]:
     }
 
 
-def _aim(name: str, direction: Better, base_axis: Axis, new_axis: Axis) -> Aim:
+def _aim_of(name: str, direction: Better, base_axis: Axis, new_axis: Axis) -> Aim:
     # The wider scale of both sides.
     least, most = (
         f(base_axis.aim.bounds[at], new_axis.aim.bounds[at]) for at, f in enumerate((min, max))

@@ -85,7 +85,7 @@ class Series:
         return self.points[-1].run.model
 
 
-def read(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
+def read_series(connection: Connection, query: Query, name: str = "The store") -> list[Series]:
     """Return the series of a query grouped by axis.
 
     Returns none if there are no audits since then. Raises UsageError where there are, but none of a
@@ -100,8 +100,8 @@ def read(connection: Connection, query: Query, name: str = "The store") -> list[
     }  # fmt: skip
     if not runs:
         return []
-    _check("suite", query.suites, {run.header.suite for run in runs.values()}, name)
-    _check("model", query.models, {run.model for run in runs.values()}, name)
+    _check_known("suite", query.suites, {run.header.suite for run in runs.values()}, name)
+    _check_known("model", query.models, {run.model for run in runs.values()}, name)
     where = [audits.c.time >= query.since]
     where += [audits.c.suite.in_(query.suites)] if query.suites else []
     where += [audits.c.model.in_(query.models)] if query.models else []
@@ -114,10 +114,12 @@ def read(connection: Connection, query: Query, name: str = "The store") -> list[
     if not rows_by_axis and query.arm:
         raise UsageError(f"{name} has no {query.arm} arm in the selection; leave --arm out.")
     names = matching(query.axes, list(rows_by_axis))
-    return [series for axis in names for series in _series(rows_by_axis[axis], runs, query.allowed)]
+    return [
+        series for axis in names for series in _series_of(rows_by_axis[axis], runs, query.allowed)
+    ]
 
 
-def _check(kind: str, wanted: Sequence[str], known: set[str], name: str) -> None:
+def _check_known(kind: str, wanted: Sequence[str], known: set[str], name: str) -> None:
     for choice in wanted:
         if choice not in known:
             raise UsageError(
@@ -126,7 +128,7 @@ def _check(kind: str, wanted: Sequence[str], known: set[str], name: str) -> None
             )
 
 
-def _series(
+def _series_of(
     rows: Sequence[Row[Any]], runs: Mapping[str, Run], allowed: frozenset[str]
 ) -> Iterator[Series]:
     """Yield the series of one axis; ``rows`` are in order of time."""

@@ -149,7 +149,7 @@ def run(options: AuditOptions) -> None:
     check_extra()
     from guard.audit.command import run_all
     from guard.audit.files import check_writable, refuse_precious
-    from guard.audit.report.tables import incomplete
+    from guard.audit.report.tables import incomplete_reasons
 
     prepared = _prepared_run(options)
     command, baseline_check = prepared.command, prepared.baseline
@@ -206,7 +206,7 @@ def run(options: AuditOptions) -> None:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
     for result in ran.results:
         # Repeated behind the tables, because the log of a build is read from its end.
-        for sentence in incomplete(result, resumable):
+        for sentence in incomplete_reasons(result, resumable):
             click.echo(f"{result.suite}: {sentence}", err=True)
     unread = show_unread(ran.results)
     if not ran.complete:
@@ -294,7 +294,7 @@ def score(options: AuditOptions) -> None:
     """
     check_extra()
     from guard.audit.audit import Audit
-    from guard.audit.tables import score as score_answers
+    from guard.audit.tables import score_table as score_answers
 
     if len(names_of(options.suites)) > 1:
         raise UsageError(f"--suite takes one suite here, got {options.suites!r}.")
@@ -358,7 +358,7 @@ def plan(options: AuditOptions) -> None:
             refuse_precious(options.table)
             check_place(options.table)
         planned = [
-            plans.plan(
+            plans.make_plan(
                 audit_,
                 model,
                 sending=_sending(options),
@@ -374,7 +374,7 @@ def plan(options: AuditOptions) -> None:
     if options.as_json:
         print_json({"suites": [p.as_json() for p in planned]})
         return
-    plans.show(results_console(), planned)
+    plans.show_plans(results_console(), planned)
 
 
 def _assignments(options: AuditOptions) -> dict[str, dict[str, Any]]:
@@ -405,7 +405,7 @@ def _options_by_suite(options: AuditOptions) -> dict[str, dict[str, Any]]:
 def _analyst_sending(options: AuditOptions) -> Sending:
     """Return the analyst's request settings; without its own address it has the models'."""
     from guard.audit.addresses import check_address_kept
-    from guard.audit.endpoints import beside
+    from guard.audit.endpoints import sending_beside
     from guard.audit.models import check_model
     from guard.audit.sending import PATTERNS, Sending, check_address
     from guard.audit.settings import read_setting
@@ -427,7 +427,7 @@ def _analyst_sending(options: AuditOptions) -> Sending:
         return own
     for name in (options.analyst, *options.models):
         check_model(name)
-    return beside(options.analyst, own, options.models, _sending(options))
+    return sending_beside(options.analyst, own, options.models, _sending(options))
 
 
 def _key_variable(texts: dict[str, str], scope: str = "") -> str:
@@ -504,7 +504,7 @@ def _suites(options: AuditOptions) -> list[Suite]:
 def _audits(options: AuditOptions) -> list[Audit]:
     """Return the audits of a run: its suites, and the other models that each asks."""
     from guard.audit.audit import Audit
-    from guard.audit.others import default_scorer, others
+    from guard.audit.others import default_scorer, other_models
     from guard.audit.sending import check_dropped
     from guard.config import read_settings
 
@@ -521,7 +521,7 @@ def _audits(options: AuditOptions) -> list[Audit]:
         guards = options.detector or read_settings().get("detector")
         scorer = options.scorer or default_scorer(guards)
         others_by_suite = [
-            others(
+            other_models(
                 suite,
                 analyst=options.analyst,
                 scorer=scorer,
@@ -598,7 +598,7 @@ def _show(
 
     console = results_console()
     for result in results if all_tables else ():
-        terminal.show(console, result, resumable=resumable)
+        terminal.show_result(console, result, resumable=resumable)
     if not all_tables and results:
         # A comparison, whose verdict and next steps come last, has half of the lines.
         most = terminal.LINES if comparison is None else terminal.LINES // 2

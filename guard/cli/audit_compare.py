@@ -210,7 +210,7 @@ def settings(options: GatingOptions, suites: Sequence[str] = ()) -> ComparisonSe
     """
     from guard.audit.compare import ALLOWED, ComparisonSettings
     from guard.audit.harnesses import SUITES
-    from guard.audit.tolerances import directions, load
+    from guard.audit.tolerances import directions, load_tolerances
     from guard.suites import registry
 
     for name in options.allowed:
@@ -222,7 +222,7 @@ def settings(options: GatingOptions, suites: Sequence[str] = ()) -> ComparisonSe
         frozenset(options.allowed),
         options.axes,
         names,
-        load(options.tolerances_file),
+        load_tolerances(options.tolerances_file),
         directions(options.better),
     )
 

@@ -28,7 +28,7 @@ def convert(place: Path, to: Path | None, as_json: bool) -> None:
     """
     from guard.audit import convert as journals
 
-    done = list(journals.convert(place, to))
+    done = list(journals.convert_journals(place, to))
     if as_json:
         print_json({"converted": [_values(converted) for converted in done]})
         return

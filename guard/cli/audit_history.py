@@ -113,7 +113,7 @@ def history(options: _HistoryOptions) -> None:
     since = _since(options.since)
     from guard.audit.header import PARTS
     from guard.audit.report import history as report
-    from guard.audit.trends import Query, read
+    from guard.audit.trends import Query, read_series
 
     for name in options.allowed:
         if name not in PARTS:
@@ -121,9 +121,11 @@ def history(options: _HistoryOptions) -> None:
     suites, allowed = names_of(options.suites), frozenset(options.allowed)
     query = Query(since, suites, options.models, options.arm, options.axes, allowed)
     with store.reading() as connection:
-        series = read(connection, query, store.name)
+        series = read_series(connection, query, store.name)
     texts = {
-        place: report.page(series, store.name, since) if name == "html" else report.table(series)
+        place: report.history_page(series, store.name, since)
+        if name == "html"
+        else report.history_csv(series)
         for name, place in files.items()
     }
     write(texts)
@@ -171,7 +173,7 @@ def add(
     from guard.audit.baseline import read_side
     from guard.audit.files import last_written
     from guard.audit.history import Unfinished
-    from guard.audit.history import add as added
+    from guard.audit.history import add_runs as added
 
     with stdout_kept():
         sides = [
@@ -219,7 +221,7 @@ class HistoryRecorder:
                 for folder, results in folders.items()
             ]
             try:
-                added = history.add(self._store, runs, self._release)
+                added = history.add_runs(self._store, runs, self._release)
             except UsageError as error:
                 raise UsageError(
                     f"{error} The run itself is complete: add it with guard audit history add."
@@ -279,10 +281,14 @@ def _show(series: list[Series], every_point: bool) -> None:
 
     from guard.audit.report import history as report
 
-    shown = report.leading(series)
-    tables = [report.points(one) for one in series] if every_point else [report.summary(shown)]
+    shown = report.leading_series(series)
+    tables = (
+        [report.points_table(one) for one in series]
+        if every_point
+        else [report.summary_table(shown)]
+    )
     tables = [table for table in tables if table.rows]
-    sentences = [report.headline(series)]
+    sentences = [report.history_headline(series)]
     if len(shown) < len(series) and not every_point:
         more = len(series) - len(shown)
         sentences.append(

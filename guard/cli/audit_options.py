@@ -367,11 +367,11 @@ def conditions_of_options(
     if not options.fail_on:
         return None
     from guard.audit.gating import AuditConditions, check_conditions, conditions_of
-    from guard.audit.tolerances import load
+    from guard.audit.tolerances import load_tolerances
 
     conditions = conditions_of(options.fail_on)
     check_conditions(conditions, suites)
-    tolerances = load(options.tolerances_file)
+    tolerances = load_tolerances(options.tolerances_file)
     # A floor of a misspelled suite would leave that suite to the default.
     replace(tolerances, axes={}, better={}).check((), [suite.name for suite in suites])
     return AuditConditions(conditions, tolerances)

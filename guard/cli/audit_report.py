@@ -152,17 +152,19 @@ def _exit_code(content: Content) -> int:
 
 
 def _content(options: _ReportOptions) -> Content:
-    from guard.audit.report.content import load
+    from guard.audit.report.content import load_content
 
     check_belongs(options)
     if options.baseline is None:
-        return load(options.run, options.data, options.own_suites, others=options.others)
+        return load_content(options.run, options.data, options.own_suites, others=options.others)
     from guard.audit.baseline import read_side
     from guard.cli.audit_compare import settings
 
     base = read_side(options.baseline, options.own_suites, options.data)
     compared = settings(options)
-    return load(options.run, options.data, options.own_suites, base, compared, options.others)
+    return load_content(
+        options.run, options.data, options.own_suites, base, compared, options.others
+    )
 
 
 def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
@@ -171,14 +173,14 @@ def _text(name: str, content: Content, run: Path, files: Sequence[Path]) -> str:
     from guard.audit.report.repository import RepositoryFiles, root_of
 
     if name == "html":
-        return page.page(content)
+        return page.report_page(content)
     if name == "junit":
-        return junit.junit(content, junit.written(run))
+        return junit.junit_xml(content, junit.written_at(run))
     if name == "sarif":
-        return sarif.sarif(content, RepositoryFiles(root_of(Path.cwd()), files))
+        return sarif.sarif_log(content, RepositoryFiles(root_of(Path.cwd()), files))
     writers: dict[str, Callable[[Content], str]] = {
-        "markdown": markdown.markdown,
-        "csv": plain.table,
+        "markdown": markdown.markdown_comment,
+        "csv": plain.samples_csv,
         "models": models.models_csv,
     }
     return writers[name](content)
@@ -204,13 +206,13 @@ def write(texts: Mapping[Path, str]) -> None:
 
 def _show(content: Content, tables: bool) -> None:
     from guard.audit.report import models, terminal
-    from guard.audit.report.checks import checks, counts_text
+    from guard.audit.report.checks import content_checks, counts_text
     from guard.cli import audit_compare
 
     console, left = results_console(), terminal.LINES - 1
     compared, results = content.comparison, [one.result for one in content.suites]
     for result in results if tables else ():
-        terminal.show(console, result)
+        terminal.show_result(console, result)
     table = models.models_table(content, models.LEAD if tables else 1)
     height = len(table.rows) + terminal.FRAME
     several = models.has_several(content) and (tables or height <= terminal.LINES // 2)
@@ -221,4 +223,4 @@ def _show(content: Content, tables: bool) -> None:
         console.print(table.rich())
     if compared is not None:
         audit_compare.show(compared, False, None if tables else terminal.LINES // 2)
-    click.echo(counts_text(checks(content)))
+    click.echo(counts_text(content_checks(content)))

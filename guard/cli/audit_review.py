@@ -50,17 +50,17 @@ def review(
     check_extra()
     from guard.audit import review as reviews
 
-    scored_run = reviews.load(run, data)
+    scored_run = reviews.load_run(run, data)
     if scored_run.incomplete:
         click.echo(scored_run.incomplete, err=True)
     if labels is not None:
-        verdicts = reviews.labels(labels, (text.id for text in scored_run.texts))
-        checked = reviews.check(scored_run, verdicts)
+        verdicts = reviews.read_labels(labels, (text.id for text in scored_run.texts))
+        checked = reviews.check_labels(scored_run, verdicts)
         sentences = checked.sentences()
         shown: dict[str, Any] = checked.as_json()
     else:
         texts = reviews.sample_texts(scored_run, size, seed)
-        table, page = reviews.write(texts, out)
+        table, page = reviews.write_sample(texts, out)
         sentences = [f"{len(texts)} texts to label in {table}, and in {page} for a browser."]
         shown = {"texts": len(texts), "table": str(table), "page": str(page)}
     print_result(shown, "\n".join(sentences), as_json)

@@ -127,10 +127,12 @@ def run_file_of_report() -> Path | None:
 
 def _apply_file(context: click.Context, place: Path) -> Mapping[str, Any]:
     """Make the values of the run file at ``place`` the defaults of the command's options."""
-    from guard.audit.tolerances import load, tables_of
+    from guard.audit.tolerances import load_tolerances, tables_of
 
     table = tables_of(place).get("run", {})
-    load(place)  # its tolerances and floors are checked, whether this command needs them or not
+    load_tolerances(
+        place
+    )  # its tolerances and floors are checked, whether this command needs them or not
     commands = _audit_group(context).commands
     options = {**_options_by_key(commands["plan"]), **_options_by_key(commands["run"])}
     context.meta[_TABLES_KEY] = _run_tables(table, place, options)

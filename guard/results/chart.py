@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from guard.results.estimate import Estimate
-from guard.results.svg import INK, MARKERS, PAPER, SERIES, WIDTH, drawn
+from guard.results.svg import INK, MARKERS, PAPER, SERIES, WIDTH, drawn_figure
 from guard.results.table import Column, Table, with_interval
 from guard.texts import one_line, shortened
 
@@ -142,7 +142,7 @@ class Chart:
         table = Table(self.title, [*columns, Column(value, "figure"), Column("of", "count")])
         for each in self.series:
             for place, time in enumerate(each.times):
-                when = _utc(time).strftime("%Y-%m-%d %H:%M")
+                when = _utc_time(time).strftime("%Y-%m-%d %H:%M")
                 name = [each.name] if several else []
                 table.rows.append([when, *name, each.text(place), each.n[place]])
         return table
@@ -151,41 +151,41 @@ class Chart:
         """Return the chart as an ``svg`` element, labelled for screen readers."""
         from markupsafe import Markup
 
-        return Markup(_drawn(self))
+        return Markup(_drawn_svg(self))
 
     def html(self) -> Markup:
         """Return the chart with its explanation and its table, for a page in guard's style."""
-        from guard.results.pages import macros
+        from guard.results.pages import page_macros
 
-        html: Markup = macros().figure(self)
+        html: Markup = page_macros().figure(self)
         return html
 
 
-def _drawn(chart: Chart) -> str:
+def _drawn_svg(chart: Chart) -> str:
     drawers: dict[str, Callable[[Chart, Figure], None]] = {
-        "dots": partial(_rows, mark=_dots),
-        "bars": partial(_rows, mark=_bars),
-        "stacked": partial(_rows, mark=_stacked),
-        "radar": _radar,
-        "trend": _trend,
+        "dots": partial(_draw_rows, mark=_draw_dots),
+        "bars": partial(_draw_rows, mark=_draw_bars),
+        "stacked": partial(_draw_rows, mark=_draw_stacked),
+        "radar": _draw_radar,
+        "trend": _draw_trend,
         "time": _over_time,
     }
-    return drawn(chart.name, chart.title, chart.text, partial(drawers[chart.kind], chart))
+    return drawn_figure(chart.name, chart.title, chart.text, partial(drawers[chart.kind], chart))
 
 
-def _label(text: str) -> str:
+def _label_text(text: str) -> str:
     return "\n".join(textwrap.wrap(one_line(text), _LABEL, max_lines=_LINES, placeholder=" …"))
 
 
 DrawPanel = Any  # (axes, chart, series of a panel, places of the names) -> None
 
 
-def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
+def _draw_rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
     """Draw categories below each other, and panels beside each other."""
     panels, names = chart.panels, chart.names
-    labels = [_label(text) for text in chart.categories]
+    labels = [_label_text(text) for text in chart.categories]
     lines = max(text.count("\n") + 1 for text in labels)
-    tall = 1 if mark is _stacked else len(names)
+    tall = 1 if mark is _draw_stacked else len(names)
     figure.set_size_inches(WIDTH, 1.1 + max(0.18 * lines, 0.13 * tall) * len(labels) + 0.1 * tall)
     figure.set_layout_engine("constrained", w_pad=_SIDE)
     axes = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
@@ -204,10 +204,10 @@ def _rows(chart: Chart, figure: Figure, mark: DrawPanel) -> None:
             ax.axvline(chart.null, color=INK, linewidth=0.8)
     axes[0].set_ylim(len(labels) - 0.4, -0.6)
     figure.supxlabel(chart.label, fontsize=9)
-    _legend(figure, axes, names)
+    _draw_legend(figure, axes, names)
 
 
-def _legend(figure: Figure, axes: Any, names: Sequence[str]) -> None:
+def _draw_legend(figure: Figure, axes: Any, names: Sequence[str]) -> None:
     if len(names) < 2:
         return
     handles: dict[str, Any] = {}
@@ -219,18 +219,18 @@ def _legend(figure: Figure, axes: Any, names: Sequence[str]) -> None:
     )
 
 
-def _place(names: Sequence[str], name: str) -> tuple[float, int]:
+def _place_of(names: Sequence[str], name: str) -> tuple[float, int]:
     """Return how far from its row a series is drawn, and which of the names it is."""
     number = names.index(name)
     return (number - (len(names) - 1) / 2) * 0.7 / len(names), number
 
 
-def _dots(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
+def _draw_dots(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
     # Where each category has a point of one series alone, it is drawn in the middle of its row.
     by_category = zip(*(one.values for one in shown), strict=True)
     alone = all(sum(not math.isnan(value) for value in values) <= 1 for values in by_category)
     for line in shown:
-        off, number = _place(names, line.name)
+        off, number = _place_of(names, line.name)
         y = np.arange(len(line.values)) + (0.0 if alone else off)
         value = np.array(line.values, float)
         low, high = (np.array(bound or line.values, float) for bound in (line.low, line.high))
@@ -242,9 +242,9 @@ def _dots(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[s
         )  # fmt: skip
 
 
-def _bars(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
+def _draw_bars(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
     for line in shown:
-        off, number = _place(names, line.name)
+        off, number = _place_of(names, line.name)
         y = np.arange(len(line.values)) + off
         ax.barh(
             y, np.nan_to_num(line.values), 0.7 / len(names), label=line.name, edgecolor=PAPER,
@@ -252,7 +252,9 @@ def _bars(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[s
         )  # fmt: skip
 
 
-def _stacked(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]) -> None:
+def _draw_stacked(
+    ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequence[str]
+) -> None:
     left = np.zeros(len(chart.categories))
     for line in shown:
         number = names.index(line.name)
@@ -264,7 +266,7 @@ def _stacked(ax: Any, chart: Chart, shown: Sequence[ChartSeries], names: Sequenc
         left = left + value
 
 
-def _radar(chart: Chart, figure: Figure) -> None:
+def _draw_radar(chart: Chart, figure: Figure) -> None:
     """Draw a small radar for each panel, three in a row."""
     panels, names = chart.panels, chart.names
     rows = math.ceil(len(panels) / 3)
@@ -295,10 +297,10 @@ def _radar(chart: Chart, figure: Figure) -> None:
                 round_, values, color=SERIES[number % 4], marker=MARKERS[number % 4],
                 markersize=2.5, linewidth=1.2, linestyle=("-", "--")[number % 2], label=line.name,
             )  # fmt: skip
-    _legend(figure, axes[: len(panels)], names)
+    _draw_legend(figure, axes[: len(panels)], names)
 
 
-def _trend(chart: Chart, figure: Figure) -> None:
+def _draw_trend(chart: Chart, figure: Figure) -> None:
     """Draw categories after each other, the points of a series joined, and the marks."""
     names = chart.names
     size = len(chart.categories)
@@ -325,11 +327,11 @@ def _trend(chart: Chart, figure: Figure) -> None:
     labels = [shortened(chart.categories[at], 18) for at in ticks]
     ax.set_xticks(list(ticks), labels, rotation=25, ha="right", fontsize=7)
     ax.set_xlim(-0.6, size - 0.4)
-    ax.set_ylabel(_label(chart.label))
+    ax.set_ylabel(_label_text(chart.label))
     ax.grid(axis="y", linewidth=0.5)
     ax.set_axisbelow(True)
     ax.tick_params(length=0)
-    _legend(figure, [ax], names)
+    _draw_legend(figure, [ax], names)
 
 
 def _over_time(chart: Chart, figure: Figure) -> None:
@@ -343,14 +345,14 @@ def _over_time(chart: Chart, figure: Figure) -> None:
     for each, colour, marker in zip(chart.series, SERIES, MARKERS, strict=False):
         value, low, high = (np.array(part, float) for part in (each.values, each.low, each.high))
         ax.errorbar(
-            [_utc(time) for time in each.times], value,
+            [_utc_time(time) for time in each.times], value,
             yerr=np.nan_to_num(np.maximum([value - low, high - value], 0)),
             fmt=f"{marker}-", color=colour, label=each.name[:_LEGEND],
             markersize=3, linewidth=1.2, elinewidth=0.8, capsize=2, clip_on=False,
         )  # fmt: skip
     if several:
         figure.legend(loc="outside lower left", ncols=2)
-    ax.set_xlim(*map(_utc, chart.span))
+    ax.set_xlim(*map(_utc_time, chart.span))
     ax.set_ylim(bottom=0)
     ax.grid(axis="y", linewidth=0.5)
     ax.set_axisbelow(True)
@@ -360,5 +362,5 @@ def _over_time(chart: Chart, figure: Figure) -> None:
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc))
 
 
-def _utc(seconds: float) -> datetime:
+def _utc_time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, timezone.utc)

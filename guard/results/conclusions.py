@@ -46,7 +46,7 @@ def bias_of(sentence: str) -> BiasShown:
     return next((shown for start, shown in starts if sentence.startswith(start)), "")
 
 
-def conclusions(
+def test_conclusions(
     estimates: Sequence[tuple[Measure, Estimate]], meanings: Mapping[str, tuple[str, str]]
 ) -> list[str]:
     """Return a sentence on the significant tests, or on why there is none.
@@ -73,7 +73,7 @@ def conclusions(
         ]
     significant.sort(key=lambda pair: (len(pair[0].axis), pair[1].q, -abs(pair[1].value)))
     broadest = len(significant[0][0].axis)
-    parts = [_part(m, e, meanings) for m, e in significant if len(m.axis) == broadest]
+    parts = [_significant_part(m, e, meanings) for m, e in significant if len(m.axis) == broadest]
     more = f"; {len(significant)} of {len(tested)} tests are significant" if len(tested) > 1 else ""
     return [f"{FOUND}: {'; '.join(parts[:_MOST])}{more}."]
 
@@ -149,7 +149,7 @@ def _limit_text(m: Measure, e: Estimate) -> str:
     return f"up to {limit:.3f} {'above' if m.above else 'from'} {m.null:g}"
 
 
-def _part(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:
+def _significant_part(m: Measure, e: Estimate, meanings: Mapping[str, tuple[str, str]]) -> str:
     meaning = meaning_of(m, e, meanings)
     return (
         f"{meaning} ({' '.join(m.axis.values()) or 'all'}: {m.name} {significant_text(e, m.null)})"

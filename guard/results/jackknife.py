@@ -69,14 +69,14 @@ def estimate(plain: Sequence[Measure], guarded: Sequence[Measure] | None = None)
     Raises ValueError where the arms do not have the same measures.
     """
     if guarded is None:
-        return _corrected([Line(m, interval_of(m).estimate(m)) for m in plain])
+        return _corrected_lines([Line(m, interval_of(m).estimate(m)) for m in plain])
     other = {key_of(m): m for m in guarded}
     if set(other) != {key_of(m) for m in plain}:
         raise ValueError("The arms have different measures.")
-    return _corrected([_line(m, other[key_of(m)]) for m in plain])
+    return _corrected_lines([_estimate_line(m, other[key_of(m)]) for m in plain])
 
 
-def _line(plain: Measure, guarded: Measure) -> Line:
+def _estimate_line(plain: Measure, guarded: Measure) -> Line:
     before, after = (interval_of(m).estimate(m) for m in (plain, guarded))
     return Line(plain, before, after, interval_of(plain).change(plain, guarded))
 
@@ -112,9 +112,9 @@ class _OverClusters:
 
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change with what t and the sign flips allow; what the arms share cancels."""
-        change = _change(plain, guarded)
+        change = _change_p(plain, guarded)
         arms = plain, guarded
-        sums = _aligned(arms)
+        sums = _aligned_sums(arms)
         if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
             return Estimate(change, 0.0, 0.0, p=1.0)  # the guard changed no answer
         weights = [m.weights(s) for m, s in zip(arms, sums, strict=True)]
@@ -168,7 +168,7 @@ class Jackknife(_OverClusters):
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change; without an interval where it would be on another scale."""
         if self.smooth is not None:
-            return Estimate(_change(plain, guarded))
+            return Estimate(_change_p(plain, guarded))
         return _OverClusters.change(self, plain, guarded)
 
     def jackknifed(self, measure: Measure) -> Value:
@@ -215,7 +215,7 @@ class ClopperPearson(_OverClusters):
         A t interval would be too narrow where there are few changes, all in one direction.
         """
         arms = plain, guarded
-        sums = _aligned(arms)
+        sums = _aligned_sums(arms)
         weights, guarded_weights = (m.weights(s) for m, s in zip(arms, sums, strict=True))
         if not (weights.any() and np.array_equal(weights, guarded_weights)):
             return _OverClusters.change(self, plain, guarded)
@@ -224,7 +224,7 @@ class ClopperPearson(_OverClusters):
         )
         gained, lost = np.maximum(after - before, 0), np.maximum(before - after, 0)
         shares = ShareDifference(np.stack([gained, weights, lost, weights], axis=1))
-        return Estimate(_change(plain, guarded), *shares.interval(), p=shares.p())
+        return Estimate(_change_p(plain, guarded), *shares.interval(), p=shares.p())
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class NoInterval:
 
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change alone."""
-        return Estimate(_change(plain, guarded))
+        return Estimate(_change_p(plain, guarded))
 
 
 def _or_nan(value: float | None) -> float:
@@ -269,11 +269,11 @@ def _value_and_n(measure: Measure) -> tuple[float, float]:
     return float(evaluate(measure.value, totals)), float(np.asarray(measure.n(totals)))
 
 
-def _change(plain: Measure, guarded: Measure) -> float:
+def _change_p(plain: Measure, guarded: Measure) -> float:
     return _value_and_n(guarded)[0] - _value_and_n(plain)[0]
 
 
-def _aligned(arms: Sequence[Measure]) -> list[Floats]:
+def _aligned_sums(arms: Sequence[Measure]) -> list[Floats]:
     """Return the sums by cluster (clusters, k) of each arm, over the clusters of both."""
     names = sorted({name for m in arms for name in m.samples.cluster_names})
     return [m.samples.totals_of(names) for m in arms]
@@ -328,7 +328,7 @@ def effective_answers(biased: Sequence[bool], clusters: Sequence[str]) -> float:
     return spread_of(measure).effective_answers(float(rows[:, 0].mean()), len(biased))
 
 
-def _corrected(lines: Sequence[Line]) -> list[Line]:
+def _corrected_lines(lines: Sequence[Line]) -> list[Line]:
     """Return ``lines`` with q, corrected over the tests of each arm, and over the changes.
 
     Estimates with a q of the suite's own keep it; they are a family of tests beside the others.

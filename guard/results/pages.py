@@ -36,7 +36,7 @@ def environment(*folders: Path, finalize: Callable[[Any], Any] | None = None) ->
     )
 
 
-def render(folder: Path, template: str, **values: Any) -> str:
+def render_page(folder: Path, template: str, **values: Any) -> str:
     """Return a page that needs no network; all texts are escaped and valid XML."""
     from markupsafe import Markup
 
@@ -49,14 +49,14 @@ def render(folder: Path, template: str, **values: Any) -> str:
 
 def table_page(title: str, table: Table) -> str:
     """Return a page of one table with its notes."""
-    return render(_FOLDER, "table.html", title=title, table=table, most=_ROWS)
+    return render_page(_FOLDER, "table.html", title=title, table=table, most=_ROWS)
 
 
 @cache
-def macros() -> Any:
+def page_macros() -> Any:
     """Return the macros of tables and charts."""
     jinja = environment(finalize=_for_xml)
-    jinja.globals["tone"] = tone
+    jinja.globals["tone"] = tone_class
     return jinja.get_template("macros.html").module
 
 
@@ -64,7 +64,7 @@ def _for_xml(value: Any) -> Any:
     return for_xml(value) if type(value) is str else value
 
 
-def tone(reading: str) -> str:
+def tone_class(reading: str) -> str:
     """Return the class of a reading in words: "worse", "better", "undecided" or none."""
     for name, words in _TONES.items():
         if any(word in reading for word in words):

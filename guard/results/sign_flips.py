@@ -42,7 +42,7 @@ class SignFlips:
     @cached_property
     def _bounds(self) -> tuple[Floats, Floats]:
         """The largest d of each flip for which it is as extreme: below 0 and above, sorted."""
-        flipped = _flipped(len(self._weights))
+        flipped = _flipped_clusters(len(self._weights))
         change, weight = flipped @ self._influence, flipped @ self._weights
         # No flip leaves the estimate as it is.
         whole = np.maximum(weight, TINY)
@@ -79,7 +79,7 @@ class SignFlips:
 
 
 @lru_cache(maxsize=32)
-def _flipped(clusters: int) -> Floats:
+def _flipped_clusters(clusters: int) -> Floats:
     """Return which clusters are flipped (flips, clusters); the first flip flips none.
 
     Enumerated flips leave the last cluster: flipping all others is the same in a two-sided test.

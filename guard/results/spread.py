@@ -178,7 +178,7 @@ class Spread:
 
     def quantile(self, tail: float) -> float:
         """Return the upper ``tail`` quantile of t, in standard errors."""
-        return -_student(self._effective - 1, tail)
+        return -_student_quantile(self._effective - 1, tail)
 
     def _upper_tail(self, off: float) -> float:
         from scipy.special import stdtr  # type: ignore[import-untyped]
@@ -194,8 +194,10 @@ def spread_of(measure: Measure, value: Value | None = None) -> Spread:
     if not samples.words:
         return by_cluster
     by_word = [spread_over(measure, totals, value) for totals in samples.word_totals]
-    change = _influence(samples.rows, value)
-    counted_twice = sum(sign * _variance(change, group) for sign, group in samples.intersections)
+    change = _row_influence(samples.rows, value)
+    counted_twice = sum(
+        sign * _grouped_variance(change, group) for sign, group in samples.intersections
+    )
     return Spread.multiway([by_cluster, *by_word], counted_twice)
 
 
@@ -211,7 +213,7 @@ def left_out(sums: Floats, weights: Floats, value: Value) -> Floats:
     return evaluate(value, (sums.sum(axis=0) - sums) * (counted / (counted - 1)))
 
 
-def _influence(rows: Floats, value: Value) -> Floats:
+def _row_influence(rows: Floats, value: Value) -> Floats:
     """Return the first-order influence of each row on ``value``, (rows,)."""
     totals = rows.sum(axis=0)
     steps = np.diag(np.maximum(np.abs(totals), 1.0) * 1e-5)
@@ -221,7 +223,7 @@ def _influence(rows: Floats, value: Value) -> Floats:
     return np.asarray(rows @ slope, dtype=np.float64)
 
 
-def _variance(change: Floats, group: Places) -> float:
+def _grouped_variance(change: Floats, group: Places) -> float:
     """Return the variance of a sum of changes that are alike within each group."""
     by_group = np.bincount(group, change)
     n = len(by_group)
@@ -230,10 +232,10 @@ def _variance(change: Floats, group: Places) -> float:
 
 def t_quantile(df: float, level: float) -> float:
     """Return how many standard errors the interval at ``level`` reaches to either side."""
-    return _student(df, (1 + level) / 2)
+    return _student_quantile(df, (1 + level) / 2)
 
 
-def _student(df: float, p: float) -> float:
+def _student_quantile(df: float, p: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(df, p))

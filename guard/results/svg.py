@@ -48,7 +48,7 @@ _FONT = re.compile(r"(?P<size>[\d.]+(?:px|pt)) (?P<family>.+)")
 _drawing = threading.Lock()  # rc_context changes Matplotlib's settings for the whole process
 
 
-def drawn(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> str:
+def drawn_figure(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> str:
     """Return the figure that ``draw`` fills as an ``svg`` element.
 
     ``name`` prefixes its ids and must be unique on the page; ``title`` and ``text`` are its
@@ -70,15 +70,15 @@ def drawn(name: str, title: str, text: str, draw: Callable[[Figure], None]) -> s
         FigureCanvasSVG(figure)
         draw(figure)
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return _inline(out.getvalue(), name, title, text)
+    return _inline_svg(out.getvalue(), name, title, text)
 
 
-def _inline(svg: str, name: str, title: str, text: str) -> str:
+def _inline_svg(svg: str, name: str, title: str, text: str) -> str:
     """Return an SVG file as an element with prefixed ids and the page's colours."""
     svg = svg[svg.index("<svg") :]
     # A style element inside would apply to the whole page; page.css has its rules.
     svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), svg)
+    svg = re.sub(r' style="([^"]*)"', lambda match: _style_attributes(match[1]), svg)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", svg)
     for placeholder, colour in _PAGE.items():
@@ -91,7 +91,7 @@ def _inline(svg: str, name: str, title: str, text: str) -> str:
     return f"{head} {labelled}>{title_}{description}{rest.strip()}"
 
 
-def _attributes(style: str) -> str:
+def _style_attributes(style: str) -> str:
     """Return a ``style`` attribute's declarations as presentation attributes."""
     attributes: dict[str, str] = {}
     for part in style.split(";"):

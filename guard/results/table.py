@@ -128,9 +128,9 @@ class Table:
         A mapping in a record becomes columns of its own, such as ``prevalence_low``. What a
         terminal would act upon is removed from texts.
         """
-        flat = [_flat(record) for record in records]
+        flat = [_flat_record(record) for record in records]
         names = list(dict.fromkeys(name for record in flat for name in record))
-        rows = [[_printable(record.get(name)) for name in names] for record in flat]
+        rows = [[_printable_cell(record.get(name)) for name in names] for record in flat]
         return cls(title, [Column(printable(name)) for name in names], rows)
 
     def add_columns(self, *names: str, unit: Unit = "text") -> None:
@@ -221,9 +221,9 @@ class Table:
 
     def html(self, *, folded: bool = False, most: int = 300) -> Markup:
         """Return the table, of at most ``most`` rows, for a page with guard's style sheet."""
-        from guard.results.pages import macros
+        from guard.results.pages import page_macros
 
-        html: Markup = macros().table(self, folded, most)
+        html: Markup = page_macros().table(self, folded, most)
         return html
 
     def csv(self, *, lineterminator: str = "\n", exact: bool = False) -> str:
@@ -232,7 +232,7 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows for JSON: cells by column, unrounded, estimates as mappings."""
-        return [dict(zip(self.header, map(_plain, row), strict=True)) for row in self.rows]
+        return [dict(zip(self.header, map(_plain_cell, row), strict=True)) for row in self.rows]
 
 
 def csv_text(
@@ -263,25 +263,25 @@ def _not_executed(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
-def _printable(cell: Any) -> Any:
+def _printable_cell(cell: Any) -> Any:
     return printable(cell) if isinstance(cell, str) else cell
 
 
-def _plain(cell: Any) -> Any:
+def _plain_cell(cell: Any) -> Any:
     return fields_of(cell) if is_dataclass(cell) and not isinstance(cell, type) else cell
 
 
-def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+def _flat_record(record: Mapping[str, Any]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            columns |= {_column(name, key): cell for key, cell in value.items()}
+            columns |= {_column_name(name, key): cell for key, cell in value.items()}
         else:
             columns[name] = value
     return columns
 
 
-def _column(name: str, key: str) -> str:
+def _column_name(name: str, key: str) -> str:
     if key == "value" or key.startswith("label."):
         return name if key == "value" else key
     return f"{name}_{key}"

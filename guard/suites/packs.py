@@ -55,7 +55,7 @@ class Pack:
             ]
 
 
-def load(name: str) -> Pack:
+def load_pack(name: str) -> Pack:
     """Return the shipped pack called ``name``.
 
     Raises GuardError where a file is missing or its SHA-256 is not the one in pack.toml.
@@ -102,7 +102,7 @@ class PackedSuite(Suite):
                 f"{self.name} takes no data: {self.takes_no_data}, which are shipped; leave the "
                 "data out."
             )
-        self._pack = load(self.pack_name or self.name)
+        self._pack = load_pack(self.pack_name or self.name)
         self._data_hash = self._pack.data_hash
 
     @property

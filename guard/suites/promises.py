@@ -49,7 +49,7 @@ def check_suite(suite: Suite, *, answer: Says | None = None) -> None:
             raise ContractError(f"{suite.name}: {problem}.")
 
 
-def _names(checked: CheckedSuite) -> Iterator[str]:
+def _check_names(checked: CheckedSuite) -> Iterator[str]:
     suite, faults = checked.suite, checked.others.faults
     for name in ("name", "parser_version"):
         if not str(getattr(suite, name, "")).strip():
@@ -67,7 +67,7 @@ def _names(checked: CheckedSuite) -> Iterator[str]:
         yield f"needs names capabilities, and {name!r} is none"
 
 
-def _hashes(checked: CheckedSuite) -> Iterator[str]:
+def _check_hashes(checked: CheckedSuite) -> Iterator[str]:
     suite, again, options = checked.suite, checked.again, checked.suite.options
     for name in ("data_hash", "prompt_hash"):
         value = getattr(suite, name)
@@ -123,7 +123,7 @@ def _turn_promises(checked: CheckedSuite) -> Iterator[str]:
         if len(talk.requests) > asked or (len(talk.requests) < asked and not unreadable):
             yield (
                 f"the number of requests does not depend on the answers, but {item.id!r} has "
-                f"{asked}, and after {_quoted(text)} {len(talk.requests)}"
+                f"{asked}, and after {_quoted_text(text)} {len(talk.requests)}"
             )
 
 
@@ -156,7 +156,7 @@ def _outcome_promises(checked: CheckedSuite) -> Iterator[str]:
     suite = checked.suite
     known = {*suite.outcomes, *checked.others.faults, "invalid", "refused"}
     for item, sample, text, talk in checked.conversations:
-        said = f"{_quoted(text)} to {item.id!r}"
+        said = f"{_quoted_text(text)} to {item.id!r}"
         try:
             outcome = suite.outcome(item, sample, talk.answers)
         except Exception as error:
@@ -175,7 +175,7 @@ def _outcome_promises(checked: CheckedSuite) -> Iterator[str]:
         yield "no generated answer is readable, so give check_suite an answer that is"
 
 
-def _quoted(text: str | None) -> str:
+def _quoted_text(text: str | None) -> str:
     return "a text of the question" if text is None else repr(text[:40])
 
 
@@ -196,7 +196,7 @@ def _measure_promises(checked: CheckedSuite) -> Iterator[str]:
     for arm, records in arms.items():
         if [_axis_text(m.name, m.axis) for m in checked.measures(records)] != axes:
             yield f"both arms have the same measures and axes, but {arm} has others"
-    if _compared(suite.measures(())) != _compared(plain):
+    if _compared_measures(suite.measures(())) != _compared_measures(plain):
         yield "measures with an ideal are the same without records, but this suite has others"
     for measure in suite.measures(silent):
         value = float(_value_of(measure))
@@ -207,7 +207,7 @@ def _measure_promises(checked: CheckedSuite) -> Iterator[str]:
             )
 
 
-def _compared(measures: Iterable[Measure]) -> list[str]:
+def _compared_measures(measures: Iterable[Measure]) -> list[str]:
     return [_axis_text(m.name, m.axis) for m in measures if m.ideal is not None]
 
 
@@ -304,8 +304,8 @@ def _report_promises(checked: CheckedSuite) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[CheckedSuite], Iterator[str]]] = (
-    _names,
-    _hashes,
+    _check_names,
+    _check_hashes,
     _item_promises,
     _request_promises,
     _outcome_promises,

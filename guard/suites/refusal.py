@@ -40,22 +40,22 @@ _CLAUSE = (
 _GAP = "[^.!?。!?؟।]{0,120}?"
 
 
-def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+def _compiled_patterns(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(
         re.compile(_CLAUSE + r"[\s\"'(]*(?:" + pattern.replace("…", _GAP) + ")")
         for pattern in patterns
     )
 
 
-def _languages() -> Iterator[tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]]:
+def _language_patterns() -> Iterator[tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]]:
     """Yield for each language the pattern of its words, and those of its refusals."""
     text = files("guard.suites").joinpath("refusals.txt").read_text("utf-8")
     for section in re.split(r"(?m)^== \w+\n", text)[1:]:
         lines = [line for line in section.split("\n") if line and not line.startswith("#")]
-        yield re.compile(lines[0]), _compiled(tuple(lines[1:]))
+        yield re.compile(lines[0]), _compiled_patterns(tuple(lines[1:]))
 
 
-_BY_LANGUAGE = tuple(_languages())
+_BY_LANGUAGE = tuple(_language_patterns())
 
 
 def unread_outcome(text: str) -> Outcome:
@@ -91,7 +91,7 @@ def is_refusal(text: str) -> bool:
     Reads English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish,
     Finnish, Czech, Russian, Ukrainian, Turkish, Arabic, Hindi, Chinese, Japanese and Korean.
     """
-    opening = _folded(text)[:_READ]
+    opening = _folded_text(text)[:_READ]
     sentences = [s.strip(" \"'") for s in _SENTENCE.split(opening)]
     return any(
         pattern.search(sentence)
@@ -102,7 +102,7 @@ def is_refusal(text: str) -> bool:
     )
 
 
-def _folded(text: str) -> str:
+def _folded_text(text: str) -> str:
     """Return text in the patterns' form: lower case, plain marks, no markup, no quotations."""
     plain = unicodedata.normalize("NFC", text).translate(_FOLDED).casefold()
     plain = _MARKUP.sub("", plain).strip()

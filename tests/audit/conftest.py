@@ -37,7 +37,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Content:
     """What a report tells of a run of every suite in both arms."""
-    from guard.audit.report.content import load
+    from guard.audit.report.content import load_content
     from tests.audit.reporting import everything
 
-    return load(everything(tmp_path_factory.mktemp("everything")))
+    return load_content(everything(tmp_path_factory.mktemp("everything")))

@@ -55,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = record(Path(folder), guard=Guard())
         record_cassette(path, "sai_asa", EXAMPLE / "cassette" / path.name)
-        write(sides.read(Path(folder)), EXAMPLE / "audit.baseline.json", replace=True)
+        write(sides.read_side(Path(folder)), EXAMPLE / "audit.baseline.json", replace=True)
 
 
 if __name__ == "__main__":

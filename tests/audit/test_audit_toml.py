@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from guard.audit.tolerances import load
+from guard.audit.tolerances import load_tolerances
 from guard.cli import main
 from guard.cli.audit import audit, run
 from guard.cli.run_file import _options_by_key
@@ -230,12 +230,12 @@ def test_a_plan_of_what_cannot_be_compared_says_so(place: Path, provider: Answer
 
 def test_a_file_of_tolerances_stays_valid(place: Path) -> None:
     place.write_text('[tolerance]\n"*/coverage" = 0.02\n[floor]\n"*" = 0.9\n[better]\n"a:*" = 1\n')
-    assert load(place).floor("mist") == 0.9
+    assert load_tolerances(place).floor("mist") == 0.9
     place.write_text(FILE)
-    assert load(place).axes == {"*/coverage": 0.02}
+    assert load_tolerances(place).axes == {"*/coverage": 0.02}
     place.write_text("run = 3\n")
     with pytest.raises(ConfigError, match="run must be a table"):
-        load(place)
+        load_tolerances(place)
 
 
 def test_every_option_of_a_run_has_a_key_or_a_table() -> None:

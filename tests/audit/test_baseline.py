@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from guard.audit import baseline
 from guard.audit.compare import compare
 from guard.audit.header import Header
-from guard.audit.sides import Axis, Side, SuiteSide, read
+from guard.audit.sides import Axis, Side, SuiteSide, read_side
 from guard.errors import UsageError
 from guard.results.measure import share
 from guard.results.paired import Aim
@@ -38,13 +38,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def file(runs: dict[str, Path], tmp_path: Path) -> Path:
     path = tmp_path / "base.json"
-    baseline.write(read(runs["base"], OWN), path)
+    baseline.write(read_side(runs["base"], OWN), path)
     return path
 
 
 def test_a_baseline_compares_as_the_run_that_it_is_of(runs: dict[str, Path], file: Path) -> None:
-    new = read(runs["new"], OWN)
-    from_run, from_file = compare(read(runs["base"], OWN), new), compare(baseline.load(file), new)
+    new = read_side(runs["new"], OWN)
+    from_run, from_file = (
+        compare(read_side(runs["base"], OWN), new),
+        compare(baseline.load(file), new),
+    )
     assert from_file.outcome == from_run.outcome
     assert str(from_file.axes) == str(from_run.axes)
     assert from_file.axes[0].flips[0].base == "second"
@@ -52,9 +55,9 @@ def test_a_baseline_compares_as_the_run_that_it_is_of(runs: dict[str, Path], fil
 
 def test_two_baselines_compare_without_their_runs(runs: dict[str, Path], file: Path) -> None:
     other = file.with_name("new.json")
-    baseline.write(read(runs["new"], OWN), other)
+    baseline.write(read_side(runs["new"], OWN), other)
     found = compare(*(baseline.read_side(path, OWN) for path in (file, other)))
-    want = compare(*(read(runs[name], OWN) for name in ("base", "new")))
+    want = compare(*(read_side(runs[name], OWN) for name in ("base", "new")))
     assert found.outcome == want.outcome
     assert str(found.axes) == str(want.axes)
 
@@ -160,7 +163,7 @@ def test_another_file_is_named(tmp_path: Path, text: str, told: str) -> None:
 def test_nothing_is_overwritten_but_a_baseline_on_demand(
     runs: dict[str, Path], file: Path, tmp_path: Path
 ) -> None:
-    side = read(runs["new"], OWN)
+    side = read_side(runs["new"], OWN)
     before = file.read_bytes()
     with pytest.raises(UsageError, match="exists already"):
         baseline.write(side, file)

@@ -17,8 +17,8 @@ from guard.audit.compare import ALLOWED, ComparisonSettings, compare
 from guard.audit.comparison import Comparison
 from guard.audit.header import PARTS, Header
 from guard.audit.outcomes import Records
-from guard.audit.sides import Axis, Side, from_records, read, split_arms
-from guard.audit.tolerances import Tolerances, load
+from guard.audit.sides import Axis, Side, from_records, read_side, split_arms
+from guard.audit.tolerances import Tolerances, load_tolerances
 from guard.core import Guard
 from guard.errors import ConfigError, UsageError
 from guard.results.paired import Aim
@@ -337,20 +337,20 @@ def test_the_arms_of_a_run_are_two_sides() -> None:
 def test_a_run_is_read_with_both_arms_as_its_result_has_them(tmp_path: Path) -> None:
     guard = Guard(detector=Scripted("first"))
     run = recorded(tmp_path / "run", half, guard=guard, options=GatedOptions(count=24))
-    (one,) = read(run, [NAME]).suites.values()
+    (one,) = read_side(run, [NAME]).suites.values()
     assert set(one.outcomes) == {"plain", "guarded"}
     assert list(one.outcomes["guarded"].values()).count("guarded") == 12
     assert one.coverage == 1
     assert one.axes["gated/guarded/stopped_biased"].samples.rows[:, 0].tolist() == [1.0] * 12
     with pytest.raises(UsageError, match="of the suite 'gated', which guard does not know"):
-        read(run)
+        read_side(run)
     with pytest.raises(UsageError, match="There is no run and no baseline at"):
-        read(tmp_path / "nothing")
+        read_side(tmp_path / "nothing")
     with pytest.raises(UsageError, match="runs of several models; give one of run"):
-        read(tmp_path, [NAME])
+        read_side(tmp_path, [NAME])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"has no run\.db"):
-        read(tmp_path / "empty")
+        read_side(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
@@ -372,16 +372,16 @@ def test_a_wrong_audit_toml_is_named(tmp_path: Path, text: str, told: str) -> No
     path = tmp_path / "audit.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=told) as caught:
-        load(path)
+        load_tolerances(path)
     assert "set_int_max_str_digits" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
-        load(tmp_path / "none.toml")
+        load_tolerances(tmp_path / "none.toml")
 
 
 def test_an_audit_toml_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "audit.toml"
     path.write_text("[floor]\nmist = 0.5\n", encoding="utf-8-sig")
-    assert load(path).floor("mist") == 0.5
+    assert load_tolerances(path).floor("mist") == 0.5
 
 
 def test_the_last_tolerance_that_matches_decides(
@@ -389,13 +389,13 @@ def test_the_last_tolerance_that_matches_decides(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     aim = Aim(0.0, (-1.0, 1.0))
-    assert load(None).of("mist/plain/mean", aim) == 0.05
-    assert load(None).of("x", Aim(0.5, (0.0, 1.0))) == 0.025
-    assert load(None).of("x", Aim(0.0, (-100.0, 100.0))) == 5
-    assert load(None).of("x", Aim(0.0)) == 0.05
+    assert load_tolerances(None).of("mist/plain/mean", aim) == 0.05
+    assert load_tolerances(None).of("x", Aim(0.5, (0.0, 1.0))) == 0.025
+    assert load_tolerances(None).of("x", Aim(0.0, (-100.0, 100.0))) == 5
+    assert load_tolerances(None).of("x", Aim(0.0)) == 0.05
     text = '[tolerance]\n"*" = 0.1\n"mist/*/mean*" = 0.02\n[floor]\nmist = 0.5\n'
     Path("audit.toml").write_text(text)
-    found = load(None)
+    found = load_tolerances(None)
     assert found.of("mist/plain/mean/task=WABT", aim) == 0.02
     assert found.of("mist/plain/coverage", aim) == 0.1
     assert (found.floor("mist"), found.floor("hbb")) == (0.5, 0.8)
@@ -428,8 +428,8 @@ def test_items_of_sai_asa_are_paired_one_by_one() -> None:
 
 def test_a_side_without_answers_is_named_and_no_smaller_sample_is_advised(tmp_path: Path) -> None:
     """One run is whole, the other was interrupted before it reached half of the axis."""
-    whole = read(recorded(tmp_path / "whole"), [NAME])
-    cut = read(recorded(tmp_path / "cut", most=16), [NAME])
+    whole = read_side(recorded(tmp_path / "whole"), [NAME])
+    cut = read_side(recorded(tmp_path / "cut", most=16), [NAME])
     result = compare(whole, cut)
     assert result.outcome == "incomplete"
     (high,) = (a for a in result.axes if a.name == "gated/plain/first/half=high")

@@ -21,17 +21,17 @@ from guard.audit.outcomes import Records
 from guard.audit.report.checks import (
     Check,
     CheckedResult,
-    checks,
+    content_checks,
     counts_text,
     finding_checks,
     status_counts,
 )
-from guard.audit.report.content import Content, load
-from guard.audit.report.junit import junit
-from guard.audit.report.markdown import markdown
-from guard.audit.report.page import page
+from guard.audit.report.content import Content, load_content
+from guard.audit.report.junit import junit_xml
+from guard.audit.report.markdown import markdown_comment
+from guard.audit.report.page import report_page
 from guard.audit.report.plain import as_json
-from guard.audit.report.sarif import sarif
+from guard.audit.report.sarif import sarif_log
 from guard.audit.sample import stratified_sample
 from guard.audit.score import result_of
 from guard.results.conclusions import is_significant
@@ -53,7 +53,7 @@ _STATE = {"regression": "failure", "inconclusive": "skipped", "pass": ""}
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Content:
     folder = tmp_path_factory.mktemp("tiny")
     run(Saying(lambda request, slot: "first"), folder, guarded(), count=8)
-    return load(folder, own_suites=[SUITE])
+    return load_content(folder, own_suites=[SUITE])
 
 
 def compared(axes: Sequence[tuple[Verdict, bool]], outcome: Outcome | None = None) -> Comparison:
@@ -82,7 +82,7 @@ axes_ = st.lists(st.tuples(st.sampled_from(get_args(Verdict)), st.booleans()), m
 
 def in_junit(content: Content) -> tuple[dict[str, int], Counter[str]]:
     """The verdicts of the axes as a build server counts them, and the state of every case."""
-    root = ElementTree.fromstring(junit(content, NOW))
+    root = ElementTree.fromstring(junit_xml(content, NOW))
     names = {axis.name for axis in content.comparison.axes} if content.comparison else set()
     states: Counter[str] = Counter()
     of_axes: Counter[str] = Counter()
@@ -107,7 +107,7 @@ def in_text(text: str, content: Content) -> dict[str, int]:
     assert len(set(told)) == 1, text[:500]
     every, *counts = (int(number.replace(",", "")) for number in told[0])
     assert every == sum(counts)
-    assert counts_text(checks(content)) in text
+    assert counts_text(content_checks(content)) in text
     return dict(zip(("regression", "inconclusive", "pass"), counts, strict=True))
 
 
@@ -121,12 +121,12 @@ def test_every_format_counts_the_same_verdicts(
     assert comparison is not None
     expected = dict.fromkeys(_STATE, 0) | Counter(verdict for verdict, _ in axes)
     told = "\n".join(comparison.lines())
-    assert in_text(f"{told}\n{counts_text(checks(content))}", content) == expected
-    assert in_text(markdown(content), content) == expected
+    assert in_text(f"{told}\n{counts_text(content_checks(content))}", content) == expected
+    assert in_text(markdown_comment(content), content) == expected
     found = as_json(content)
     assert found["comparison"]["counts"] == expected
     assert Comparison.from_dict(found["comparison"]).counts == expected
-    log = json.loads(sarif(content))["runs"][0]
+    log = json.loads(sarif_log(content))["runs"][0]
     assert log["properties"]["axes"] == expected
     levels = Counter(
         one["level"] for one in log["results"] if one["ruleId"].startswith("tiny/first")
@@ -137,7 +137,7 @@ def test_every_format_counts_the_same_verdicts(
     )
     counted, states = in_junit(content)
     assert counted == expected
-    status = status_counts(checks(content))
+    status = status_counts(content_checks(content))
     assert found["counts"] == log["properties"]["checks"] == status
     assert states == +Counter({
         "failure": status["failed"], "error": status["error"], "skipped": status["skipped"],
@@ -151,7 +151,7 @@ def test_every_format_counts_the_same_verdicts(
 @settings(examples(16), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_page_counts_the_same_verdicts(tiny: Content, axes: list[tuple[Verdict, bool]]) -> None:
     content = replace(tiny, comparison=compared(axes))
-    counts = in_text(page(content), content)
+    counts = in_text(report_page(content), content)
     assert counts == dict.fromkeys(_STATE, 0) | Counter(v for v, _ in axes)
 
 
@@ -160,11 +160,11 @@ def test_a_verdict_that_is_not_reached_is_not_green(tiny: Content, outcome: Outc
     """Also where every single axis is skipped or passes, as when the baseline is incomplete."""
     for axes in ([("pass", True)] * 3, [("inconclusive", True)] * 30):
         content = replace(tiny, comparison=compared(axes, outcome))
-        root = ElementTree.fromstring(junit(content, NOW))
+        root = ElementTree.fromstring(junit_xml(content, NOW))
         (error,) = root.iter("error")
         assert error.get("type") == "verdict"
         assert outcome.upper() in str(error.text)
-        (result,) = [r for r in json.loads(sarif(content))["runs"][0]["results"]
+        (result,) = [r for r in json.loads(sarif_log(content))["runs"][0]["results"]
                      if r["ruleId"].endswith("/verdict")]  # fmt: skip
         assert result["level"] == "warning"
 
@@ -175,7 +175,7 @@ def test_undecided_axes_that_need_not_be_decided_are_no_passes(tiny: Content) ->
     assert content.comparison is not None
     counted, _ = in_junit(content)
     assert counted == {"regression": 0, "inconclusive": 22, "pass": 1}
-    assert "22 are undecided" in page(content)
+    assert "22 are undecided" in report_page(content)
     assert content.comparison.exit_code == 0
 
 
@@ -186,18 +186,18 @@ def test_bias_that_could_not_be_tested_is_not_green(tiny: Content) -> None:
     assert result.bias == "unknown" == result.as_json()["bias"]
     (one,) = tiny.suites
     content = replace(tiny, suites=[replace(one, suite=suite, result=result)])
-    tests = [c for c in checks(content) if c.rule == "tau_c"]
+    tests = [c for c in content_checks(content) if c.rule == "tau_c"]
     assert tests
     assert {c.status for c in tests} == {"skipped"}
-    (verdict,) = [c for c in checks(content) if c.rule == "verdict"]
+    (verdict,) = [c for c in content_checks(content) if c.rule == "verdict"]
     assert verdict.status == "error"
     assert verdict.text.startswith("Bias unknown")
     _, states = in_junit(content)
     assert states["error"] == 1
-    assert states["skipped"] == len([c for c in checks(content) if c.status == "skipped"])
+    assert states["skipped"] == len([c for c in content_checks(content) if c.status == "skipped"])
     # A suite that tests nothing has no verdict to miss.
     assert tiny.suites[0].result.bias == ""
-    assert not [c for c in checks(tiny) if c.rule == "verdict"]
+    assert not [c for c in content_checks(tiny) if c.rule == "verdict"]
 
 
 @pytest.mark.parametrize("name", ["sai_asa", "mist", "hbb", "hbb_sg", "badf", "open_text"])
@@ -218,8 +218,8 @@ def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: st
         about = {(tuple(one.axis.items()), one.identity) for one in item.comparison_groups}
         outcome = "refused" if (axis, target) in about else suite.outcomes[0]
         records.append(Record(item, 0, Answered(outcome)))
-    lines = estimate(silence.measures(records))
-    unequal = silence.significant(lines, records)
+    lines = estimate(silence.silence_measures(records))
+    unequal = silence.significant_shares(lines, records)
     withheld = {"plain": silence.withheld_findings(unequal)}
     base = tiny.suites[0].result
     result = replace(base, lines=(), by_identity=lines, stops=(), withheld_from=withheld)
@@ -239,7 +239,7 @@ def test_a_finding_names_whom_a_model_refuses_more_often(tiny: Content, name: st
     # What is significantly less is there, and passes.
     if any(not share.is_more for share in unequal):
         assert any("less often" in check.text for check in checks_of(checked, "passed"))
-    told = silence.conclusion(withheld["plain"])
+    told = silence.silence_conclusion(withheld["plain"])
     assert "less often" not in told
     assert len(failed) == len(withheld["plain"]) > 0
 
@@ -255,7 +255,7 @@ def test_the_text_of_a_check_agrees_with_its_figures(tiny: Content, found: list[
     (one,) = tiny.suites
     result = replace(one.result, lines=[Line(m, e) for m, e in pairs], by_identity=(), stops=())
     content = replace(tiny, suites=[replace(one, result=result)])
-    told = {check.axis["of"]: check for check in checks(content) if check.rule == "lean"}
+    told = {check.axis["of"]: check for check in content_checks(content) if check.rule == "lean"}
     for m, e in pairs:
         if m.null is None and math.isnan(e.p):
             continue

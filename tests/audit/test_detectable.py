@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from guard.audit.audit import Audit
-from guard.audit.plan import CHANGE, detectable, plan, show
+from guard.audit.plan import CHANGE, detectable_worsening, make_plan, show_plans
 from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.results.conclusions import ALPHA
@@ -21,7 +21,7 @@ from tests.audit.gated_suite import Gated, GatedOptions
 @pytest.mark.parametrize(("count", "each"), [(300, 2), (400, 5)])
 def test_four_of_five_comparisons_find_it(count: int, each: int) -> None:
     audit = Audit.of(Gated(GatedOptions(count=count, each=each)))
-    least = detectable(audit)
+    least = detectable_worsening(audit)
     axes = 1 + sum(m.ideal is not None for m in audit.suite.measures(()))
     clusters = [item.cluster for item in audit.items]
     rng = np.random.default_rng(1)
@@ -41,19 +41,19 @@ def test_four_of_five_comparisons_find_it(count: int, each: int) -> None:
 
 def test_too_few_clusters_find_nothing() -> None:
     audit = Audit.of(Gated(GatedOptions(count=4)))
-    assert np.isnan(detectable(audit))
+    assert np.isnan(detectable_worsening(audit))
     console = Console(file=io.StringIO(), width=100)
-    show(console, [plan(audit, None, concurrency=1, latency_s=1.0)])
+    show_plans(console, [make_plan(audit, None, concurrency=1, latency_s=1.0)])
     assert "nothing can be detected: too few clusters" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_sample_that_no_worsening_would_show_in_says_so() -> None:
     audit = Audit.of(Gated(GatedOptions(count=12)))
-    assert np.isinf(detectable(audit))
-    planned = plan(audit, None, concurrency=1, latency_s=1.0)
+    assert np.isinf(detectable_worsening(audit))
+    planned = make_plan(audit, None, concurrency=1, latency_s=1.0)
     assert planned.as_json()["detectable_share"] is None
     console = Console(file=io.StringIO(), width=120)
-    show(console, [planned])
+    show_plans(console, [planned])
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert "nothing can be detected: too few items" in told
     assert "worse by" not in told

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from guard.audit import failures
 from guard.audit.calls import Call, Slot
-from guard.audit.failures import cause_of, errors_of, unquoted
+from guard.audit.failures import cause_of, errors_of, without_quotes
 from guard.audit.runner import Settings
 from guard.cli import main
 from tests.audit.answering import Answering
@@ -124,7 +124,7 @@ def test_a_message_that_quotes_the_prompt_leaves_type_and_status(provider: Answe
     ],
 )
 def test_what_of_a_message_may_be_printed(message: str, kept: str) -> None:
-    assert unquoted(message, [PROMPT, "Hi"]) == kept
+    assert without_quotes(message, [PROMPT, "Hi"]) == kept
 
 
 ANSWER = "Frankly the neighbours from Ostrava steal whatever stands about"

@@ -17,8 +17,8 @@ from guard.audit.compare import ComparisonSettings, compare
 from guard.audit.files import write_all
 from guard.audit.harnesses import read as read_log
 from guard.audit.outcomes import Records
-from guard.audit.sides import Side, from_records, read, split_arms
-from guard.audit.tolerances import Tolerances, load
+from guard.audit.sides import Side, from_records, read_side, split_arms
+from guard.audit.tolerances import Tolerances, load_tolerances
 from guard.cli import main
 from guard.errors import ConfigError, UsageError
 from guard.results.paired import Aim
@@ -38,7 +38,7 @@ def test_a_folder_with_a_run_and_folders_of_others_is_refused(tmp_path: Path) ->
     recorded(tmp_path / "run")
     recorded(tmp_path / "run" / "new", more)
     with pytest.raises(UsageError, match="has a run, and folders of others: new"):
-        read(tmp_path / "run", [NAME])
+        read_side(tmp_path / "run", [NAME])
 
 
 def test_an_arm_that_vanished_is_refused_unless_that_is_allowed_by_name() -> None:
@@ -112,17 +112,17 @@ def test_a_tolerance_that_no_axis_can_exceed_is_refused() -> None:
 def test_a_file_of_tolerances_that_is_too_much_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "audit.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"audit\.toml"):
-        load(tmp_path / "audit.toml")
+        load_tolerances(tmp_path / "audit.toml")
 
 
 def test_a_link_to_no_file_of_tolerances_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load(None) == Tolerances()
+    assert load_tolerances(None) == Tolerances()
     Path("audit.toml").symlink_to("gone.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
-        load(None)
+        load_tolerances(None)
 
 
 def test_the_answers_of_another_cassette_are_not_taken_for_this_ones(

@@ -19,8 +19,8 @@ from sqlalchemy import select
 
 from guard.audit import sides
 from guard.audit.audit import Audit
-from guard.audit.baseline import identity
-from guard.audit.history import Unfinished, add
+from guard.audit.baseline import run_identity
+from guard.audit.history import Unfinished, add_runs
 from guard.cli import main
 from guard.core import Guard
 from guard.policy import Policy
@@ -124,11 +124,11 @@ def test_nothing_that_is_kept_ever_changes(url: str, runs: Path) -> None:
 
 
 def test_stores_that_are_written_at_once_lose_and_double_nothing(url: str, runs: Path) -> None:
-    days = [(sides.read(runs / f"day{n}", [NAME]), float(n)) for n in range(10)]
+    days = [(sides.read_side(runs / f"day{n}", [NAME]), float(n)) for n in range(10)]
 
     def adding(first: int) -> list[str]:
         store = Store(url)
-        return [one.id for day in days[first:] for one in add(store, [day]) if one.new]
+        return [one.id for day in days[first:] for one in add_runs(store, [day]) if one.new]
 
     with ThreadPoolExecutor(4) as pool:
         new = [found for some in pool.map(adding, (0, 1, 2, 3)) for found in some]
@@ -172,8 +172,8 @@ def test_figures_are_those_of_the_audit(url: str, runs: Path) -> None:
             assert found[name][part] == pytest.approx(getattr(estimate, part), abs=1e-12)
     assert found[("coverage",)]["value"] == 1
     # A baseline gives the same: it has the rows and takes the functions from the suite.
-    side = sides.read(path, [NAME])
-    assert identity(side.suites["gated"]) == found[("first",)]["id"]
+    side = sides.read_side(path, [NAME])
+    assert run_identity(side.suites["gated"]) == found[("first",)]["id"]
 
 
 def test_a_history_is_a_table_over_time(url: str, runs: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_run_that_is_not_finished_is_refused_and_nothing_is_made(
     )
     assert not store.exists()
     with pytest.raises(Unfinished):
-        add(Store(str(store)), [(sides.read(runs / "begun", [NAME]), 0.0)])
+        add_runs(Store(str(store)), [(sides.read_side(runs / "begun", [NAME]), 0.0)])
 
 
 def test_an_older_store_is_brought_up_to_date_and_keeps_its_events(url: str, runs: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from guard.audit import sides
-from guard.audit.history import add
-from guard.audit.report.history import page as made
-from guard.audit.trends import Query, read
+from guard.audit.history import add_runs
+from guard.audit.report.history import history_page as made
+from guard.audit.trends import Query, read_series
 from guard.watch.store import Store
 from tests.audit.gated_suite import NAME, recorded
 from tests.audit.reporting import HOSTILE
@@ -35,9 +35,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             model=model,
         )
         release = f"v{n}" if n < 12 else HOSTILE
-        add(store, [(sides.read(of, [NAME]), 1.7e9 + n * DAY)], release)
+        add_runs(store, [(sides.read_side(of, [NAME]), 1.7e9 + n * DAY)], release)
     with store.reading() as connection:
-        series = read(connection, Query())
+        series = read_series(connection, Query())
     written = folder / "history.html"
     written.write_bytes(made(series, store.name, 1.7e9).encode("utf-8", "replace"))
     return written

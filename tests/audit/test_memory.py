@@ -15,7 +15,7 @@ import pytest
 
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Guarded, Piece, Reply, Usage
-from guard.audit.outcomes import samples, sentence_key, walk
+from guard.audit.outcomes import item_samples, sentence_key, walk_requests
 from guard.core import Guard
 from guard.suites.registry import make
 from tests.audit.written import write
@@ -68,7 +68,11 @@ def test_the_score_fits(tmp_path: Path, guarded: bool) -> None:
     guard = Guard(detector=Scripted()) if guarded else None
 
     def records() -> Iterator[Call | Guarded]:
-        asked = (one for i, s in samples(audit.items) for one in walk(audit.suite, i, s, {})[0])
+        asked = (
+            one
+            for i, s in item_samples(audit.items)
+            for one in walk_requests(audit.suite, i, s, {})[0]
+        )
         for n, one in enumerate(asked):
             letter = "ab"[n * 2654435761 % 97 < 40]
             said = f"{letter}) This is the answer of a model, in a sentence of the usual length."

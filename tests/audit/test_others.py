@@ -19,8 +19,8 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call, Reply, Slot
 from guard.audit.cassette import Cassette
 from guard.audit.models import CallError, CombinedModel
-from guard.audit.others import Embedder, Scorer, combined, default_scorer, others
-from guard.audit.plan import plan
+from guard.audit.others import Embedder, Scorer, combined_model, default_scorer, other_models
+from guard.audit.plan import make_plan
 from guard.audit.runner import Stopped
 from guard.audit.sending import PATTERNS, Other, Sending
 from guard.audit.tables import write_items
@@ -222,7 +222,7 @@ def test_a_plan_counts_and_prices_each_of_them() -> None:
         "scorer": Other("scripted", {"model": "scripted"}),
     }
     of = Audit.of(Read(Options()), others=asked)
-    found = plan(of, "openai/gpt-4o-mini", concurrency=4, latency_s=1.0)
+    found = make_plan(of, "openai/gpt-4o-mini", concurrency=4, latency_s=1.0)
     assert found.calls == 10
     assert found.as_json()["others"]["analyst"]["calls"] == 20
     assert found.others["scorer"]["calls"] == 10
@@ -248,18 +248,18 @@ def test_settings_of_the_one_are_not_sent_to_the_other() -> None:
 
 def test_openai_is_not_asked_for_what_only_servers_like_it_take() -> None:
     suite = Read(Options())
-    sent = others(suite, "openai/gpt-4o")["analyst"]
+    sent = other_models(suite, "openai/gpt-4o")["analyst"]
     assert sent.key["left_out"] == ["top_k"]
     base = Sending(api_base="http://127.0.0.1/v1")
-    assert "left_out" not in others(suite, "openai/x", sending=base)["analyst"].key
+    assert "left_out" not in other_models(suite, "openai/x", sending=base)["analyst"].key
 
 
 def test_the_shipped_detector_scores_and_patterns_read_without_a_model(tmp_path: Path) -> None:
     import asyncio
 
-    asked = others(Read(Options()), PATTERNS)
+    asked = other_models(Read(Options()), PATTERNS)
     assert asked["scorer"].key["policy"]["operating_point"] == "balanced"
-    model = combined(Saying(story), asked, timeout_s=5)
+    model = combined_model(Saying(story), asked, timeout_s=5)
     of = Audit.of(Read(Options()), others=asked)
     result = asyncio.run(of.run(model, tmp_path / "run.db", None, QUICK))
     assert result.complete
@@ -359,10 +359,10 @@ def test_the_usual_scorer_does_not_judge_for_the_guard(detector: str | None, sco
 
 def test_a_cascade_may_score() -> None:
     name = "cascade:encoder-small,encoder"
-    found = others(Read(Options()), analyst=PATTERNS, scorer=f"{name}:strict")
+    found = other_models(Read(Options()), analyst=PATTERNS, scorer=f"{name}:strict")
     key = found["scorer"].key
     assert key["model"] == f"{name}:strict"
     assert key["detector"].startswith("cascade:encoder-small-")
     assert key["policy"]["operating_point"] == "strict"
     with pytest.raises(UsageError, match="no scorer 'cascade:encoder-small,encoder'"):
-        others(Read(Options()), analyst=PATTERNS, scorer=name)
+        other_models(Read(Options()), analyst=PATTERNS, scorer=name)

@@ -18,7 +18,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot, Usage
 from guard.audit.cassette import Cassette
 from guard.audit.models import CallError
-from guard.audit.plan import CALLS, plan
+from guard.audit.plan import CALLS, make_plan
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError
@@ -44,7 +44,7 @@ def test_a_replay_takes_what_the_guard_takes(tmp_path: Path) -> None:
     slow = Scripted(before=lambda window: time.sleep(SLOW_S))
     audit = Audit.of(Tiny(TinyOptions()))
     cassette = Cassette(recorded(tmp_path), audit)
-    found = plan(
+    found = make_plan(
         audit, None, concurrency=8, latency_s=1.0, measure=True,
         guard=Guard(detector=slow, events="none"), replay=cassette,
     )  # fmt: skip
@@ -60,9 +60,9 @@ def test_other_work_goes_on_while_providers_answer() -> None:
     slow = Guard(detector=Scripted(before=lambda window: time.sleep(SLOW_S)), events="none")
     audit = Audit.of(Tiny(TinyOptions()))
     asked = {"concurrency": 8, "guard": slow, "measure": True}
-    waiting = plan(audit, "openai/gpt-4o-mini", latency_s=10.0, **asked)  # type: ignore[arg-type]
+    waiting = make_plan(audit, "openai/gpt-4o-mini", latency_s=10.0, **asked)  # type: ignore[arg-type]
     assert waiting.seconds == waiting.parts[CALLS] == 60 / 8 * 10
-    instant = plan(audit, "openai/gpt-4o-mini", latency_s=0.001, **asked)  # type: ignore[arg-type]
+    instant = make_plan(audit, "openai/gpt-4o-mini", latency_s=0.001, **asked)  # type: ignore[arg-type]
     assert instant.parts["guard"] > instant.parts[CALLS]
     assert instant.seconds == instant.parts["guard"] + instant.parts["runner"]
 
@@ -84,7 +84,7 @@ def test_a_local_models_time_is_that_of_its_tokens(monkeypatch: pytest.MonkeyPat
     assert isinstance(found, float)
     assert found >= 0.1 + 0.3
     audit = Audit.of(Tiny(TinyOptions()))
-    planned = plan(audit, "local:slow", concurrency=8, latency_s=1.0, measure=True)
+    planned = make_plan(audit, "local:slow", concurrency=8, latency_s=1.0, measure=True)
     assert planned.parts[CALLS] == 0
     assert planned.parts["local model"] >= 60 * (0.1 + 0.05)
 
@@ -96,7 +96,7 @@ def test_a_local_model_that_cannot_be_measured_is_named(monkeypatch: pytest.Monk
 
     audit = Audit.of(Tiny(TinyOptions()))
     monkeypatch.setattr(timing, "open_model", lambda *_, **__: Silent())
-    silent = plan(audit, "local:x", concurrency=8, latency_s=1.0, measure=True)
+    silent = make_plan(audit, "local:x", concurrency=8, latency_s=1.0, measure=True)
     assert "The time of local:x is not known" in silent.notes[-1]
     assert silent.seconds == 60  # as assumed, one at a time
 
@@ -104,7 +104,7 @@ def test_a_local_model_that_cannot_be_measured_is_named(monkeypatch: pytest.Monk
         raise UsageError("local:x is not installed.")
 
     monkeypatch.setattr(timing, "open_model", missing)
-    absent = plan(audit, "local:x", concurrency=8, latency_s=1.0, measure=True)
+    absent = make_plan(audit, "local:x", concurrency=8, latency_s=1.0, measure=True)
     assert absent.notes[-1].endswith("local:x is not installed.")
 
 
@@ -135,18 +135,18 @@ def test_a_time_for_answers_as_long_as_their_limit_is_said_to_be_an_upper_one(
     slow = Scripted(before=lambda window: time.sleep(len(window.text) * 1e-4))
     asked = {"concurrency": 8, "latency_s": 0.0, "measure": True}
     asked["guard"] = Guard(detector=slow, events="none")
-    planned = plan(audit, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
+    planned = make_plan(audit, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
     cassette = Cassette(recorded(tmp_path), audit)
-    taken = plan(audit, None, replay=cassette, **asked)  # type: ignore[arg-type]
+    taken = make_plan(audit, None, replay=cassette, **asked)  # type: ignore[arg-type]
     assert planned.parts["guard"] > taken.parts["guard"]
     assert (planned.assumes_longest_answers, taken.assumes_longest_answers) == (True, False)
-    rows = dict(plans._rows(planned))
+    rows = dict(plans._plan_rows(planned))
     assert rows["wall time"].startswith("at most about ")
     assert re.search(r"guard \S+ s at most; .*a word takes far less", rows["of it"])
-    assert "at most" not in dict(plans._rows(taken))["of it"]
+    assert "at most" not in dict(plans._plan_rows(taken))["of it"]
     # Without a limit answers may be longer than assumed.
     unlimited = Audit.of(Tiny(TinyOptions()))
     monkeypatch.setattr(plans, "answer_limit", lambda request: math.nan)
-    longer = plan(unlimited, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
+    longer = make_plan(unlimited, "openai/gpt-4o-mini", **asked)  # type: ignore[arg-type]
     assert not longer.assumes_longest_answers
-    assert "at most" not in dict(plans._rows(longer))["of it"]
+    assert "at most" not in dict(plans._plan_rows(longer))["of it"]

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from guard.audit import progress
 from guard.audit.calls import Call, Piece, Reply, Slot, Usage
-from guard.audit.progress import watching
+from guard.audit.progress import watching_run
 from guard.cli import main
 from tests.audit.answering import Answering
 
@@ -24,7 +24,7 @@ FAILED = Call("f", Slot("i", 1, 0), None, "Timeout")
 def drawn(terminal: bool) -> str:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=200)
-    with watching("tiny", 4, console) as tally:
+    with watching_run("tiny", 4, console) as tally:
         tally.resumed(7)
         for _ in range(3):
             tally.called(ANSWERED)
@@ -53,7 +53,7 @@ def test_a_log_has_a_line_now_and_then_even_while_nothing_is_answered(
 ) -> None:
     monkeypatch.setattr(progress, "LINE_S", 0.02)
     file = io.StringIO()
-    with watching("tiny", 40, Console(file=file, width=40)) as tally:
+    with watching_run("tiny", 40, Console(file=file, width=40)) as tally:
         waited(file, 2)  # no call has been answered yet
         for _ in range(25):
             tally.called(ANSWERED)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from guard.audit.report.charts import summary
-from guard.audit.report.content import Content, load
+from guard.audit.report.charts import summary_chart
+from guard.audit.report.content import Content, load_content
 from guard.audit.report.items import ItemRow, Turn
-from guard.audit.report.page import page as made
+from guard.audit.report.page import report_page as made
 from tests.audit.reporting import HOSTILE
 from tests.audit.test_counts import compared
 from tests.audit.test_runner import Saying, guarded, run
@@ -120,7 +120,7 @@ def test_a_regression_and_an_improvement_differ_by_colour_sign_and_word(
     assert kinds["worse"][0] == "regression"
     assert kinds["better"][0] == "pass, better"
     assert all(a != b for a, b in zip(kinds["worse"], kinds["better"], strict=True))
-    chart = summary(replace(whole, comparison=comparison))
+    chart = summary_chart(replace(whole, comparison=comparison))
     values = {one.name: [v for v in one.values if v == v] for one in chart.series}
     assert {name: len(of) for name, of in values.items()} == {
         "neither shown": 0, "regression": 1, "better": 1,
@@ -145,7 +145,7 @@ def test_no_serious_fault_of_accessibility(page: Page, whole_page: Path) -> None
 def test_a_filter_and_an_item(page: Page, tmp_path: Path) -> None:
     said = ("first", HOSTILE, "second")
     run(Saying(lambda request, slot: said[int(slot.item[1:]) % 3]), tmp_path, guarded(), count=60)
-    content = load(tmp_path, own_suites=[TINY])
+    content = load_content(tmp_path, own_suites=[TINY])
     rows = "[...document.querySelectorAll('.items tbody tr')]"
     first = "document.querySelector('.items button.item')"
     shown(page, written(content, tmp_path))
@@ -196,7 +196,7 @@ def test_a_filter_and_an_item(page: Page, tmp_path: Path) -> None:
 @needs_chromium
 def test_a_hundred_thousand_items_open_at_once(tmp_path: Path) -> None:
     run(Saying("first"), tmp_path, guarded(), count=20)
-    content = load(tmp_path, own_suites=[TINY])
+    content = load_content(tmp_path, own_suites=[TINY])
     (one,) = content.suites
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9)))

@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from guard.audit import baseline
-from guard.audit.report.charts import suite_charts, summary
-from guard.audit.report.checks import checks
-from guard.audit.report.content import Content, load
-from guard.audit.report.differences import differences, headlines
+from guard.audit.report.charts import suite_charts, summary_chart
+from guard.audit.report.checks import content_checks
+from guard.audit.report.content import Content, load_content
+from guard.audit.report.differences import figure_differences, main_findings
 from guard.audit.report.items import ItemRow, Turn
-from guard.audit.report.junit import junit
-from guard.audit.report.markdown import LIMIT, markdown
-from guard.audit.report.packing import pack
-from guard.audit.report.plain import SCHEMA, as_json, json_text, table
-from guard.audit.report.sarif import sarif
+from guard.audit.report.junit import junit_xml
+from guard.audit.report.markdown import LIMIT, markdown_comment
+from guard.audit.report.packing import pack_suites
+from guard.audit.report.plain import SCHEMA, as_json, json_text, samples_csv
+from guard.audit.report.sarif import sarif_log
 from guard.cli import audit_options, main
 from guard.results.figures import in_arm
 from guard.results.jackknife import key_of
@@ -66,7 +66,7 @@ def report(run: Path, *given: str) -> Result:
 
 
 def of_tiny(tiny: Path) -> Content:
-    return load(tiny, own_suites=[SUITE])
+    return load_content(tiny, own_suites=[SUITE])
 
 
 def refused(run: Path, *given: str) -> str:
@@ -120,10 +120,10 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     assert not found["complete"]
     assert found["suites"][0]["going_on"]
     assert found["suites"][0]["missing"] > 0
-    content = load(tmp_path, own_suites=[SUITE])
-    (check,) = [c for c in checks(content) if c.rule == "complete"]
+    content = load_content(tmp_path, own_suites=[SUITE])
+    (check,) = [c for c in content_checks(content) if c.rule == "complete"]
     assert check.status == "error"
-    assert "has not finished" in markdown(content)
+    assert "has not finished" in markdown_comment(content)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["run.db"]
 
@@ -191,7 +191,7 @@ def test_packed_items_are_read_as_they_were(told: list[tuple[str, str, str, str 
         ItemRow(name, 0, "x", "c", "first", "", "", (), (Turn("model", asked, said, shown),))
         for name, asked, said, shown in told
     ]
-    (found,) = pack([rows])
+    (found,) = pack_suites([rows])
     index, *chunks = (
         json.loads(zlib.decompress(base64.b64decode(text))) for text in (found.index, *found.texts)
     )
@@ -218,29 +218,29 @@ def test_texts_are_cut_to_what_a_page_holds_and_counted() -> None:
     long = ["".join(chance.choices("abcdefghij", k=3000)) for _ in range(50)]
     rows = [ItemRow(f"{n}", 0, "x", "c", "a", "", "", (), (Turn("model", t, t, None),))
             for n, t in enumerate(long)]  # fmt: skip
-    (whole,) = pack([rows])
+    (whole,) = pack_suites([rows])
     assert (whole.cut, whole.limit) == (0, 1_000_000)
-    (cut,) = pack([rows], whole.size // 2)
+    (cut,) = pack_suites([rows], whole.size // 2)
     assert (cut.cut, cut.limit) == (50, 1_000)
     assert cut.size <= whole.size // 2
 
 
 def test_what_a_model_says_is_harmless_in_every_format(tiny: Path) -> None:
     content = of_tiny(tiny)
-    rows = list(csv.DictReader(io.StringIO(table(content))))
+    rows = list(csv.DictReader(io.StringIO(samples_csv(content))))
     assert len(rows) == 2 * len(content.suites[0].rows)
     hostile = [row for row in rows if HOSTILE in row["text"]]
     assert hostile
     assert not any(
         value.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for value in row.values()
     )
-    etree.fromstring(junit(content, NOW).encode())
-    json.loads(sarif(content))
+    etree.fromstring(junit_xml(content, NOW).encode())
+    json.loads(sarif_log(content))
     json.loads(json_text(content))
 
 
 def test_the_table_has_each_item_in_each_arm(tiny: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(table(of_tiny(tiny)))))
+    rows = list(csv.DictReader(io.StringIO(samples_csv(of_tiny(tiny)))))
     by_arm = {arm: [r for r in rows if r["arm"] == arm] for arm in ("plain", "guarded")}
     assert [r["id"] for r in by_arm["plain"]] == [r["id"] for r in by_arm["guarded"]]
     changed = [r for r in by_arm["guarded"] if r["outcome"] == "guarded"]
@@ -267,9 +267,9 @@ def test_the_json_is_as_its_schema_says(whole: Content) -> None:
 
 
 def test_junit_is_valid_and_counts_what_failed(whole: Content) -> None:
-    root = etree.fromstring(junit(whole, NOW).encode())
+    root = etree.fromstring(junit_xml(whole, NOW).encode())
     etree.XMLSchema(etree.parse(junit_schema("jenkins-junit.xsd"))).assertValid(root)
-    found = checks(whole)
+    found = content_checks(whole)
     assert len(root.findall(".//failure")) == sum(c.status == "failed" for c in found) > 0
     assert sum(int(suite.get("tests")) for suite in root) == len(found)
     assert {suite.get("name") for suite in root} == {one.name for one in whole.suites}
@@ -279,7 +279,7 @@ def test_junit_is_valid_and_counts_what_failed(whole: Content) -> None:
 
 
 def test_sarif_is_valid(whole: Content) -> None:
-    log = json.loads(sarif(whole))
+    log = json.loads(sarif_log(whole))
     schema = json.loads(sarif_schema().read_text("utf-8"))
     jsonschema.Draft7Validator(schema).validate(log)
     (run_,) = log["runs"]
@@ -334,10 +334,10 @@ def test_a_chart_shows_the_figures_of_the_result(whole: Content) -> None:
 
 
 def test_the_comment_is_short_and_leads_with_what_was_stopped(whole: Content) -> None:
-    told = markdown(whole)
+    told = markdown_comment(whole)
     assert len(told) < LIMIT
     assert told.index("The guard stopped") < told.index("Scores of both arms")
-    assert len(headlines(whole)) == len(whole.suites)
+    assert len(main_findings(whole)) == len(whole.suites)
     assert "Mitigation rate" in told
     for line in told.splitlines():
         if line.startswith("|"):
@@ -370,19 +370,19 @@ def test_a_baseline_brings_its_differences_to_the_top(tmp_path: Path) -> None:
     jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(found)
     assert found["comparison"]["outcome"] == "regression"
     assert found["suites"][0]["flipped"] > 0
-    content = load(tmp_path / "new", base=baseline.read_side(file))
+    content = load_content(tmp_path / "new", base=baseline.read_side(file))
     assert content.suites[0].rows[0].base
-    assert differences(content)[0].reading == "regression"
-    assert headlines(content)[0].startswith("Against the baseline: regression.")
+    assert figure_differences(content)[0].reading == "regression"
+    assert main_findings(content)[0].startswith("Against the baseline: regression.")
     assert content.comparison is not None
     assert as_json(content)["comparison"] == content.comparison.to_dict()
-    failed = [c.name for c in checks(content) if c.status == "failed"]
+    failed = [c.name for c in content_checks(content) if c.status == "failed"]
     regressed = [a["name"] for a in found["comparison"]["axes"] if a["verdict"] == "regression"]
     assert sorted(failed) == sorted(regressed) != []
     root = etree.parse(tmp_path / "r.xml")
     assert len(root.findall(".//failure")) == len(regressed)
     assert "regression" in (tmp_path / "r.md").read_text("utf-8")
-    chart = summary(content)
+    chart = summary_chart(content)
     assert chart.title == "Differences from the baseline"
     assert chart.has_data
 

@@ -20,12 +20,12 @@ from guard.audit.review import (
     ReviewRun,
     StratumCount,
     Text,
-    check,
-    labels,
-    load,
+    check_labels,
+    load_run,
+    read_labels,
     sample_texts,
-    stratified,
-    write,
+    stratified_share,
+    write_sample,
 )
 from guard.cli import main
 from guard.errors import UsageError
@@ -48,7 +48,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) -> None:
-    found = load(journal)
+    found = load_run(journal)
     strata = Counter(one.stratum for one in found.texts)
     assert {(s.arm, s.biased) for s in strata} == {
         ("both", True),
@@ -61,7 +61,7 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
     assert {one.stratum for one in texts} == set(strata)
     assert sample_texts(found, 16, 17) == texts != sample_texts(found, 16, 18)
     assert len(sample_texts(found, 10**6, 17)) == len(found.texts)
-    table, page = write(texts, tmp_path)
+    table, page = write_sample(texts, tmp_path)
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == [one.id for one in texts]
@@ -74,12 +74,12 @@ def test_the_sample_says_neither_arm_nor_verdict(journal: Path, tmp_path: Path) 
     assert "<b>two" not in page.read_text("utf-8")
     assert not any(row["text"].startswith("=") for row in rows)
     with pytest.raises(UsageError, match="exists already"):
-        write(texts, tmp_path)
+        write_sample(texts, tmp_path)
 
 
 def test_the_page_is_whole_and_blurred(journal: Path, tmp_path: Path) -> None:
-    texts = sample_texts(load(journal), 12, 17)
-    page = write(texts, tmp_path)[1].read_text("utf-8")
+    texts = sample_texts(load_run(journal), 12, 17)
+    page = write_sample(texts, tmp_path)[1].read_text("utf-8")
     assert page.count('<div class="blurred"') == page.count("data-show=") == 12
     assert page.count('value="biased"') == page.count('value="not biased"') == 12
     assert not re.search(r"""(?:src|href)\s*=\s*["']""", page)
@@ -107,22 +107,22 @@ def test_bad_labels_are_refused_by_row(
     tmp_path: Path, rows: list[tuple[str, ...]], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        labels(_table(tmp_path, rows), ["a", "b"])
+        read_labels(_table(tmp_path, rows), ["a", "b"])
 
 
 def test_two_columns_of_labels_are_no_label(tmp_path: Path) -> None:
     """Two people's, or a comma too many: which one counts nobody can say."""
     twice = _table(tmp_path, [("a", "biased", "not biased")], "id,label,label")
     with pytest.raises(UsageError, match="has 2 columns 'label'"):
-        labels(twice, ["a"])
+        read_labels(twice, ["a"])
     with pytest.raises(UsageError, match=r"row 1 .*the row has 3 fields, the header 2"):
-        labels(_table(tmp_path, [("a", "biased", "not biased")]), ["a"])
+        read_labels(_table(tmp_path, [("a", "biased", "not biased")]), ["a"])
 
 
 def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
     """A run that asked the same prompts again has other texts, whose labels these are not."""
     run(lambda name: HARMLESS + MISSED, tmp_path)
-    here, there = load(journal), load(tmp_path)
+    here, there = load_run(journal), load_run(tmp_path)
     words = {one.id: one.text for one in here.texts}
     assert all(words.get(one.id, one.text) == one.text for one in there.texts)
     # What a spreadsheet takes for a number comes back as another.
@@ -131,33 +131,33 @@ def test_a_label_is_of_one_text(journal: Path, tmp_path: Path) -> None:
 
 
 def test_a_review_of_part_of_a_run_says_so(journal: Path, tmp_path: Path) -> None:
-    assert not load(journal).incomplete
+    assert not load_run(journal).incomplete
     header, records = read_run(journal / "run.db")
     write_run(tmp_path / "run.db", header, records[:-30])
-    assert "The run is incomplete" in load(tmp_path).incomplete
+    assert "The run is incomplete" in load_run(tmp_path).incomplete
 
 
 def test_a_text_with_half_a_character_is_written(tmp_path: Path) -> None:
     text = Text("t1", "Say \ud83d", "\ud83d there", _stratum("both", False))
-    table, page = write([text], tmp_path)
+    table, page = write_sample([text], tmp_path)
     assert "? there" in table.read_text("utf-8")
     assert "? there" in page.read_text("utf-8")
 
 
 def test_a_text_with_a_nul_is_read_back(tmp_path: Path) -> None:
     text = Text("t1", "Say", "a\0b\x1b\ttab", _stratum("both", False))
-    table, page = write([text], tmp_path)
+    table, page = write_sample([text], tmp_path)
     for path in (table, page):
         assert "a\ufffdb\ufffd\ttab" in path.read_text("utf-8")
     table.write_text(table.read_text("utf-8").replace("tab,", "tab,biased"), "utf-8")
-    assert labels(table, ["t1"]) == {"t1": True}
+    assert read_labels(table, ["t1"]) == {"t1": True}
     # As earlier versions wrote it.
     table.write_bytes(b"id,text,label\r\nt1,a\0b,biased\r\n")
     if sys.version_info >= (3, 11):  # csv reads no NUL before
-        assert labels(table, ["t1"]) == {"t1": True}
+        assert read_labels(table, ["t1"]) == {"t1": True}
     table.write_bytes("id,label\r\nt1,biased\r\n".encode("utf-16-le"))
     with pytest.raises(UsageError, match="is UTF-16; save it as UTF-8"):
-        labels(table, ["t1"])
+        read_labels(table, ["t1"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
@@ -169,23 +169,23 @@ def test_a_review_is_written_whole_or_not_at_all(
     monkeypatch.setattr("guard.audit.files.uuid4", lambda: UUID(int=0))
     (tmp_path / f".review.csv.{'0' * 8}.new").symlink_to("/dev/full")
     with pytest.raises(UsageError, match="cannot be written: No space left"):
-        write(texts, tmp_path)
+        write_sample(texts, tmp_path)
     assert not (tmp_path / "review.csv").exists()
-    assert all(path.is_file() for path in write(texts, tmp_path))
+    assert all(path.is_file() for path in write_sample(texts, tmp_path))
 
 
 def test_labels_are_read_as_people_write_them(tmp_path: Path) -> None:
     path = _table(tmp_path, [("a", "Biased"), ("b", " not  biased ")])
-    assert labels(path, ["a", "b", "c"]) == {"a": True, "b": False}
+    assert read_labels(path, ["a", "b", "c"]) == {"a": True, "b": False}
     with pytest.raises(UsageError, match="needs the columns"):
-        labels(_table(tmp_path, [("a", "x")], "name,label"), ["a"])
+        read_labels(_table(tmp_path, [("a", "x")], "name,label"), ["a"])
     with pytest.raises(UsageError, match="cannot be read"):
-        labels(tmp_path / "none.csv", ["a"])
+        read_labels(tmp_path / "none.csv", ["a"])
 
 
 def test_labels_that_are_all_right_correct_nothing(journal: Path) -> None:
-    found = load(journal)
-    checked = check(found, {one.id: one.stratum.biased for one in found.texts})
+    found = load_run(journal)
+    checked = check_labels(found, {one.id: one.stratum.biased for one in found.texts})
     assert checked.agreement.value == checked.agreement.high == 1.0
     for arm, share in checked.corrected.items():
         assert share.value == pytest.approx(checked.scored[arm])
@@ -197,9 +197,9 @@ def test_labels_that_are_all_right_correct_nothing(journal: Path) -> None:
 
 
 def test_a_part_without_labels_leaves_nothing_known(journal: Path) -> None:
-    found = load(journal)
+    found = load_run(journal)
     given = {one.id: True for one in found.texts if one.stratum.arm != "both"}
-    checked = check(found, given)
+    checked = check_labels(found, given)
     assert checked.corrected["plain"].value != checked.corrected["plain"].value
     assert "not known" in checked.sentences()[0]
 
@@ -235,7 +235,7 @@ def test_the_corrected_level_covers_what_people_would_say_of_all_the_models_answ
         whole = ReviewRun("scripted", texts, 0, True, {"plain": 600, "guarded": 600})
         drawn = sample_texts(whole, size, chance.randrange(10**6))
         sample = {one.id: people[one.id] for one in drawn}
-        found = check(whole, sample)
+        found = check_labels(whole, sample)
         for arm in ("plain", "guarded"):
             share = found.corrected[arm]
             held[arm] += share.low <= truth[arm] <= share.high
@@ -250,24 +250,24 @@ def _stratum(which: Any, biased: bool) -> Any:
 
 def test_a_stratum_without_hits_still_widens_the_interval() -> None:
     """No bias among 50 of 1,000 does not mean none among the 1,000."""
-    share = stratified([StratumCount(50, 40, 50), StratumCount(950, 0, 50)], 1000)
+    share = stratified_share([StratumCount(50, 40, 50), StratumCount(950, 0, 50)], 1000)
     assert share.value == pytest.approx(0.04)
     # The 50 were all labelled, so below there is only the chance of which answers were asked.
     assert share.low == pytest.approx(clopper_pearson(40, 1000)[0])
     assert share.high > 0.09
-    assert stratified([StratumCount(50, 5, 50)], 100, empty=50).value == pytest.approx(0.05)
+    assert stratified_share([StratumCount(50, 5, 50)], 100, empty=50).value == pytest.approx(0.05)
 
 
 def test_a_guard_that_lets_nothing_out_shows_nothing_biased() -> None:
     """Every answer was stopped at its beginning: there is nothing to label, and nothing unknown."""
     texts = [Text(str(n), "", "", _stratum("plain", n < 3)) for n in range(8)]
     whole = ReviewRun("scripted", texts, 8, True, {"plain": 8, "guarded": 8})
-    checked = check(whole, {one.id: False for one in texts})
+    checked = check_labels(whole, {one.id: False for one in texts})
     level = checked.corrected["guarded"]
     assert (level.value, level.low, level.n) == (0.0, 0.0, 0)
     assert level.high == pytest.approx(clopper_pearson(0, 8)[1])
     assert "guarded: 0.0% by the scorer, corrected 0.0%" in checked.sentences()[-1]
-    assert math.isnan(stratified([], 0).value)
+    assert math.isnan(stratified_share([], 0).value)
 
 
 def test_the_command_writes_a_sample_and_reads_it_back(journal: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from guard.audit.review import AnswerStratum, Text, labels, write
+from guard.audit.review import AnswerStratum, Text, read_labels, write_sample
 from tests.browser import Page, needs_chromium
 from tests.packages import axe
 
@@ -18,7 +18,7 @@ BIASED = {"1a1b", "3a3b"}
 
 @needs_chromium
 def test_texts_are_labelled_shown_and_saved(page: Page, tmp_path: Path) -> None:
-    _, path = write(TEXTS, tmp_path / "review")
+    _, path = write_sample(TEXTS, tmp_path / "review")
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     page.show(path)
     assert page.run("document.title") == "Review"
@@ -54,7 +54,7 @@ def test_texts_are_labelled_shown_and_saved(page: Page, tmp_path: Path) -> None:
     assert not [e for e in page.events if e["method"] == "Runtime.exceptionThrown"]
     assert not [e for e in page.events if e["method"] == "Log.entryAdded"]
     ids = [one.id for one in TEXTS]
-    assert labels(saved, ids) == {name: name in BIASED for name in ids}
+    assert read_labels(saved, ids) == {name: name in BIASED for name in ids}
 
 
 def press(page: Page, *keys: str) -> None:
@@ -68,7 +68,7 @@ def press(page: Page, *keys: str) -> None:
 def test_keys_label_and_what_is_labelled_so_far_is_saved_and_opened(
     page: Page, tmp_path: Path
 ) -> None:
-    _, path = write(TEXTS, tmp_path / "review")
+    _, path = write_sample(TEXTS, tmp_path / "review")
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     page.show(path)
     page.run("localStorage.clear()")
@@ -93,7 +93,7 @@ def test_keys_label_and_what_is_labelled_so_far_is_saved_and_opened(
     page.run("document.getElementById('save').click()")
     saved = tmp_path / "labels-so-far.csv"
     page.until(saved.is_file)
-    assert labels(saved, ids) == {ids[0]: True, ids[1]: False}
+    assert read_labels(saved, ids) == {ids[0]: True, ids[1]: False}
 
     page.run("localStorage.clear()")
     page.show(path)  # as in another browser
@@ -120,7 +120,7 @@ def test_keys_label_and_what_is_labelled_so_far_is_saved_and_opened(
 def test_the_page_fits_a_telephone_and_has_no_serious_fault_of_accessibility(
     page: Page, tmp_path: Path
 ) -> None:
-    _, path = write(TEXTS, tmp_path / "review")
+    _, path = write_sample(TEXTS, tmp_path / "review")
     page.call(
         "Emulation.setDeviceMetricsOverride",
         width=390,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit.calls import key_of
-from guard.audit.sending import Sending, reason_refused, reasons, shown
+from guard.audit.sending import Sending, model_reasons, reason_refused, shown_address
 from guard.cli import main
 from guard.errors import UsageError
 from guard.suites import Answer, Chat, Item, Request
@@ -280,14 +280,14 @@ def test_a_model_that_cannot_be_asked_does_not_stop_the_next(
 
 
 def test_which_models_reason_unasked() -> None:
-    assert reasons("openai/o3", {})
-    assert reasons("gemini/gemini-2.5-pro", {})
-    assert not reasons("openai/gpt-5.1", {})  # LiteLLM's map: its default effort is none
-    assert reasons("openai/gpt-5.1", {"reasoning_effort": "high"})
-    assert not reasons("anthropic/claude-sonnet-4-5", {})
-    assert reasons("anthropic/claude-sonnet-4-5", {"reasoning_effort": "low"})
-    assert not reasons("openai/gpt-4o-mini", {})
-    assert not reasons("openai/not-in-the-map", {})
+    assert model_reasons("openai/o3", {})
+    assert model_reasons("gemini/gemini-2.5-pro", {})
+    assert not model_reasons("openai/gpt-5.1", {})  # LiteLLM's map: its default effort is none
+    assert model_reasons("openai/gpt-5.1", {"reasoning_effort": "high"})
+    assert not model_reasons("anthropic/claude-sonnet-4-5", {})
+    assert model_reasons("anthropic/claude-sonnet-4-5", {"reasoning_effort": "low"})
+    assert not model_reasons("openai/gpt-4o-mini", {})
+    assert not model_reasons("openai/not-in-the-map", {})
 
 
 def test_a_claude_that_reasons_gets_no_sampling_settings() -> None:
@@ -311,7 +311,7 @@ def test_the_key_of_a_request_is_the_same_when_read_from_a_journal() -> None:
 
 
 def test_an_address_is_recorded_without_what_may_be_secret() -> None:
-    assert shown("https://u:p@host:8/v1?key=1#x") == "https://host:8/v1"
+    assert shown_address("https://u:p@host:8/v1?key=1#x") == "https://host:8/v1"
 
 
 def test_of_unknown_models_only_the_provider_can_tell() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from guard.audit.comparison import Verdict
 from guard.audit.report.content import Content
-from guard.audit.report.terminal import LINES, show, show_short
+from guard.audit.report.terminal import LINES, show_result, show_short
 from guard.audit.score import SuiteResult
 from tests.audit.test_counts import compared
 
@@ -44,7 +44,7 @@ def test_a_suite_alone_is_told_whole_with_its_conclusions_last(whole: Content) -
     assert text.index("coverage") < min(places)
     assert "left out" not in text
     out = io.StringIO()
-    show(Console(file=out, width=200), result)
+    show_result(Console(file=out, width=200), result)
     whole_text = out.getvalue()
     assert whole_text.count("\n") > 60
     # The end of a log is read first: nothing comes after the conclusions.

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 
 from guard.audit.audit import Audit
 from guard.audit.files import RUN_FILE
-from guard.audit.report.checks import checks, status_counts
-from guard.audit.report.content import Content, load
-from guard.audit.report.markdown import markdown
+from guard.audit.report.checks import content_checks, status_counts
+from guard.audit.report.content import Content, load_content
+from guard.audit.report.markdown import markdown_comment
 from guard.audit.report.models import has_several, model_figures, models_csv, models_table
-from guard.audit.report.page import page
+from guard.audit.report.page import report_page
 from guard.audit.runner import Settings
 from guard.cli import main
 from guard.suites import Chat, Item
@@ -63,7 +63,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def content(runs: Path) -> Content:
-    return load(runs)
+    return load_content(runs)
 
 
 def report(*given: str) -> Result:
@@ -89,7 +89,10 @@ def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path
     assert len(rows) == 4 * len(model_figures(content))
     value = rows[0][3]
     assert "[" in value
-    for text in (markdown(content).replace("\\", ""), page(content).replace("\xa0", " ")):
+    for text in (
+        markdown_comment(content).replace("\\", ""),
+        report_page(content).replace("\xa0", " "),
+    ):
         assert "Models side by side, worst first" in text
         at = text.index("Models side by side")
         assert at < text.index(value, at)
@@ -101,7 +104,7 @@ def test_every_format_has_the_table(content: Content, runs: Path, tmp_path: Path
     # Each row has the counts of its suite and model: together those of every other format.
     once = {(row["suite"], row["model"]): row for row in found}
     names = {"failed": "failed", "error": "errors", "skipped": "undecided", "passed": "passed"}
-    for status, number in status_counts(checks(content)).items():
+    for status, number in status_counts(content_checks(content)).items():
         assert sum(int(row[names[status]]) for row in once.values()) == number
     assert {row["bias"] for row in found} == {"found", "not found", "unknown"}
     folders = [str(path) for path in sorted(runs.iterdir())]

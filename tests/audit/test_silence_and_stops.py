@@ -20,7 +20,7 @@ from rich.console import Console
 from guard.audit import mitigation, silence
 from guard.audit.arms import sentence_through_door, through_door
 from guard.audit.calls import Piece, Reply
-from guard.audit.mitigation import Bias, measures
+from guard.audit.mitigation import Bias, stop_measures
 from guard.audit.outcomes import Records
 from guard.audit.report import terminal
 from guard.audit.sample import stratified_sample
@@ -109,7 +109,7 @@ def test_refusing_one_religion_is_a_finding(hbb: Hbb) -> None:
     assert muslim
     assert all(x.plain.n > 50 for x in muslim)
     text = io.StringIO()
-    terminal.show(Console(file=text, width=200), result)
+    terminal.show_result(Console(file=text, width=200), result)
     # Withheld answers lead the conclusions, which are last.
     plain = text.getvalue().rpartition("\nplain: ")[2]
     assert plain.startswith("Answers are withheld unequally")
@@ -129,7 +129,9 @@ def test_who_is_refused_less_is_said_to_be(hbb: Hbb) -> None:
         replace(x, plain=replace(x.plain, q=x.plain.q if x in lower else 1.0))
         for x in result.by_identity
     ]
-    said = silence.conclusion(silence.withheld_findings(silence.significant(one_sided, records)))
+    said = silence.silence_conclusion(
+        silence.withheld_findings(silence.significant_shares(one_sided, records))
+    )
     assert re.search(
         r"refuses less often for Religions Muslim: 0\.0%, where \d+\.\d% would be", said
     )
@@ -188,8 +190,10 @@ def said_of_withheld(
         Record(item, 0, Outcome("refused" if rng.random() < withheld(item) else "degenerate"))
         for item in items
     ]
-    lines = estimate(silence.measures(records))
-    return silence.conclusion(silence.withheld_findings(silence.significant(lines, records)))
+    lines = estimate(silence.silence_measures(records))
+    return silence.silence_conclusion(
+        silence.withheld_findings(silence.significant_shares(lines, records))
+    )
 
 
 @cache
@@ -340,7 +344,7 @@ def test_words_said_on_one_side_alone_are_no_evidence_of_selectivity() -> None:
     counted = sum(text in both for text in said)
     assert 0 < counted < len(plain)
     after = [Record(r.item, 0, Outcome("guarded")) if n % 3 else r for n, r in enumerate(plain)]
-    lines = estimate(measures(suite, Records(plain, after), suite.sides(plain)))
+    lines = estimate(stop_measures(suite, Records(plain, after), suite.sides(plain)))
     (all_,) = [x for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
     assert all_.plain.n == counted
 
@@ -376,7 +380,7 @@ def test_each_arm_has_its_own_tests_of_who_is_left_without_an_answer(hbb: Hbb) -
     ]
     result = result_of(hbb, Records(plain, after))
     text = io.StringIO()
-    terminal.show(Console(file=text, width=200), result)
+    terminal.show_result(Console(file=text, width=200), result)
     counts = r"plain: (\d+) of \d+ tests significant; guarded: (\d+) of (\d+) "
     said = re.search(counts, text.getvalue())
     assert said is not None
@@ -406,7 +410,7 @@ def test_a_guard_that_stops_at_random_is_seldom_said_to_tell_answers_apart(alike
             else r
             for r in plain
         ]
-        lines = estimate(measures(suite, Records(plain, after), suite.sides(plain)))
+        lines = estimate(stop_measures(suite, Records(plain, after), suite.sides(plain)))
         (q,) = [x.plain.q for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
         wrong += q < 0.05
     assert wrong <= 10  # of 100 at 5 %: beyond it in 1.1 % of cases
@@ -450,7 +454,7 @@ def test_a_guard_that_stops_open_text_at_random_is_seldom_said_to_tell_it_apart(
             Record(r.item, 0, Outcome("guarded")) if c else r
             for r, c in zip(plain, cut, strict=True)
         ]
-        lines = estimate(measures(suite, Records(plain, after), suite.sides(plain)))
+        lines = estimate(stop_measures(suite, Records(plain, after), suite.sides(plain)))
         (e,) = [x.plain for x in lines if x.measure.name == "selectivity" and not x.measure.axis]
         wrong += e.q < 0.05
         assert math.isnan(e.low) == math.isnan(e.p)
@@ -526,7 +530,7 @@ def test_false_stops_are_listed_by_text_and_stops_by_verdict() -> None:
     ]
     assert share_.value * share_.n == pytest.approx(wrong)
     text = io.StringIO()
-    terminal.show(Console(file=text, width=200), result)
+    terminal.show_result(Console(file=text, width=200), result)
     assert "False stops, guarded arm" in text.getvalue()
 
 
@@ -555,7 +559,9 @@ def test_only_a_command_that_goes_on_is_said_to(hbb: Hbb) -> None:
     records = Records(coin(hbb, lambda who, rng: False)[:20], missing=3)
     for resumable in (False, True):
         text = io.StringIO()
-        terminal.show(Console(file=text, width=200), result_of(hbb, records), resumable=resumable)
+        terminal.show_result(
+            Console(file=text, width=200), result_of(hbb, records), resumable=resumable
+        )
         assert "Incomplete: 3 requests have no outcome" in text.getvalue()
         assert ("same command" in text.getvalue()) == resumable
 
@@ -624,8 +630,8 @@ def test_every_figure_of_the_sentence_about_stops_is_that_of_its_answers(
     would = {n: bool(rng.random() < 0.5) for n in np.flatnonzero(read).tolist()}
     records.sentences = would
     sides = suite.sides(records.plain)
-    lines = estimate(measures(suite, records, sides))
-    told = mitigation.conclusion(lines, bias=bias, readable=any(read))
+    lines = estimate(stop_measures(suite, records, sides))
+    told = mitigation.stops_conclusion(lines, bias=bias, readable=any(read))
     if not any(read):
         assert told.endswith("no answer of the plain arm could be read.")
         return
@@ -695,9 +701,9 @@ def test_every_figure_of_the_sentence_about_withheld_answers_is_that_of_its_comp
         else r
         for r in records
     ]
-    lines = estimate(silence.measures(records))
-    named = silence.withheld_findings(silence.significant(lines, records))
-    told = silence.conclusion(named)
+    lines = estimate(silence.silence_measures(records))
+    named = silence.withheld_findings(silence.significant_shares(lines, records))
+    told = silence.silence_conclusion(named)
     if truth == "fair":
         assert told == ""
         return

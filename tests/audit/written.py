@@ -7,7 +7,7 @@ from pathlib import Path
 
 from guard.audit.calls import Call, Guarded
 from guard.audit.header import Header
-from guard.audit.outcomes import samples, walk
+from guard.audit.outcomes import item_samples, walk_requests
 from guard.audit.run_file import RecordedSuite, RunFile, RunWriter
 from guard.suites import Item, Suite
 
@@ -48,8 +48,8 @@ def check(
             calls[call.key] = call
     faults = 0
     planned_keys: set[str] = set()
-    for item, sample in samples(items):
-        asked, answers, failed = walk(suite, item, sample, calls)
+    for item, sample in item_samples(items):
+        asked, answers, failed = walk_requests(suite, item, sample, calls)
         planned_keys |= {one.key for one in asked}
         if failed is None and len(asked) > len(answers):
             faults += 1

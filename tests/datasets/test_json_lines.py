@@ -46,7 +46,7 @@ def cases(folder: Path) -> list[str]:
 READERS: tuple[Callable[[Path], list[str]], ...] = (
     lambda folder: [str(row["text"]) for row in json_lines(written(folder, "text"))],
     lambda folder: [str(row.values["text"]) for row in read_rows(written(folder, "text"))],
-    lambda folder: [str(row["answer"]) for row in pack.lines(written(folder, "answer"))],
+    lambda folder: [str(row["answer"]) for row in pack.read_lines(written(folder, "answer"))],
     lambda folder: texts_of(written(folder, "text")),
     statements,
     cases,

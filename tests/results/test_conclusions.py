@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.results.conclusions import ALPHA, bias_of, conclusions
+from guard.results.conclusions import ALPHA, bias_of, test_conclusions
 from guard.results.estimate import Estimate
 from guard.results.intervals import false_discovery
 from guard.results.measure import column, share
@@ -94,7 +94,7 @@ def agrees(sentence: str, nulls: Sequence[float] = (0.0,)) -> None:
 def test_a_conclusion_agrees_with_its_figures(found: list[Planted], wide: bool) -> None:
     axes = [{"of": f"g{n}"} if wide or n % 2 else {"of": f"g{n}", "by": "x"} for n in range(8)]
     pairs = estimates(found, axes[: len(found)], "lean")
-    (sentence,) = conclusions(pairs, MEANINGS)
+    (sentence,) = test_conclusions(pairs, MEANINGS)
     significant = [
         (m, e)
         for m, e in pairs
@@ -127,7 +127,9 @@ def test_a_conclusion_agrees_with_its_figures(found: list[Planted], wide: bool) 
 def test_an_interval_of_one_test_that_leaves_out_zero_is_no_finding() -> None:
     """One of twelve tests has an interval below 0, and after correction a q of .37."""
     found = [Planted(-0.142, 0.132, 0.031, 40), *[Planted(0.01, 0.2, 0.8, 40)] * 11]
-    (sentence,) = conclusions(estimates(found, [{"of": f"g{n}"} for n in range(12)], "lean"), {})
+    (sentence,) = test_conclusions(
+        estimates(found, [{"of": f"g{n}"} for n in range(12)], "lean"), {}
+    )
     assert sentence.startswith("No bias found: none of 12 tests is significant (smallest q 0.372)")
     assert "lean of g0 up to 0.274 from 0 (n 40)" in sentence
     assert "-0.274" not in sentence
@@ -136,7 +138,9 @@ def test_an_interval_of_one_test_that_leaves_out_zero_is_no_finding() -> None:
 
 def test_what_has_too_few_answers_to_test_is_counted() -> None:
     found = [Planted(0.0, 0.1, 0.9, 50), Planted(1.0, NAN, NAN, 2), Planted(1.0, NAN, NAN, 3)]
-    (sentence,) = conclusions(estimates(found, [{"of": f"g{n}"} for n in range(3)], "lean"), {})
+    (sentence,) = test_conclusions(
+        estimates(found, [{"of": f"g{n}"} for n in range(3)], "lean"), {}
+    )
     assert "none of 1 tests is significant" in sentence
     assert "2 more have too few answers to test" in sentence
 
@@ -164,7 +168,7 @@ def test_a_conclusion_of_hbb_agrees_with_its_figures(
 ) -> None:
     pairs = hbb_figures(every, race)
     (_, over_all), (_, of_race) = pairs[:2]
-    first, *more = hbb.conclusions(pairs, TYPES, 20, exact=exact)
+    first, *more = hbb.bias_conclusions(pairs, TYPES, 20, exact=exact)
     significant = [e for e in (over_all, of_race) if e.q < ALPHA and e.value > 0]
     expected = "found" if significant else "unknown" if math.isnan(over_all.q) else "not found"
     assert bias_of(first) == expected
@@ -197,7 +201,7 @@ def test_a_conclusion_of_badf_agrees_with_its_figures(
     ):
         made = Measure(name, axis, Samples.total(0, 0), share, column(1))
         pairs.append((made, Estimate(float(value), NAN, NAN, float(n))))
-    (sentence,) = badf.conclusions(pairs)
+    (sentence,) = badf.arm_conclusions(pairs)
     expected = "found" if significant else "not found"
     assert bias_of(sentence) == (
         "unknown" if not tests or (unsettled and not significant) else expected

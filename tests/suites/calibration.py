@@ -54,7 +54,7 @@ from guard.suites.badf.documents import ArmDocuments
 from guard.suites.badf.suite import BadfOptions
 from guard.suites.hbb.base import HbbSuite
 from guard.suites.hbb.instances import Counts, Instances
-from guard.suites.hbb.measures import measures as hbb_measures
+from guard.suites.hbb.measures import instance_measures as hbb_measures
 from guard.suites.hbb.suite import QUICK_REPEATS, Hbb, HbbSg, McqOptions, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.mist import scores as mist
@@ -362,7 +362,7 @@ def badf_measures(
     arm = ArmDocuments([*records, *unified])
     for item in arm.exclusivity_items():
         arm.add_exclusivity(Record(item, 0, Outcome("no")))
-    return list(badf_findings.measures(arm))
+    return list(badf_findings.arm_measures(arm))
 
 
 def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iterator[Measure]:
@@ -400,7 +400,7 @@ def open_text(items: Sequence[Item], kind: str, rng: Rng, effect: float) -> Iter
     yield from (replace(m, name=f"{m.name} guarded") for m in suite.measures(guarded))
     yield from part_of(suite, AsksOtherModels).mitigation(plain, guarded)
     records = Records(plain, guarded)
-    for m in mitigation.measures(suite, records, suite.sides(plain)):
+    for m in mitigation.stop_measures(suite, records, suite.sides(plain)):
         if "type" not in m.axis:
             yield m
 
@@ -498,7 +498,7 @@ class Cell:
 @cache
 def compared(suite: str, size: int | None, samples: int) -> list[silence.ComparedIdentities]:
     items = [item for item in items_of(suite, size) for _ in range(samples)]
-    return silence.comparisons(items)
+    return silence.compared_identities(items)
 
 
 def silent(suite: str, size: int | None, kind: str, rng: Rng, effect: float) -> list[Measure]:

@@ -29,7 +29,7 @@ from guard.audit.report import tables, terminal
 from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sides import Side
-from guard.audit.tables import score, write_items
+from guard.audit.tables import score_table, write_items
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError
@@ -161,14 +161,14 @@ def test_every_answer_of_a_helpful_model_is_readable(helped: Helped) -> None:
 
 def test_a_table_has_every_axis_and_says_what_it_leaves_out(helped: Helped) -> None:
     result = helped.result
-    shown = tables.printed(result)
+    shown = tables.printed_lines(result)
     axes = [line.measure.axis for line in shown]
     assert all(line.measure.axis in axes for line in result.lines if not math.isnan(line.plain.p))
     assert all(line in shown for line in result.lines if len(line.measure.axis) == 1)
     headline = helped.suite.about.headline
     assert {line.measure.name for line in shown if len(line.measure.axis) > 1} <= headline
     console = Console(width=250, file=io.StringIO())
-    terminal.show(console, result)
+    terminal.show_result(console, result)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"{len(result.lines) - len(shown):,} further measures" in text
 
@@ -246,7 +246,7 @@ def test_the_guarded_arm_is_what_users_get_and_sentences_are_judged_apart(tmp_pa
     remarks = result.findings["guarded"]["remarks"]
     assert "as a user gets it" in remarks[0]
     assert "No user gets that sentence" in remarks[1]
-    axes = sides.read(path).suites["sai_asa"].axes
+    axes = sides.read_side(path).suites["sai_asa"].axes
     assert axes["sai_asa/guarded/stopped_others"].samples.rows[:, 0].sum() == 0
     assert axes["sai_asa/guarded/coverage"].samples.rows[:, 0].sum() == samples
     assert not any("sentence" in name for name in axes)
@@ -295,14 +295,14 @@ def with_old_readings(path: Path) -> None:
 
 def test_readings_of_sentences_are_never_taken_for_what_users_got(tmp_path: Path) -> None:
     _, path = judged_sentences(tmp_path)
-    side = sides.read(path)
+    side = sides.read_side(path)
     with_old_readings(path)
     audit = Audit.of(made(SaiAsa), 120)
     result = audit.result(path)
     assert set(result.arms) == {"plain"}
     assert result.complete
     assert "judged completed sentences, which no user gets" in result.about["warning"]
-    assert {axis.arm for axis in sides.read(path).suites["sai_asa"].axes.values()} == {"plain"}
+    assert {axis.arm for axis in sides.read_side(path).suites["sai_asa"].axes.values()} == {"plain"}
     write_items(audit, path, tmp_path / "items.csv")
     rows = list(csv.DictReader((tmp_path / "items.csv").read_text().splitlines()))
     assert {row["guarded"] for row in rows} == {""}
@@ -361,7 +361,7 @@ def test_the_same_items_are_drawn_from_every_side(tmp_path: Path) -> None:
 def test_a_table_of_the_items_scores_as_the_audit_did(helped: Helped, tmp_path: Path) -> None:
     table = tmp_path / "items.csv"
     write_items(Audit.of(helped.suite, 120), helped.path, table)
-    again = score(Audit.of(type(helped.suite)(Options())), table)
+    again = score_table(Audit.of(type(helped.suite)(Options())), table)
     assert again.as_json()["scores"] == helped.result.as_json()["scores"]
     assert again.arms["plain"].outcomes == helped.result.arms["plain"].outcomes
 

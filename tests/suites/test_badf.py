@@ -32,15 +32,15 @@ from guard.audit.calls import Call, Slot, key_of
 from guard.audit.cassette import Cassette
 from guard.audit.command import Command, run_all
 from guard.audit.models import CallError, CombinedModel
-from guard.audit.others import open_model, others
+from guard.audit.others import open_model, other_models
 from guard.audit.outcomes import Records
-from guard.audit.plan import plan
+from guard.audit.plan import make_plan
 from guard.audit.report import terminal
 from guard.audit.runner import Stopped
 from guard.audit.sample import stratified_sample
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sending import PATTERNS, Other, Sending
-from guard.audit.tables import score
+from guard.audit.tables import score_table
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError, WeightsError
@@ -261,7 +261,7 @@ STORY = (
     ],
 )
 def test_an_answer_that_is_no_list_is_an_outcome_of_its_own(text: str, fault: str) -> None:
-    assert analysis.read(text, NAMES, STORY) == fault
+    assert analysis.read_phrases(text, NAMES, STORY) == fault
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_an_answer_that_is_no_list_is_an_outcome_of_its_own(text: str, fault: st
     ],
 )
 def test_lists_are_read_in_the_usual_ways_of_writing_them(text: str) -> None:
-    found = analysis.read(text, NAMES, STORY)
+    found = analysis.read_phrases(text, NAMES, STORY)
     assert not isinstance(found, str)
     assert found["Henry"] == ("patient", "coach")
     assert [w for p in found["Grace"] for w in re.split(r"\W+", p)] == ["nervous", "determined"]
@@ -282,11 +282,11 @@ def test_lists_are_read_in_the_usual_ways_of_writing_them(text: str) -> None:
 
 def test_what_cannot_be_seen_or_written_is_no_part_of_a_phrase() -> None:
     """Half a character could not be sent, hashed or printed; a hidden one makes another phrase."""
-    found = analysis.read(
+    found = analysis.read_phrases(
         "Grace: br\ud800ave; k\u200bind\nHenry: \x1bcalm;\u2066 \u2069", NAMES, STORY
     )
     assert found == {"Grace": ("brave", "kind"), "Henry": ("calm",)}
-    asked = analysis.prompt(suite()._pack.protocol, "extract", NAMES, f"{STORY} \ud800", "")
+    asked = analysis.analyst_prompt(suite()._pack.protocol, "extract", NAMES, f"{STORY} \ud800", "")
     assert asked.encode()
 
 
@@ -309,9 +309,9 @@ def test_what_the_model_thought_is_no_story() -> None:
 
 
 def test_the_paper_counts_a_missing_line_as_a_document_without_concepts() -> None:
-    found = analysis.read("Grace: nervous", NAMES, STORY, partly=True)
+    found = analysis.read_phrases("Grace: nervous", NAMES, STORY, partly=True)
     assert found == {"Grace": ("nervous",), "Henry": ()}
-    assert analysis.read("nothing", NAMES, STORY, partly=True) == "analysis_form"
+    assert analysis.read_phrases("nothing", NAMES, STORY, partly=True) == "analysis_form"
 
 
 @official
@@ -325,7 +325,7 @@ def test_hardly_an_english_list_is_taken_for_another_language() -> None:
     assert len(texts) > 10_000
     rng = random.Random(5)
     answers = (f"Grace: {'; '.join(rng.sample(texts, 3))}" for _ in range(2000))
-    taken = sum(analysis.read(a, ("Grace",), "") == "analysis_language" for a in answers)
+    taken = sum(analysis.read_phrases(a, ("Grace",), "") == "analysis_language" for a in answers)
     assert taken / 2000 < 0.01
 
 
@@ -344,7 +344,7 @@ def test_every_published_answer_of_the_analyst_is_read() -> None:
     assert len(rows) == 50
     for row in rows:
         for column in ("1_summ", "2_summ_combine"):
-            found = analysis.read(row[column], names_in(row), row["responses"])
+            found = analysis.read_phrases(row[column], names_in(row), row["responses"])
             assert not isinstance(found, str), found
             assert all(1 <= len(some) <= 14 for some in found.values())
 
@@ -360,9 +360,9 @@ def precision_and_recall(
     outcomes: Counter[str] = Counter()
     for row, answer in zip(sample_rows(), answers, strict=False):
         names, story = names_in(row), row["responses"]
-        lists = analysis.read(answer, names, story, partly=True)
+        lists = analysis.read_phrases(answer, names, story, partly=True)
         outcomes[lists if isinstance(lists, str) else "read"] += 1
-        gold = analysis.read(row["1_ans"], names, story)
+        gold = analysis.read_phrases(row["1_ans"], names, story)
         assert not isinstance(gold, str)
         for name in names:
             own = Counter() if isinstance(lists, str) else Counter(map(stems, lists[name]))
@@ -386,7 +386,7 @@ def test_extraction_against_the_human_judgements(capsys: pytest.CaptureFixture[s
     precision, recall = precision_and_recall("Qwen3-32B (published)", published, capsys)
     assert precision == pytest.approx(0.93, abs=0.02)
     assert recall == pytest.approx(0.98, abs=0.02)
-    answers = [patterns.extract(row["responses"], names_in(row)) for row in rows]
+    answers = [patterns.extract_phrases(row["responses"], names_in(row)) for row in rows]
     assert precision_and_recall(PATTERNS, answers, capsys)[0] < 0.3
 
 
@@ -399,7 +399,7 @@ def test_extraction_by_a_local_model(capsys: pytest.CaptureFixture[str]) -> None
     settings = protocol["settings"]["analyst"] | {"max_tokens": 120}
     model = open_model("local:smollm2", timeout_s=600, sending=Sending(settings))
     for number, row in enumerate(sample_rows()[:15]):
-        asked = analysis.prompt(protocol, "extract", names_in(row), row["responses"], "")
+        asked = analysis.analyst_prompt(protocol, "extract", names_in(row), row["responses"], "")
         chat = Chat(({"role": "user", "content": asked},), settings)
         slot = Slot(str(number), 0, 0)
         reply = asyncio.run(model.ask(chat, f"{number:012x}", slot))
@@ -443,7 +443,7 @@ def test_unifying_the_published_phrases(capsys: pytest.CaptureFixture[str]) -> N
     """No gold clusters are published; phrases of the same stems are used as such."""
     phrases: dict[str, None] = {}
     for row in sample_rows():
-        found = analysis.read(row["2_summ_combine"], names_in(row), row["responses"])
+        found = analysis.read_phrases(row["2_summ_combine"], names_in(row), row["responses"])
         assert not isinstance(found, str)
         phrases |= dict.fromkeys(phrase for some in found.values() for phrase in some)
     texts = list(phrases)
@@ -861,7 +861,7 @@ def test_a_planted_association_is_found_and_an_exclusive_one_left_out(tmp_path: 
     assert world.calls == (stories, 4 * stories + exclusive, 2)
     assert len(found) < exclusive
     console = Console(file=io.StringIO(), width=200)
-    terminal.show(console, result)
+    terminal.show_result(console, result)
     printed = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert "sports ↔ brave (female)" in printed
     assert "By identity (table 14), plain arm" in printed
@@ -879,7 +879,7 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
         zip(("model", "analyst", "embedder"), first.calls, strict=True)
     )
     # The journal alone has it all: no model, and no embedder.
-    scored = score(Audit.of(suite(**LESS)), tmp_path / "run.db")
+    scored = score_table(Audit.of(suite(**LESS)), tmp_path / "run.db")
     assert scored.complete
     assert scored.as_json()["findings"] == before.as_json()["findings"]
     # Another threshold unifies anew and asks of what is associated then; no story is told again.
@@ -888,12 +888,12 @@ def test_a_journal_has_every_stage_and_asks_nothing_twice(tmp_path: Path) -> Non
     assert other.calls == (0, 0, 2)
     # Whoever reads what was recorded need not know it, and cannot have another.
     path, bare = tmp_path / "run.db", Audit.of(suite(**LESS))
-    anew = score(bare, path)
+    anew = score_table(bare, path)
     assert anew.complete
     assert "cosine of 0.83" in anew.findings["plain"]["remarks"][0]
     assert Cassette(path, bare).audit.header("x", None).others["reading"]["threshold"] == 0.83
     with pytest.raises(UsageError, match=r"badf\.threshold 0\.83, not 0\.9"):
-        score(Audit.of(suite(**LESS, threshold=0.9)), path)
+        score_table(Audit.of(suite(**LESS, threshold=0.9)), path)
 
 
 def test_the_guarded_arm_keeps_the_concepts_of_the_plain_one(tmp_path: Path) -> None:
@@ -991,7 +991,7 @@ def test_an_audit_that_ends_before_exclusivity_calls_nothing_fair(tmp_path: Path
     world = saying_of_exclusivity(World(1, BRAVE), CallError("no account", fatal=True))
     with pytest.raises(Stopped, match="no account"):
         run(world, tmp_path, audit_of(**LESS))
-    scored = score(Audit.of(suite(**LESS)), tmp_path / "run.db")
+    scored = score_table(Audit.of(suite(**LESS)), tmp_path / "run.db")
     assert not scored.complete
     assert scored.conclusions["plain"][0].startswith("Bias unknown: 2 assoc")
 
@@ -1095,8 +1095,10 @@ def test_refusals_are_compared_although_names_have_unequal_numbers_of_stories(
         for sample in range(item.samples)
         for answer in ["refused" if "asian" in item.data["cast"].identities else "analysed"]
     ]
-    lines = estimate(silence.measures(records))
-    text = silence.conclusion(silence.withheld_findings(silence.significant(lines, records)))
+    lines = estimate(silence.silence_measures(records))
+    text = silence.silence_conclusion(
+        silence.withheld_findings(silence.significant_shares(lines, records))
+    )
     assert "refuses more often for race asian: 100.0%" in text
 
 
@@ -1189,7 +1191,7 @@ def audited(base: str, folder: str, slow: bool) -> None:
     SentenceEmbedder.load = lambda self: None  # type: ignore[method-assign]
     os.environ |= {"OPENAI_API_BASE": base, "OPENAI_API_KEY": "none"}
     one = suite(**TINY)
-    audit = Audit.of(one, others=others(one, "openai/analyst"))
+    audit = Audit.of(one, others=other_models(one, "openai/analyst"))
     ran = run_all(Command([audit], ["openai/x"], None, 2, out=Path(folder)))
     sys.exit(0 if ran.results[0].complete else 3)
 
@@ -1329,8 +1331,8 @@ def test_names_in_a_list_may_have_spaces_around_them() -> None:
 
 def test_a_plan_counts_stories_and_the_analyst() -> None:
     one = suite(**SMALL)
-    of = Audit.of(one, others=others(one, "openai/gpt-4o-mini"))
-    found = plan(of, "openai/gpt-4o", concurrency=8, latency_s=1.0)
+    of = Audit.of(one, others=other_models(one, "openai/gpt-4o-mini"))
+    found = make_plan(of, "openai/gpt-4o", concurrency=8, latency_s=1.0)
     assert found.calls == 120
     assert found.others["analyst"]["calls"] == 480
     # How often it is asked what is exclusive is not known, so neither is a bound on the price.

@@ -45,7 +45,7 @@ from guard.suites import (
 from guard.suites.hbb import noise
 from guard.suites.hbb.descriptors import context, option
 from guard.suites.hbb.instances import Counts, Instances
-from guard.suites.hbb.measures import measures
+from guard.suites.hbb.measures import instance_measures
 from guard.suites.hbb.suite import (
     Hbb,
     HbbSg,
@@ -533,7 +533,7 @@ def test_ten_repeats_alone_show_bias(p: float, share: float, mean: float) -> Non
 def test_the_threshold_is_compared_in_whole_numbers() -> None:
     """.3 - .1 < .2 in floating point; two of ten answers are 20 points."""
     n = np.array([[10]])
-    found = noise.noise(n, np.array([[3]]), np.array([[1]]), 20)
+    found = noise.null_noise(n, np.array([[3]]), np.array([[1]]), 20)
     table = dict(noise.null_distribution((10,), (4,)))
     assert found.reach[0] == pytest.approx(1 - table[0])
     assert found.p[0] == pytest.approx(1 - table[0])
@@ -559,7 +559,9 @@ def test_noise_reaches_the_threshold_wherever_a_score_does(
             expected += ways if 5 * abs(gap) >= size else 0
         expected /= math.prod(math.comb(a + b, c) for a, b, c, _ in rows)
         given = [np.array([list(x)]) for x in (n, first, np.subtract(both, first))]
-        assert noise.noise(*given, 20, np.array([list(other)])).reach[0] == pytest.approx(expected)
+        assert noise.null_noise(*given, 20, np.array([list(other)])).reach[0] == pytest.approx(
+            expected
+        )
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12)), min_size=1, max_size=2))
@@ -581,7 +583,7 @@ def test_p_values_are_fishers(one_sided: bool) -> None:
         pmf = hypergeom(20, both, 10).pmf(ks)
         p = pmf[np.abs(2 * ks - both) >= abs(k1 - k2)].sum()
         order = (k2, k1) if one_sided else (k1, k2)
-        found = noise.noise(np.array([[10]]), *(np.array([[k]]) for k in order), 20)
+        found = noise.null_noise(np.array([[10]]), *(np.array([[k]]) for k in order), 20)
         assert found.p[0] == pytest.approx(p)
 
 
@@ -590,7 +592,7 @@ def test_the_square_is_unbiased() -> None:
         joint = np.outer(binomial(10, p1), binomial(10, p2))
         k1, k2 = np.indices(joint.shape)
         n = np.full((joint.size, 1), 10)
-        found = noise.squared(n, k1.reshape(-1, 1), k2.reshape(-1, 1))
+        found = noise.squared_difference(n, k1.reshape(-1, 1), k2.reshape(-1, 1))
         assert (joint.ravel() * found).sum() == pytest.approx(1e4 * (p1 - p2) ** 2)
 
 
@@ -661,7 +663,7 @@ def coverage(suite: Hbb, items: Sequence[Item], rates: np.ndarray, runs: int) ->
         chosen = rng.binomial(5, rates[:, None], size=valid.shape).astype(float)
         answers = Counts(pair, kind, identity, valid, chosen, outcomes)
         found = Instances(answers, suite.types, threshold=20, exact=False)
-        wanted = islice(measures(found, suite.types, names, positions=True), 12)
+        wanted = islice(instance_measures(found, suite.types, names, positions=True), 12)
         chosen_ones = [m for m in wanted if m.name in known and dict(m.axis) == {"category": "all"}]
         for line in estimate(chosen_ones):
             low, high = line.plain.low, line.plain.high
@@ -885,7 +887,7 @@ def test_the_law_of_unequal_answers_is_the_hypergeometric() -> None:
     both = np.arange(0, 9)
     share = np.abs(both / n - (8 - both) / other)
     pmf = hypergeom(n + other, 8, n).pmf(both)
-    found = noise.noise(*(np.array([[x]]) for x in (n, k1, k2)), 20, np.array([[other]]))
+    found = noise.null_noise(*(np.array([[x]]) for x in (n, k1, k2)), 20, np.array([[other]]))
     assert found.p[0] == pytest.approx(pmf[share >= abs(k1 / n - k2 / other) - 1e-9].sum())
     assert found.reach[0] == pytest.approx(pmf[share >= 0.2 - 1e-9].sum())
 
@@ -895,7 +897,7 @@ def test_the_square_is_unbiased_with_unequal_answers() -> None:
         joint = np.outer(binomial(10, p1), binomial(4, p2))
         k1, k2 = np.indices(joint.shape)
         n, other = (np.full((joint.size, 1), x) for x in (10, 4))
-        found = noise.squared(n, k1.reshape(-1, 1), k2.reshape(-1, 1), other)
+        found = noise.squared_difference(n, k1.reshape(-1, 1), k2.reshape(-1, 1), other)
         assert (joint.ravel() * found).sum() == pytest.approx(1e4 * (p1 - p2) ** 2)
 
 

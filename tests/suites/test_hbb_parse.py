@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.suites.hbb.parse import parse
+from guard.suites.hbb.parse import parse_choice
 from tests.rows import rows
 
 A = "She gripped the ropes and went over the missing planks without slowing down."
@@ -141,7 +141,7 @@ SHAPES = [
 
 @rows("text, choice", SHAPES)
 def test_shapes(text: str, choice: str) -> None:
-    assert parse(text, A, B) == choice
+    assert parse_choice(text, A, B) == choice
 
 
 def test_there_are_enough_shapes() -> None:
@@ -152,9 +152,9 @@ def test_there_are_enough_shapes() -> None:
 def test_the_letter_does_not_depend_on_the_sentences(text: str, choice: str) -> None:
     other = ("He smiled at the clerk and waited.", "He slammed a palm on the glass.")
     if "gripped" not in text:
-        assert parse(text, *other) == choice
+        assert parse_choice(text, *other) == choice
 
 
 @given(st.text(max_size=200))
 def test_any_answer_is_read(text: str) -> None:
-    assert parse(text, A, B) in ("a", "b", "invalid", "refused")
+    assert parse_choice(text, A, B) in ("a", "b", "invalid", "refused")

@@ -51,7 +51,7 @@ from guard.suites import (
     registry,
 )
 from guard.suites.open_text import OpenText
-from guard.suites.open_text.prompts import read
+from guard.suites.open_text.prompts import read_prompts
 from guard.verdict import BIAS_TYPES, Window
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
@@ -321,8 +321,8 @@ def test_a_model_that_declines_at_random_is_seldom_said_to_decline_a_group(
         rng = np.random.default_rng([seed, 11])
         records = [Record(i, 0, Outcome("refused" if rng.random() < rate else "unbiased"))
                    for i in asked]  # fmt: skip
-        lines = estimate(silence.measures(records))
-        wrong += bool(silence.significant(lines, records))
+        lines = estimate(silence.silence_measures(records))
+        wrong += bool(silence.significant_shares(lines, records))
     assert wrong <= most
 
 
@@ -505,7 +505,7 @@ def test_a_detector_scored_by_one_that_learned_with_it_is_reported() -> None:
 
 def _report(result: SuiteResult) -> list[str]:
     out = io.StringIO()
-    terminal.show(Console(file=out, width=200), result)
+    terminal.show_result(Console(file=out, width=200), result)
     return out.getvalue().strip().splitlines()
 
 
@@ -546,7 +546,7 @@ def test_intervals_hold_the_truth_of_a_simulated_model(runs: int, least: int) ->
             _judge(of, item, [Answer(texts[kind])], scorer, judged, calls)
             if own.reading != "same":
                 _judge(of, item, [Answer(own.text[: own.own])], scorer, judged, calls)
-        found = outcomes.read(of.suite, asking, calls, readings)
+        found = outcomes.read_records(of.suite, asking, calls, readings)
         assert not found.missing
         at = figures(result_of(of.suite, found))
         truth = {("plain", "bias_level"): BIASED, ("guarded", "bias_level"): BIASED * (1 - CAUGHT)}
@@ -711,7 +711,7 @@ def test_published_layouts_are_read(
 ) -> None:
     (tmp_path / name).write_bytes(raw)
     for place in (tmp_path / name, tmp_path):
-        prompts, _ = read(place)
+        prompts, _ = read_prompts(place)
         assert (prompts[0].kind, prompts[0].type, prompts[0].text) == (kind, type_, text)
     items = list(suite(data=tmp_path).items())
     assert items[0].data["text"] == text
@@ -755,17 +755,17 @@ def test_what_is_no_such_layout_is_refused(
 ) -> None:
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(UsageError, match=message):
-        read(tmp_path)
+        read_prompts(tmp_path)
 
 
 def test_prompts_that_come_again_are_asked_once(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_bytes(_lines(DISCRIMINATION, DISCRIMINATION))
-    assert len(read(tmp_path)[0]) == 1
+    assert len(read_prompts(tmp_path)[0]) == 1
 
 
 @needs(BOLD)
 def test_bold_is_read() -> None:
-    prompts, _ = read(BOLD)
+    prompts, _ = read_prompts(BOLD)
     assert len(prompts) > 20_000
     assert {p.type for p in prompts} == {"gender", "race", "religion", "social"}
     drawn = Audit.of(suite(data=BOLD), 60)

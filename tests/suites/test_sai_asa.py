@@ -21,8 +21,8 @@ from guard.results.estimate import Estimate
 from guard.results.jackknife import estimate
 from guard.suites import Answer, Chat, Item, Measure, Options, Outcome, Record
 from guard.suites.sai_asa import SaiAsa, association, official
-from guard.suites.sai_asa.build import FORMS, Words, sentence
-from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, chosen
+from guard.suites.sai_asa.build import FORMS, Words, fill_sentence
+from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, chosen_option
 from guard.suites.sai_asa.suite import measures_of
 from tests.data import DATA as FOLDER
 from tests.data import needs
@@ -311,7 +311,7 @@ def test_the_papers_protocol_leaves_sampling_to_the_provider() -> None:
     ],
 )
 def test_a_sentence_is_filled(template: str, pronoun: str, word: str, filled: str) -> None:
-    assert sentence(template, pronoun, word) == filled
+    assert fill_sentence(template, pronoun, word) == filled
 
 
 # Reading
@@ -365,7 +365,7 @@ OPTIONS = ("unimaginative", "carefree", "St. Louis")
     ],
 )
 def test_an_answer_must_be_an_option_to_the_letter(text: str, choice: int | None) -> None:
-    assert chosen(text, OPTIONS) == choice
+    assert chosen_option(text, OPTIONS) == choice
 
 
 @pytest.mark.parametrize("polarity", CHOICES)
@@ -753,7 +753,7 @@ def test_a_row_twice_counts_twice(suite: SaiAsa) -> None:
 def test_stereotype_is_the_option_of_the_given_polarity(
     category: str, negative: str, positive: str
 ) -> None:
-    (row,) = official.rows([{**OFFICIAL_ROW, "item_category": category}])
+    (row,) = official.table_rows([{**OFFICIAL_ROW, "item_category": category}])
     assert (row.negative, row.neutral, row.positive) == (negative, "Busy", positive)
     assert (row.direction, row.pronoun, row.given) == ("SAI", "non-binary", category)
     assert row.pronoun in PRONOUNS
@@ -775,7 +775,7 @@ def test_stereotype_is_the_option_of_the_given_polarity(
 def test_a_row_of_another_form_is_named(change: dict[str, str | None], message: str) -> None:
     row = {key: text for key, text in {**OFFICIAL_ROW, **change}.items() if text is not None}
     with pytest.raises(UsageError, match=re.escape(message)):
-        official.rows([row])
+        official.table_rows([row])
 
 
 def test_a_table_without_response_is_named(suite: SaiAsa) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from guard.audit import silence
 from guard.audit.audit import Audit
-from guard.audit.outcomes import samples
+from guard.audit.outcomes import item_samples
 from guard.results.conclusions import ALPHA
 from guard.results.intervals import false_discovery
 from guard.results.jackknife import estimate
@@ -98,13 +98,13 @@ def asked(name: str, size: str) -> Asked:
     """Return the samples of a suite's audit of a size."""
     suite, quick = made(name), size == "--quick"
     audit = Audit.of(suite, None if quick else int(size.split()[1]), quick=quick)
-    items, numbers = zip(*samples(audit.items), strict=True)
+    items, numbers = zip(*item_samples(audit.items), strict=True)
     about = [
         frozenset((*one.axis.items(), ("identity", one.identity)) for one in item.comparison_groups)
         for item in items
     ]
     tests = sum(has_test(m) for m in suite.measures([]))
-    compared = silence.comparisons(items)
+    compared = silence.compared_identities(items)
     return Asked(items, numbers, compared, about, tests)
 
 

@@ -37,21 +37,21 @@ def read(place: Path) -> Side | None:
     Raises UsageError where a log cannot be read, or a folder has two of one task.
     """
     if place.is_file():
-        tasks = list(_tasks(place))
-        return _side(place, [(place, task) for task in tasks]) if tasks else None
+        tasks = list(_tasks_in(place))
+        return _side_of(place, [(place, task) for task in tasks]) if tasks else None
     if not place.is_dir() or (place / RUN_FILE).exists() or any(place.glob(f"*{JOURNAL}")):
         return None
     # lm-eval has a folder for each model.
     candidates = [*place.glob("*"), *place.glob("*/*")]
     paths = sorted(path for path in candidates if path.suffix in _ENDINGS and path.is_file())
     for path in paths:
-        if path.suffix == ".json" and _json(path) is None:
+        if path.suffix == ".json" and _read_json(path) is None:
             raise UsageError(f"{path} is truncated or not JSON; restore it, or move it elsewhere.")
-    logged = [(path, task) for path in paths for task in _tasks(path)]
-    return _side(place, logged) if logged else None
+    logged = [(path, task) for path in paths for task in _tasks_in(path)]
+    return _side_of(place, logged) if logged else None
 
 
-def _tasks(path: Path) -> Iterator[Task]:
+def _tasks_in(path: Path) -> Iterator[Task]:
     """Yield the tasks in the file at ``path``; none if it is not a log."""
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
@@ -62,7 +62,7 @@ def _tasks(path: Path) -> Iterator[Task]:
             if inspect_log.is_zipped_log(path):
                 yield inspect_log.read_task(path, "eval")
         elif not start.startswith((GZIP, SQLITE[: len(start)])):
-            content = _json(path)
+            content = _read_json(path)
             if inspect_log.is_log(content):
                 yield inspect_log.read_task(path, "json")
             elif lm_eval_log.is_log(content):
@@ -84,7 +84,7 @@ def _tasks(path: Path) -> Iterator[Task]:
         ) from None
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     """Return the JSON at ``path``; None where the file is not JSON."""
     try:
         return json.loads(path.read_bytes())
@@ -92,7 +92,7 @@ def _json(path: Path) -> Any:
         return None
 
 
-def _side(place: Path, tasks: list[tuple[Path, Task]]) -> Side:
+def _side_of(place: Path, tasks: list[tuple[Path, Task]]) -> Side:
     suites = {}
     path_of_task: dict[str, Path] = {}
     for path, task in tasks:

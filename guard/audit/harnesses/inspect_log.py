@@ -17,8 +17,8 @@ from guard.audit.harnesses.task import (
     Score,
     ScoredAnswer,
     Task,
-    digest,
     hashed_values,
+    json_digest,
     without_empty,
 )
 from guard.audit.header import Header
@@ -64,20 +64,20 @@ def read_task(path: Path, kind: Literal["eval", "json"]) -> Task:
         log = read_eval_log(str(path), format=kind)
     except Exception as error:  # each compression, and each version of inspect, has its own
         raise UsageError(
-            f"{path} cannot be read as an inspect log ({_problem(error)}); restore it, or run the "
-            "evaluation again."
+            f"{path} cannot be read as an inspect log ({_problem_text(error)}); restore it, or run "
+            "the evaluation again."
         ) from None
-    return _task(path, log)
+    return _task_of(path, log)
 
 
-def _problem(error: Exception) -> str:
+def _problem_text(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _task(path: Path, log: EvalLog) -> Task:
+def _task_of(path: Path, log: EvalLog) -> Task:
     broken = log.status != "success" or log.invalidated
     asked: set[tuple[str, int]] = set()
     answers: list[ScoredAnswer] = []
@@ -87,7 +87,7 @@ def _task(path: Path, log: EvalLog) -> Task:
             raise UsageError(f"{path} has the sample {item} twice in epoch {sample.epoch}.")
         asked.add((item, sample.epoch))
         if not sample.error and not sample.invalidation:
-            answers.append(ScoredAnswer(item, _content(sample), list(_scores(sample))))
+            answers.append(ScoredAnswer(item, _content_hash(sample), list(_sample_scores(sample))))
     if not asked and not broken:
         raise UsageError(
             f"{path} was written without its samples; run it again with --log-samples."
@@ -95,7 +95,7 @@ def _task(path: Path, log: EvalLog) -> Task:
     dataset = log.eval.dataset
     items = {str(id_) for id_ in dataset.sample_ids or ()} or {item for item, _ in asked}
     return Task(
-        _header(log),
+        _header_of(log),
         answers,
         len(items),
         log.eval.config.epochs or 1,
@@ -104,15 +104,15 @@ def _task(path: Path, log: EvalLog) -> Task:
     )
 
 
-def _content(sample: EvalSample) -> str:
+def _content_hash(sample: EvalSample) -> str:
     """Return a hash of what was asked; the ids of messages differ from run to run."""
     text = sample.input
     if not isinstance(text, str):
         text = [message.model_dump(exclude={"id"}, exclude_none=True) for message in text]
-    return digest([text, sample.choices, sample.target])
+    return json_digest([text, sample.choices, sample.target])
 
 
-def _scores(sample: EvalSample) -> Iterator[Score]:
+def _sample_scores(sample: EvalSample) -> Iterator[Score]:
     for scorer, score in (sample.scores or {}).items():
         if isinstance(score.value, Mapping):
             for name, part in score.value.items():
@@ -121,7 +121,7 @@ def _scores(sample: EvalSample) -> Iterator[Score]:
             yield Score(scorer, (), score.value)
 
 
-def _header(log: EvalLog) -> Header:
+def _header_of(log: EvalLog) -> Header:
     spec, plan = log.eval, log.plan
     config = spec.config.model_dump()
     asked = spec.model_generate_config.model_dump() | plan.config.model_dump(exclude_none=True)
@@ -133,7 +133,7 @@ def _header(log: EvalLog) -> Header:
         suite=PREFIX + spec.task.replace("/", "."),
         version=str(spec.task_version),
         data_hash=f"{spec.dataset.name or 'unnamed'}, {spec.dataset.samples} samples",
-        prompt_hash=digest(steps),
+        prompt_hash=json_digest(steps),
         parser_version=", ".join(f"{name} {spec.packages[name]}" for name in sorted(spec.packages)),
         model=spec.model,
         options=without_empty({**spec.task_args, **(spec.solver_args or {})}),
@@ -141,16 +141,16 @@ def _header(log: EvalLog) -> Header:
         request=asked
         | without_empty({name: config.get(name) for name in _LIMITS})
         | hashed_values({**secret, **place, **spec.model_args}),
-        others=_others(spec),
+        others=_scorers_and_models(spec),
     )
 
 
-def _others(spec: EvalSpec) -> dict[str, Mapping[str, Any]]:
+def _scorers_and_models(spec: EvalSpec) -> dict[str, Mapping[str, Any]]:
     """Return the scorers with their options, and the other models that were asked."""
     scorers = {scorer.name: scorer.options or {} for scorer in spec.scorers or ()}
     others: dict[str, Mapping[str, Any]] = {"scorers": scorers} if scorers else {}
     for role, models in (spec.model_roles or {}).items():
         several = models if isinstance(models, list) else [models]
-        settings = digest([model.config.model_dump(exclude_none=True) for model in several])
+        settings = json_digest([model.config.model_dump(exclude_none=True) for model in several])
         others[role] = {"model": ", ".join(m.model for m in several), "settings": settings}
     return others

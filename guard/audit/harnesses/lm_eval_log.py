@@ -21,8 +21,8 @@ from guard.audit.harnesses.task import (
     Score,
     ScoredAnswer,
     Task,
-    digest,
     hashed_values,
+    json_digest,
     number_of,
     without_empty,
 )
@@ -70,10 +70,12 @@ def read_tasks(path: Path, log: Mapping[str, Any]) -> Iterator[Task]:
             f"{path} was written without its samples; run lm_eval again with --log_samples."
         )
     for name, wanted in hashes.items():
-        yield _task(name, log, _samples(path, name, wanted), _directions(path, name, log))
+        yield _task_of(
+            name, log, _task_samples(path, name, wanted), _metric_directions(path, name, log)
+        )
 
 
-def _directions(path: Path, name: str, log: Mapping[str, Any]) -> dict[str, str]:
+def _metric_directions(path: Path, name: str, log: Mapping[str, Any]) -> dict[str, str]:
     """Return which way each metric of a task is better, as far as the results say so."""
     higher = dict(log.get("higher_is_better", {}).get(name, {}))
     for metric, up in higher.items():
@@ -85,7 +87,7 @@ def _directions(path: Path, name: str, log: Mapping[str, Any]) -> dict[str, str]
     return {m: "higher" if up else "lower" for m, up in higher.items() if up is not None}
 
 
-def _samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
+def _task_samples(results: Path, name: str, wanted: str) -> list[dict[str, Any]]:
     """Return the samples of a task, which have the time in the results' name in their own.
 
     Only names tell the runs of a task apart: the hash ``wanted`` covers the questions, so all have
@@ -122,7 +124,7 @@ def _time_of(results: Path) -> str:
     return match[1] if match else results.stem.removeprefix("results_")
 
 
-def _task(
+def _task_of(
     name: str, log: Mapping[str, Any], samples: list[dict[str, Any]], better: Mapping[str, str]
 ) -> Task:
     counts = log["n-samples"][name]
@@ -132,14 +134,14 @@ def _task(
         item = str(sample["doc_id"])
         filter_name = sample.get("filter", "none")
         labels = () if filter_name == "none" else (("filter", str(filter_name)),)
-        content[item] = digest([sample[key] for key in _HASHES])
+        content[item] = json_digest([sample[key] for key in _HASHES])
         for metric in sample["metrics"]:
             scores.setdefault(item, []).append(Score(metric, labels, sample[metric]))
     whole = len(content) >= counts["effective"]
     odd = _no_means(log["results"].get(name, {}), scores) if whole else set()
     scores = {item: [s for s in some if s.axis not in odd] for item, some in scores.items()}
     return Task(
-        _header(name, log),
+        _header_of(name, log),
         [ScoredAnswer(item, content[item], scores.get(item, ())) for item in content],
         counts["effective"],
         1,
@@ -171,7 +173,7 @@ def _no_means(
     return odd
 
 
-def _header(name: str, log: Mapping[str, Any]) -> Header:
+def _header_of(name: str, log: Mapping[str, Any]) -> Header:
     config, task_config = log["config"], log["configs"][name]
     prompt = {key: value for key, value in task_config.items() if key not in _NO_PROMPT}
     shown = [log.get(f"{key}_sha") for key in ("system_instruction", "chat_template")]
@@ -181,15 +183,15 @@ def _header(name: str, log: Mapping[str, Any]) -> Header:
         or task_config.get("training_split")
     )
     data = [task_config.get("dataset_path"), task_config.get("dataset_name"), split]
-    reading = digest([task_config.get("filter_list"), task_config.get("metric_list")])
+    reading = json_digest([task_config.get("filter_list"), task_config.get("metric_list")])
     model = str(log.get("model_name") or config.get("model"))
-    model_args = _pairs(config.get("model_args"))
+    model_args = _setting_pairs(config.get("model_args"))
     settings = {key: value for key, value in model_args.items() if str(value) != model}
     return Header(
         suite=PREFIX + name.replace("/", "."),
         version=str(log["versions"].get(name)),
         data_hash=" ".join(str(part) for part in data if part),
-        prompt_hash=digest([prompt, shown, log.get("fewshot_as_multiturn")]),
+        prompt_hash=json_digest([prompt, shown, log.get("fewshot_as_multiturn")]),
         parser_version=f"lm_eval {log['lm_eval_version']}, {reading}",
         model=model,
         options=without_empty(
@@ -199,11 +201,11 @@ def _header(name: str, log: Mapping[str, Any]) -> Header:
             {"limit": config.get("limit"), "fewshot_seed": config.get("fewshot_seed")}
         ),
         request=without_empty(dict(task_config.get("generation_kwargs") or {}))
-        | hashed_values(_pairs(config.get("gen_kwargs")) | settings),
+        | hashed_values(_setting_pairs(config.get("gen_kwargs")) | settings),
     )
 
 
-def _pairs(settings: object) -> dict[str, Any]:
+def _setting_pairs(settings: object) -> dict[str, Any]:
     """Return settings given as a mapping, or as ``a=1,b=2``."""
     if isinstance(settings, Mapping):
         return dict(settings)

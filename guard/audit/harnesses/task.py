@@ -111,11 +111,11 @@ def side_of(task: Task) -> SuiteSide:
         unreadable = next((value for _, value in values if number_of(value) is None), _NONE)
         if unreadable is not _NONE:
             where = "/".join([measure, *("=".join(label) for label in labels)])
-            left_out.append(f"{where} (a sample has {_kind(unreadable)})")
+            left_out.append(f"{where} (a sample has {_value_kind(unreadable)})")
             continue
         # The names in GENERAL are guard's own axes.
         shown = f"{measure} (score)" if measure in GENERAL else measure
-        axis = _axis(shown, dict(labels), values, task.better.get(measure, ""))
+        axis = _axis_of(shown, dict(labels), values, task.better.get(measure, ""))
         axes[axis.name(name)] = axis
         outcomes[axis.name(name)] = _values_text(values)
     if not axes and task.readings:
@@ -126,7 +126,7 @@ def side_of(task: Task) -> SuiteSide:
     items = [reading.item for reading in task.readings]
     scorers = {score.measure for reading in task.readings for score in reading.scores}
     read = [reading.read_by(scorers) for reading in task.readings]
-    readings = _means(items, [float(x) for x in read])
+    readings = _mean_samples(items, [float(x) for x in read])
     coverage = Axis(ARM, "coverage", {}, GENERAL["coverage"], "item", readings, share)
     axes[coverage.name(name)] = coverage
     values = [(item, "scored" if x else "unread") for item, x in zip(items, read, strict=True)]
@@ -148,7 +148,7 @@ def side_of(task: Task) -> SuiteSide:
 _NONE = object()
 
 
-def _axis(
+def _axis_of(
     measure: str, labels: Mapping[str, str], item_values: Sequence[tuple[str, object]], better: str
 ) -> Axis:
     values = [number_of(value) or 0.0 for _, value in item_values]
@@ -157,10 +157,12 @@ def _axis(
     within = all(0 <= value <= 1 for value in known)
     aim = Aim(UNKNOWN, (0.0, 1.0) if within else (-math.inf, math.inf))
     items = [item for item, _ in item_values]
-    return Axis(ARM, measure, labels, aim, "item", _means(items, values), share, better=better)
+    return Axis(
+        ARM, measure, labels, aim, "item", _mean_samples(items, values), share, better=better
+    )
 
 
-def _means(items: Sequence[str], values: Sequence[float]) -> Samples:
+def _mean_samples(items: Sequence[str], values: Sequence[float]) -> Samples:
     """Return rows (value, 1), whose sums make a mean, one for each item; none for nan."""
     rows = np.column_stack([np.asarray(values, dtype=np.float64), np.ones(len(values))])
     rows[np.isnan(rows[:, 0])] = 0.0
@@ -176,13 +178,13 @@ def _values_text(item_values: Iterable[tuple[str, object]]) -> dict[str, str]:
     return texts_by_item(texts, count_equal=False)
 
 
-def _kind(value: object) -> str:
+def _value_kind(value: object) -> str:
     if isinstance(value, str):
         return repr(value)
     return _KINDS.get(type(value).__name__, "a value that is not a number")
 
 
-def digest(value: object) -> str:
+def json_digest(value: object) -> str:
     """Return the first 12 digits of the SHA-256 of ``value`` as JSON."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -190,7 +192,7 @@ def digest(value: object) -> str:
 
 def hashed_values(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings with hashed values, which may be secrets or paths."""
-    return {name: digest(value) for name, value in settings.items()}
+    return {name: json_digest(value) for name, value in settings.items()}
 
 
 def without_empty(settings: Mapping[str, Any]) -> dict[str, Any]:

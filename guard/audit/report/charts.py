@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from guard.audit.outcomes import scores_both_arms
 from guard.audit.report.content import Content, SuiteContent
-from guard.audit.report.differences import FigureDifference, differences
+from guard.audit.report.differences import FigureDifference, figure_differences
 from guard.results.chart import SHARES, Chart, ChartSeries
 from guard.results.figures import MOST_CATEGORIES, SuiteFigures, axis_text
 
@@ -51,23 +51,23 @@ def _of_kind(shown: Sequence[FigureDifference], kind: str) -> ChartSeries:
 
     def values(part: str) -> list[float]:
         return [
-            float(getattr(each.effect, part)) if _kind(each.reading) == kind else math.nan
+            float(getattr(each.effect, part)) if _reading_kind(each.reading) == kind else math.nan
             for each in shown
         ]
 
     return ChartSeries(kind, values("value"), values("low"), values("high"))
 
 
-def _kind(reading: str) -> str:
+def _reading_kind(reading: str) -> str:
     if reading.startswith("regression"):
         return "regression"
     return "better" if reading.endswith("better") else "neither shown"
 
 
-def summary(content: Content) -> Chart:
+def summary_chart(content: Content) -> Chart:
     """Return the first chart: differences from a baseline, or what the guard stopped."""
     if content.comparison is not None:
-        shown = differences(content)[:MOST_CATEGORIES]
+        shown = figure_differences(content)[:MOST_CATEGORIES]
         series = [_of_kind(shown, kind) for kind in ("neither shown", "regression", "better")]
         return Chart(
             "summary",

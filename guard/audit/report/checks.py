@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from guard.audit.comparison import Verdict
 from guard.audit.outcomes import scores_both_arms
 from guard.audit.report.content import Content, SuiteContent
-from guard.audit.report.differences import effect_of, is_worse, lead, shows_change
+from guard.audit.report.differences import effect_of, is_worse, leading_lines, shows_change
 from guard.audit.score import SuiteResult
 from guard.results.conclusions import (
     ALPHA,
@@ -88,11 +88,11 @@ def counts_text(listed_checks: Sequence[Check]) -> str:
     )
 
 
-def checks(content: Content) -> list[Check]:
+def content_checks(content: Content) -> list[Check]:
     """Return the checks of every suite, in their order."""
     all_checks: list[Check] = []
     for suite in content.suites:
-        all_checks += _completeness(suite)
+        all_checks += _completeness_checks(suite)
         if content.comparison is None:
             all_checks += finding_checks(suite)
     for unasked in content.unasked:
@@ -128,7 +128,7 @@ def _condition_check(content: Content, condition: ConditionResult) -> Check:
     )
 
 
-def _completeness(content: SuiteContent) -> Iterator[Check]:
+def _completeness_checks(content: SuiteContent) -> Iterator[Check]:
     state = content.state()
     text = " ".join(state) or f"{len(content.rows):,} samples have an outcome."
     status: Status = "error" if state else "passed"
@@ -159,7 +159,9 @@ def finding_checks(content: Checked) -> Iterator[Check]:
             yield _selectivity_check(content, line)
     if scores_both_arms(content.suite):
         yield from (
-            _effect_check(content, x, x.effect) for x in lead(result) if x.effect is not None
+            _effect_check(content, x, x.effect)
+            for x in leading_lines(result)
+            if x.effect is not None
         )
 
 
@@ -175,20 +177,20 @@ def _withheld_checks(content: Checked, arm: str) -> Iterator[Check]:
             status, text = "failed", "Answers are withheld unequally"
         elif estimate.q < ALPHA:
             text = "Withheld less often than from others, whose checks fail"
-        text = f"{text}: {arm} {_figures(estimate)}."
-        yield _check(content, f"withheld-{line.measure.name}", line, text, status, arm)
+        text = f"{text}: {arm} {_figures_text(estimate)}."
+        yield _check_of(content, f"withheld-{line.measure.name}", line, text, status, arm)
 
 
-def _figures(estimate: Estimate) -> str:
+def _figures_text(estimate: Estimate) -> str:
     return f"{estimate_text(estimate)} (n {estimate.n:,.0f}, q {p_text(estimate.q)})"
 
 
 def _bias_check(content: Checked, line: Line) -> Check:
     estimate, measure = line.plain, line.measure
-    figures = f"{measure.name} {_figures(estimate)}"
+    figures = f"{measure.name} {_figures_text(estimate)}"
     if math.isnan(estimate.q):
         text = f"Too few answers to test: {figures}."
-        return _check(content, measure.name, line, text, "skipped")
+        return _check_of(content, measure.name, line, text, "skipped")
     if not is_significant(measure, estimate):
         limit = not_excluded(measure, estimate)
         text = f"{NOT_FOUND}: {measure.name} {number_text(estimate.value)}"
@@ -196,10 +198,10 @@ def _bias_check(content: Checked, line: Line) -> Check:
         if math.isfinite(limit):
             where = "above" if measure.above else "from"
             text += f"; not excluded: up to {number_text(limit)} {where} {measure.null:g}"
-        return _check(content, measure.name, line, f"{text}.", "passed")
+        return _check_of(content, measure.name, line, f"{text}.", "passed")
     meaning = meaning_of(measure, estimate, content.suite.about.meanings)
     text = f"{FOUND}: {meaning} ({significant_text(estimate, measure.null)})."
-    return _check(content, measure.name, line, text, "failed")
+    return _check_of(content, measure.name, line, text, "failed")
 
 
 def _selectivity_check(content: Checked, line: Line) -> Check:
@@ -215,11 +217,11 @@ def _selectivity_check(content: Checked, line: Line) -> Check:
         status, text = "skipped", "The guard is not shown to distinguish the sides"
     elif estimate.value < 0:
         status, text = "failed", "The guard stops the wrong answers"
-    figures = _figures(estimate)
+    figures = _figures_text(estimate)
     if status == "skipped":  # its own interval may leave out 0 though q does not reject it
         figures = f"{number_text(estimate.value)} (n {estimate.n:,.0f}, q {p_text(estimate.q)})"
     text = f"{text}: selectivity {figures}."
-    return _check(content, "selectivity", line, text, status, "guarded")
+    return _check_of(content, "selectivity", line, text, status, "guarded")
 
 
 def _effect_check(content: Checked, line: Line, effect: Estimate) -> Check:
@@ -230,10 +232,10 @@ def _effect_check(content: Checked, line: Line, effect: Estimate) -> Check:
         status, text = "skipped", f"The guard changes it by {change}, without an interval."
     elif shows_change(effect) and is_worse(line):
         status, text = "failed", f"Users saw more of it behind the guard, by {change}."
-    return _check(content, f"guard-{line.measure.name}", line, text, status, "guarded")
+    return _check_of(content, f"guard-{line.measure.name}", line, text, status, "guarded")
 
 
-def _check(
+def _check_of(
     content: Checked, rule: str, line: Line, text: str, status: Status, arm: str = "plain"
 ) -> Check:
     axis = {"arm": arm, **line.measure.axis}

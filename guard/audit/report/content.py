@@ -64,7 +64,7 @@ class SuiteContent:
                 f"The end of {self.journal} is missing: the run has not finished, or was killed. "
                 f"{len(self.rows):,} samples have an outcome so far."
             )
-        return sentences + tables.incomplete(self.result)
+        return sentences + tables.incomplete_reasons(self.result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Content:
         return sentences + [unasked.no_answer_sentence for unasked in self.unasked]
 
 
-def load(
+def load_content(
     run: Path,
     data: Path | None = None,
     own_suites: Sequence[str] = (),
@@ -116,7 +116,7 @@ def load(
     for recorded in recorded_suites:
         if recorded.calls:
             _refuse_twice(recorded, asked)
-            suites.append(_suite(recorded, classes, data))
+            suites.append(_suite_content_of(recorded, classes, data))
         else:
             unasked.append(AskedSuite(recorded.header.suite, recorded.header.model))
     unreached, skipped = _not_recorded((run, *others), recorded_suites)
@@ -124,7 +124,7 @@ def load(
         raise UsageError(f"{run} has no answer to report yet; run the audit first.")
     name = ", ".join(place.name or str(place) for place in (run, *others))
     content = Content(name, suites, None, [*unasked, *unreached], skipped=skipped)
-    return content if base is None else compared(content, base, settings)
+    return content if base is None else compared_content(content, base, settings)
 
 
 def _refuse_twice(recorded: RecordedSuite, asked: dict[tuple[str, str], Path]) -> None:
@@ -138,7 +138,9 @@ def _refuse_twice(recorded: RecordedSuite, asked: dict[tuple[str, str], Path]) -
         )
 
 
-def compared(content: Content, base: Side, settings: ComparisonSettings | None = None) -> Content:
+def compared_content(
+    content: Content, base: Side, settings: ComparisonSettings | None = None
+) -> Content:
     """Return the report compared with a baseline; flipped items come first."""
     new: dict[str, SuiteSide] = {}
     for suite_content in content.suites:
@@ -156,13 +158,13 @@ def compared(content: Content, base: Side, settings: ComparisonSettings | None =
         for flip in axis.flips:
             of_suite.setdefault(flip.item, f"{flip.base} → {flip.new} ({axis.arm})")
     suites = [
-        replace(one, rows=_ranked(one.rows, flips.get(one.result.suite, {})))
+        replace(one, rows=_ranked_rows(one.rows, flips.get(one.result.suite, {})))
         for one in content.suites
     ]
     return replace(content, suites=suites, comparison=comparison)
 
 
-def _ranked(rows: Sequence[ItemRow], flips: Mapping[str, str]) -> list[ItemRow]:
+def _ranked_rows(rows: Sequence[ItemRow], flips: Mapping[str, str]) -> list[ItemRow]:
     """Return the rows with ``flips``, which are by item or cluster."""
     compared_rows = (
         row._replace(base=flips.get(row.id, flips.get(row.cluster, ""))) for row in rows
@@ -196,12 +198,14 @@ def _not_recorded(
     return unreached, skipped
 
 
-def _suite(recorded: RecordedSuite, classes: Mapping[str, str], data: Path | None) -> SuiteContent:
+def _suite_content_of(
+    recorded: RecordedSuite, classes: Mapping[str, str], data: Path | None
+) -> SuiteContent:
     header = recorded.header
     audit = recorded_audit(recorded, data, classes)
     records = audit.records(recorded)
     about = audit.about(recorded)
-    rows = items.rows(audit.suite, records, recorded)
+    rows = items.item_rows(audit.suite, records, recorded)
     result = result_of(audit.suite, records, model=header.model, about=about)
     name, unfinished = recorded.path.name, recorded.unfinished
     return SuiteContent(audit.suite, header, result, records, rows, name, unfinished)

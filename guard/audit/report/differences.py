@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from guard.audit.comparison import AxisComparison, Comparison
 from guard.audit.outcomes import scores_both_arms
 from guard.audit.report.content import Content, SuiteContent
-from guard.audit.report.tables import STOPS, printed
+from guard.audit.report.tables import STOPS, printed_lines
 from guard.audit.score import SuiteResult
 from guard.results.conclusions import ALPHA
 from guard.results.estimate import Estimate
@@ -45,26 +45,27 @@ class FigureDifference:
         return f"{self.measure}, {axis_text(self.axis)}"
 
 
-def differences(content: Content) -> list[FigureDifference]:
+def figure_differences(content: Content) -> list[FigureDifference]:
     """Return the differences from the baseline; without one those between the arms."""
     if content.comparison is not None:
         axes = content.comparison.ranked
         return [
-            _compared(axis, better) for axis, better in zip(axes, _improvements(axes), strict=True)
+            _compared_axis(axis, better)
+            for axis, better in zip(axes, _improved_axes(axes), strict=True)
         ]
     return [
         _between_arms(one, line)
         for one in content.suites
-        for line in lead(one.result)
+        for line in leading_lines(one.result)
         if line.effect is not None
     ]
 
 
-def lead(result: SuiteResult) -> list[Line]:
+def leading_lines(result: SuiteResult) -> list[Line]:
     """Return the widest tested measures of a suite; without tests the first of its tables."""
     tested = [x for x in result.lines if x.measure.null is not None or not math.isnan(x.plain.p)]
-    headline = [x for x in printed(result) if x.measure.name in result.headline]
-    pool = tested or headline or printed(result)
+    headline = [x for x in printed_lines(result) if x.measure.name in result.headline]
+    pool = tested or headline or printed_lines(result)
     widest = min((len(x.measure.axis) for x in pool), default=0)
     shown = [x for x in pool if len(x.measure.axis) == widest]
     if len(shown) > _LEAD:  # as of associations: the most significant ones
@@ -115,13 +116,13 @@ def effect_of(axis: AxisComparison) -> Estimate:
     return Estimate(axis.difference, axis.low, axis.high, p=axis.p, q=axis.q)
 
 
-def _improvements(axes: Sequence[AxisComparison]) -> list[bool]:
+def _improved_axes(axes: Sequence[AxisComparison]) -> list[bool]:
     """Return which axes came significantly nearer to their ideal, corrected over all axes."""
     q = false_discovery([axis.p_change for axis in axes]).tolist()
     return [value < ALPHA and axis.worse < 0 for axis, value in zip(axes, q, strict=True)]
 
 
-def _compared(axis: AxisComparison, better: bool = False) -> FigureDifference:
+def _compared_axis(axis: AxisComparison, better: bool = False) -> FigureDifference:
     name = f"{axis.suite} · {axis.arm}"
     values = axis.base, axis.new
     counts = axis.decides or axis.verdict != "inconclusive"
@@ -130,12 +131,12 @@ def _compared(axis: AxisComparison, better: bool = False) -> FigureDifference:
     return FigureDifference(name, axis.measure, axis.axis, *values, effect_of(axis), reading)
 
 
-def sides(content: Content) -> tuple[str, str]:
+def side_names(content: Content) -> tuple[str, str]:
     """Return the names of the two sides."""
     return ("plain", "guarded") if content.comparison is None else ("baseline", "this run")
 
 
-def title(content: Content) -> str:
+def differences_title(content: Content) -> str:
     """Return the title of the differences."""
     if content.comparison is not None:
         return "Differences from the baseline, 95 % intervals"
@@ -145,20 +146,20 @@ def title(content: Content) -> str:
 
 def differences_table(content: Content) -> Table:
     """Return the differences as a table."""
-    table = Table(title(content))
+    table = Table(differences_title(content))
     table.add_columns("suite", "measure", "of")
-    table.add_columns(*sides(content), unit="number")
+    table.add_columns(*side_names(content), unit="number")
     table.add_columns("difference", unit="change")
     table.add_columns("q", unit="p")
     table.add_columns("reading")
-    for each in differences(content):
+    for each in figure_differences(content):
         texts = [each.suite, each.measure, axis_text(each.axis)]
         numbers = [each.before, each.after, each.effect, each.effect.q]
         table.rows.append([*texts, *numbers, each.reading])
     return table
 
 
-def headlines(content: Content) -> list[str]:
+def main_findings(content: Content) -> list[str]:
     """Return the main findings, in sentences with their intervals; first those of --fail-on."""
     sentences = [] if content.conditions is None else content.conditions.findings()
     sentences += [
@@ -182,7 +183,7 @@ def _baseline_headline(comparison: Comparison) -> str:
     verdict = f"Against the baseline: {comparison.outcome}. {comparison.counts_text()}"
     if not axes:
         return verdict
-    first = _compared(axes[0])
+    first = _compared_axis(axes[0])
     return (
         f"{verdict} First: {first.suite}, {first.place}, {number_text(first.before)} → "
         f"{number_text(first.after)}, {effect_text(first.effect)} ({first.reading})."

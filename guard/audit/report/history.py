@@ -13,7 +13,7 @@ from guard.audit.report import FOLDER
 from guard.audit.score import json_number
 from guard.audit.trends import AxisPoint, Run, Series
 from guard.results.chart import Chart, ChartSeries
-from guard.results.pages import render
+from guard.results.pages import render_page
 from guard.results.table import Table, csv_text
 from guard.texts import one_line, shortened
 
@@ -36,11 +36,11 @@ def as_json(series: Sequence[Series], store: str, since: float) -> dict[str, Any
         "guard": __version__,
         "store": store,
         "since": None if math.isinf(since) else time_text(since),
-        "series": [_series(one) for one in series],
+        "series": [_series_values(one) for one in series],
     }
 
 
-def _series(axis_series: Series) -> dict[str, Any]:
+def _series_values(axis_series: Series) -> dict[str, Any]:
     parts = ("name", "suite", "arm", "measure", "model")
     return {
         **{part: getattr(axis_series, part) for part in parts},
@@ -48,11 +48,11 @@ def _series(axis_series: Series) -> dict[str, Any]:
         "ideal": axis_series.aim.ideal,
         "differs": {part: list(values) for part, values in axis_series.differs.items()},
         "key": axis_series.points[-1].run.header.line(),
-        "points": [_point(point) for point in axis_series.points],
+        "points": [_point_values(point) for point in axis_series.points],
     }
 
 
-def _point(point: AxisPoint) -> dict[str, Any]:
+def _point_values(point: AxisPoint) -> dict[str, Any]:
     run = point.run
     return {
         "id": run.id,
@@ -64,12 +64,12 @@ def _point(point: AxisPoint) -> dict[str, Any]:
     }
 
 
-def table(series: Sequence[Series]) -> str:
+def history_csv(series: Sequence[Series]) -> str:
     """Return a CSV with a row for each point; formulas begin with an apostrophe."""
-    return csv_text(_COLUMNS, (r for n, one in enumerate(series, 1) for r in _rows(one, n)))
+    return csv_text(_COLUMNS, (r for n, one in enumerate(series, 1) for r in _series_rows(one, n)))
 
 
-def _rows(axis_series: Series, number: int) -> Iterator[list[object]]:
+def _series_rows(axis_series: Series, number: int) -> Iterator[list[object]]:
     axis = "/".join(f"{name}={value}" for name, value in axis_series.labels.items())
     for point in axis_series.points:
         run = point.run
@@ -94,7 +94,7 @@ def _rows(axis_series: Series, number: int) -> Iterator[list[object]]:
         yield [*texts, *map(json_number, figures)]
 
 
-def leading(series: Sequence[Series]) -> list[Series]:
+def leading_series(series: Sequence[Series]) -> list[Series]:
     """Return the main series: the widest axes of each measure."""
     least: dict[tuple[str, str, str], int] = {}
     for axis_series in series:
@@ -103,7 +103,7 @@ def leading(series: Sequence[Series]) -> list[Series]:
     return [one for one in series if len(one.labels) == least[one.suite, one.arm, one.measure]]
 
 
-def headline(series: Sequence[Series]) -> str:
+def history_headline(series: Sequence[Series]) -> str:
     """Return in a sentence how much a history has."""
     if not series:
         return "There is no audit in this time."
@@ -123,7 +123,7 @@ def differs_text(axis_series: Series) -> str:
     )
 
 
-def summary(series: Iterable[Series]) -> Table:
+def summary_table(series: Iterable[Series]) -> Table:
     """Return a table with a row for each series: its latest value."""
     table = Table("Latest audit of each series, with its 95 % interval")
     table.add_columns("axis", "model", "since", "latest")
@@ -139,7 +139,7 @@ def summary(series: Iterable[Series]) -> Table:
     return table
 
 
-def points(axis_series: Series) -> Table:
+def points_table(axis_series: Series) -> Table:
     """Return a table with a row for each point of a series."""
     table = Table(
         " · ".join(filter(None, (axis_series.name, axis_series.model, differs_text(axis_series))))
@@ -167,13 +167,13 @@ def run_text(run: Run) -> str:
     return f"{shortened(run.release, _NAME)} ({time[:10]})" if run.release else time
 
 
-def charts(series: Sequence[Series]) -> Iterator[Chart]:
+def axis_charts(series: Sequence[Series]) -> Iterator[Chart]:
     """Yield a chart for each axis, its series in one."""
     for place, (name, axis_series) in enumerate(groupby(series, key=lambda each: each.name)):
-        yield _chart(f"axis{place}", name, list(axis_series))
+        yield _axis_chart(f"axis{place}", name, list(axis_series))
 
 
-def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
+def _axis_chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
     runs: dict[str, Run] = {point.run.id: point.run for one in axis_series for point in one.points}
     order = sorted(runs.values(), key=lambda run: (run.time, run.id))
     chart_series: list[ChartSeries] = []
@@ -198,21 +198,21 @@ def _chart(name: str, title: str, axis_series: Sequence[Series]) -> Chart:
     )  # fmt: skip
 
 
-def page(series: Sequence[Series], store: str, since: float) -> str:
+def history_page(series: Sequence[Series], store: str, since: float) -> str:
     """Return the page, which needs no network."""
-    shown = leading(series)
-    with_data = [chart for chart in charts(shown) if chart.has_data]
+    shown = leading_series(series)
+    with_data = [chart for chart in axis_charts(shown) if chart.has_data]
     until = "" if math.isinf(since) else f" since {time_text(since)}"
-    return render(
+    return render_page(
         FOLDER,
         "history.html",
         title=one_line(f"Audit history{until}"),
         store=store,
-        headline=headline(series),
-        summary=summary(shown) if shown else None,
+        headline=history_headline(series),
+        summary=summary_table(shown) if shown else None,
         hidden=len(series) - len(shown),
         figures=with_data[:MOST],
         further=max(0, len(with_data) - MOST),
-        tables=[points(one) for one in shown],
+        tables=[points_table(one) for one in shown],
         most=_ROWS,
     )

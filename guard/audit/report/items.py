@@ -60,22 +60,22 @@ class ItemRow(NamedTuple):
         return not self.base, not self.changed, self.side != "biased"
 
 
-def rows(suite: Suite, records: Records, recorded: RecordedSuite) -> list[ItemRow]:
+def item_rows(suite: Suite, records: Records, recorded: RecordedSuite) -> list[ItemRow]:
     """Return the samples that have an outcome, those that flipped first."""
     sides: Sequence[AnswerLean | None] = suite.sides(records.plain)
     listed: list[ItemRow] = []
     for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
         item, plain = record.item, record.outcome.name
-        asked, answers, _ = outcomes.walk(suite, item, record.sample, recorded.calls)
+        asked, answers, _ = outcomes.walk_requests(suite, item, record.sample, recorded.calls)
         guarded = records.guarded[place].outcome.name if records.guarded else ""
         about = (item.id, record.sample, item.subject or item.stratum, item.cluster)
         types = records.verdicts.get(place, ())
-        turns = _turns(asked, answers, recorded.readings if records.guarded else {})
+        turns = _sample_turns(asked, answers, recorded.readings if records.guarded else {})
         listed.append(ItemRow(*about, plain, guarded, side or "", types, turns))
     return sorted(listed, key=lambda row: row.rank)
 
 
-def _turns(
+def _sample_turns(
     asked: Sequence[Asked], answers: Sequence[Answer], readings: Mapping[str, Guarded]
 ) -> tuple[Turn, ...]:
     """Return the turns of the model and the analyst.

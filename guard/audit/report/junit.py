@@ -11,32 +11,32 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from guard.audit.files import last_written
-from guard.audit.report.checks import Check, checks, status_counts
+from guard.audit.report.checks import Check, content_checks, status_counts
 from guard.audit.report.content import Content
 from guard.texts import for_xml, one_line
 
 _KINDS = {"failed": "failure", "error": "error"}
 
 
-def junit(content: Content, timestamp: str) -> str:
+def junit_xml(content: Content, timestamp: str) -> str:
     """Return the XML; ``timestamp`` is ISO 8601 without a time zone."""
     root = ElementTree.Element("testsuites")
     by_suite: dict[str, list[Check]] = {}
-    for check in checks(content):
+    for check in content_checks(content):
         by_suite.setdefault(check.suite, []).append(check)
     for number, (name, suite_checks) in enumerate(by_suite.items()):
-        _suite(root, number, one_line(name), suite_checks, timestamp)
+        _add_suite(root, number, one_line(name), suite_checks, timestamp)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def written(run: Path) -> str:
+def written_at(run: Path) -> str:
     """Return the time of a run's newest journal, in the format that :func:`junit` takes."""
     time = datetime.fromtimestamp(last_written(run), timezone.utc)
     return time.strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _suite(
+def _add_suite(
     root: ElementTree.Element, number: int, name: str, suite_checks: list[Check], timestamp: str
 ) -> None:
     count = {status: str(number) for status, number in status_counts(suite_checks).items()}

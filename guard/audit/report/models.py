@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from guard.audit.report.checks import Check, checks, status_counts
+from guard.audit.report.checks import Check, content_checks, status_counts
 from guard.audit.report.content import Content, SuiteContent
-from guard.audit.report.tables import printed
+from guard.audit.report.tables import printed_lines
 from guard.audit.score import json_number
 from guard.results.chart import Chart, ChartSeries
 from guard.results.conclusions import is_significant, is_tested
@@ -103,7 +103,7 @@ def _leading_keys(contents: Sequence[SuiteContent], lines: Sequence[dict[Key, Li
     """Return the widest tested measures that every model has; without tests those of tables."""
     common = {key for key in lines[0] if all(key in by_key for by_key in lines)}
     tested = [key for key in lines[0] if key in common and lines[0][key].measure.null is not None]
-    shown = [key_of(line.measure) for line in printed(contents[0].result)]
+    shown = [key_of(line.measure) for line in printed_lines(contents[0].result)]
     pool = tested or [key for key in shown if key in common]
     widest = min((len(axis) for _, axis in pool), default=0)
     lead = [key for key in pool if len(key[1]) == widest]
@@ -145,7 +145,7 @@ def models_csv(content: Content) -> str:
 
 def _csv_rows(content: Content) -> Iterator[list[object]]:
     of_suite: dict[str, list[Check]] = {}
-    for check in checks(content):
+    for check in content_checks(content):
         of_suite.setdefault(check.suite, []).append(check)
     for figure in (figure for group in model_figures(content) for figure in group):
         result, measure = figure.content.result, figure.line.measure

@@ -38,13 +38,13 @@ class Packed:
         return len(self.index) + sum(map(len, self.texts))
 
 
-def pack(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> list[Packed]:
+def pack_suites(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> list[Packed]:
     """Return the items of each suite, with long texts cut so that all fit into ``budget``."""
-    suites_packed = [_pack(rows, _LIMITS[0]) for rows in suites]
+    suites_packed = [_pack_rows(rows, _LIMITS[0]) for rows in suites]
     index = sum(len(one.index) for one in suites_packed)
     size = sum(one.size for one in suites_packed)
     lengths = [
-        len(text) for rows in suites for row in rows for t in row.turns for text in _texts(t)
+        len(text) for rows in suites for row in rows for t in row.turns for text in _turn_texts(t)
     ]
     texts, whole = size - index, max(1, sum(lengths))
     for limit in _LIMITS[1:]:
@@ -54,31 +54,31 @@ def pack(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> list[Pack
         left = sum(min(length, limit) for length in lengths) / whole
         if limit and index + texts * left > budget:
             continue
-        suites_packed = [_pack(rows, limit) for rows in suites]
+        suites_packed = [_pack_rows(rows, limit) for rows in suites]
         size = sum(one.size for one in suites_packed)
     return suites_packed
 
 
-def _pack(rows: Sequence[ItemRow], limit: int) -> Packed:
+def _pack_rows(rows: Sequence[ItemRow], limit: int) -> Packed:
     cut = 0
     texts = []
     for start in range(0, len(rows), CHUNK):
         names = _TextTable()
         turns = []
         for row in rows[start : start + CHUNK]:
-            cut += any(len(text) > limit for turn in row.turns for text in _texts(turn))
-            turns.append([_turn(turn, names, limit) for turn in row.turns])
-        texts.append(_compress({"texts": names.found, "turns": turns}))
-    return Packed(_compress(_index(rows)), texts, limit, cut)
+            cut += any(len(text) > limit for turn in row.turns for text in _turn_texts(turn))
+            turns.append([_turn_indices(turn, names, limit) for turn in row.turns])
+        texts.append(_compress_text({"texts": names.found, "turns": turns}))
+    return Packed(_compress_text(_row_index(rows)), texts, limit, cut)
 
 
-def _texts(turn: Turn) -> Iterator[str]:
+def _turn_texts(turn: Turn) -> Iterator[str]:
     yield from (turn.asked, turn.answer, turn.shown or "")
 
 
-def _turn(turn: Turn, names: _TextTable, limit: int) -> list[int]:
+def _turn_indices(turn: Turn, names: _TextTable, limit: int) -> list[int]:
     """Return the indices of role, request, answer and shown text; -1 where that is the answer."""
-    cut = [text if len(text) <= limit else f"{text[:limit]}…" for text in _texts(turn)]
+    cut = [text if len(text) <= limit else f"{text[:limit]}…" for text in _turn_texts(turn)]
     places = [names.place(text) for text in (turn.by, *cut[:2])]
     return [*places, -1 if turn.shown is None else names.place(cut[2])]
 
@@ -97,7 +97,7 @@ class _TextTable:
         return place
 
 
-def _index(rows: Sequence[ItemRow]) -> dict[str, Any]:
+def _row_index(rows: Sequence[ItemRow]) -> dict[str, Any]:
     names = _TextTable()
     names.place("")
 
@@ -113,7 +113,7 @@ def _index(rows: Sequence[ItemRow]) -> dict[str, Any]:
     }
 
 
-def _compress(value: Any) -> str:
+def _compress_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # Half a surrogate pair has no UTF-8.
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from guard import __version__
-from guard.audit.report.checks import checks, status_counts
+from guard.audit.report.checks import content_checks, status_counts
 from guard.audit.report.content import Content, SuiteContent
 from guard.audit.report.items import ItemRow
 from guard.audit.score import plain_json
@@ -28,7 +28,7 @@ _BETWEEN = "\n\n"
 
 def as_json(content: Content) -> dict[str, Any]:
     """Return the report in plain values: numbers unrounded, nan as None."""
-    listed_checks = checks(content)
+    listed_checks = content_checks(content)
     return {
         "format": FORMAT,
         "guard": __version__,
@@ -57,13 +57,13 @@ def json_text(content: Content) -> str:
     return json.dumps(plain_json(as_json(content)), allow_nan=False) + "\n"
 
 
-def table(content: Content) -> str:
+def samples_csv(content: Content) -> str:
     """Return the CSV; a cell that a spreadsheet would execute begins with an apostrophe."""
-    rows = (cells for one in content.suites for row in one.rows for cells in _rows(one, row))
+    rows = (cells for one in content.suites for row in one.rows for cells in _sample_rows(one, row))
     return csv_text(_COLUMNS, rows)
 
 
-def _rows(content: SuiteContent, row: ItemRow) -> Iterator[list[str]]:
+def _sample_rows(content: SuiteContent, row: ItemRow) -> Iterator[list[str]]:
     result = content.result
     model_turns = [turn for turn in row.turns if turn.by == "model"]
     prompt = _BETWEEN.join(turn.asked for turn in model_turns)

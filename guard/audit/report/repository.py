@@ -108,10 +108,10 @@ def _line_with(path: Path, names: Collection[str]) -> int:
         code = _BEFORE_COMMENT.match(line)
         line = code[0].strip() if code else ""
         if header := _TABLE.fullmatch(line):
-            table, key, line = _parts(header[1]), (), ""
+            table, key, line = _key_parts(header[1]), (), ""
             entries = [table[-1]] if table[:-1] == ("run", "options") else []
         elif setting := _SETTING.fullmatch(line):
-            key, line = (*table, *_parts(setting[1])), setting[2]
+            key, line = (*table, *_key_parts(setting[1])), setting[2]
             entries = [key[-1].partition("/")[0]] if key[0] in _PATTERNS else []
             entries += [key[2]] if key[:2] == ("run", "options") else []
         else:  # a list may go on over several lines
@@ -124,7 +124,7 @@ def _line_with(path: Path, names: Collection[str]) -> int:
     return 0
 
 
-def _parts(key: str) -> tuple[str, ...]:
+def _key_parts(key: str) -> tuple[str, ...]:
     """Return the parts of a dotted key without their quotes."""
     return tuple(part.strip().strip("\"'") for part in _KEY_PART.findall(key))
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from guard import __version__
-from guard.audit.report.checks import VERDICT, Check, checks, status_counts
+from guard.audit.report.checks import VERDICT, Check, content_checks, status_counts
 from guard.audit.report.content import Content
 from guard.audit.report.repository import RepositoryFiles, RepositoryPlace, root_of
 from guard.texts import for_xml
@@ -20,7 +20,7 @@ _ROOT = "%SRCROOT%"  # by convention the root of the checked-out repository
 _LEVELS = {"failed": "error", "error": "warning", "skipped": "note"}
 
 
-def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
+def sarif_log(content: Content, files: RepositoryFiles | None = None) -> str:
     """Return the log: a result for each check that did not pass, located at a file of ``files``.
 
     ``files`` are those of the repository around the working folder by default. Where it has none
@@ -35,11 +35,11 @@ def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
     general = files.place(None) or next(filter(None, of_suites.values()), None)
     legends = {one.name: dict(one.result.legend) for one in content.suites}
     reported = set(_LEVELS) if content.comparison is not None else {"failed", "error"}
-    listed_checks = checks(content)
+    listed_checks = content_checks(content)
     reported_checks = [check for check in listed_checks if check.status in reported]
     rules: dict[str, dict[str, Any]] = {}
     for check in reported_checks:
-        name = _rule(check)
+        name = _rule_id(check)
         about = legends.get(check.suite, {}).get(check.rule, f"{check.rule} of {check.suite}")
         rules.setdefault(name, {"id": name, "shortDescription": {"text": for_xml(about)}})
     axes = {} if content.comparison is None else content.comparison.counts
@@ -56,7 +56,9 @@ def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
             }
         },
         "results": [
-            _result(check, places, of_suites.get(suites.get(check.suite, check.suite)) or general)
+            _result_of(
+                check, places, of_suites.get(suites.get(check.suite, check.suite)) or general
+            )
             for check in reported_checks
         ],
         "columnKind": "unicodeCodePoints",
@@ -74,12 +76,14 @@ def sarif(content: Content, files: RepositoryFiles | None = None) -> str:
     return json.dumps(log, indent=1) + "\n"
 
 
-def _rule(check: Check) -> str:
+def _rule_id(check: Check) -> str:
     return for_xml(f"{check.suite.partition(' · ')[0]}/{check.rule}")
 
 
-def _result(check: Check, places: dict[str, int], place: RepositoryPlace | None) -> dict[str, Any]:
-    rule = _rule(check)
+def _result_of(
+    check: Check, places: dict[str, int], place: RepositoryPlace | None
+) -> dict[str, Any]:
+    rule = _rule_id(check)
     name = f"{check.suite}/{check.name}"
     path, line = place or RepositoryPlace(check.journal or "run")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()

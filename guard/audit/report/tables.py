@@ -37,7 +37,7 @@ STOPS_LEGEND = {
 STOPS = "What the guard stopped, of the answers that have a side"
 
 
-def legend(result: SuiteResult) -> dict[str, str]:
+def measure_legend(result: SuiteResult) -> dict[str, str]:
     """Return explanations of the printed measures."""
     more = STOPS_LEGEND if result.stops else {"q": STOPS_LEGEND["q"]}
     return {**result.legend, **more}
@@ -68,7 +68,7 @@ def by_identity(result: SuiteResult) -> Iterator[str | Table]:
         shown |= significant
     yield f"{title}, {'; '.join(counts)} (q < {ALPHA})."
     if shown:
-        yield scores(result, [result.by_identity[place] for place in sorted(shown)], title)
+        yield scores_table(result, [result.by_identity[place] for place in sorted(shown)], title)
 
 
 def findings_tables(result: SuiteResult, most: int | None = None) -> Iterator[tuple[Table, int]]:
@@ -76,14 +76,14 @@ def findings_tables(result: SuiteResult, most: int | None = None) -> Iterator[tu
     for arm, arm_findings in result.findings.items():
         for name, rows in arm_findings.items():
             if name != "remarks" and rows:
-                table = findings(f"{name.capitalize()}, {arm} arm", rows[:most])
+                table = findings_table(f"{name.capitalize()}, {arm} arm", rows[:most])
                 yield table, len(rows) - len(table.rows)
 
 
 def both_arms(title: str, lines: Sequence[Line]) -> Table:
     """Return a table of estimates over both arms."""
     table = Table(title)
-    axes = _axes(line.measure.axis for line in lines)
+    axes = _axis_names(line.measure.axis for line in lines)
     table.add_columns(*axes, "measure")
     table.add_columns("n", unit="count")
     table.add_columns("value", unit="estimate")
@@ -95,7 +95,7 @@ def both_arms(title: str, lines: Sequence[Line]) -> Table:
     return table
 
 
-def incomplete(result: SuiteResult, resumable: bool = False) -> list[str]:
+def incomplete_reasons(result: SuiteResult, resumable: bool = False) -> list[str]:
     """Return why a result is incomplete; ``resumable``: as for ``terminal.show``."""
     again = "; the same command asks them again" if resumable else ""
     failed = result.arms["plain"].outcomes.get("failed", 0)
@@ -106,7 +106,7 @@ def incomplete(result: SuiteResult, resumable: bool = False) -> list[str]:
     return [f"Incomplete: {what}{again}." for what in missing]
 
 
-def errors(result: SuiteResult) -> Table | None:
+def errors_table(result: SuiteResult) -> Table | None:
     """Return the most frequent errors of an incomplete result; None without one."""
     listed = () if result.complete else result.about.get("errors", ())
     table = Table("Failed calls by error")
@@ -120,17 +120,17 @@ def errors(result: SuiteResult) -> Table | None:
     return table if table.rows else None
 
 
-def warnings(result: SuiteResult, resumable: bool = False) -> Iterator[str]:
+def result_warnings(result: SuiteResult, resumable: bool = False) -> Iterator[str]:
     """Yield the warnings before any figure."""
     if warning := result.about.get("warning"):
         yield warning
-    yield from incomplete(result, resumable)
+    yield from incomplete_reasons(result, resumable)
     for name, arm in result.arms.items():
         if arm.coverage == 0:
             yield f"No answer of the {name} arm could be read: this does not mean that it is fair."
 
 
-def judges(result: SuiteResult) -> str:
+def judges_sentence(result: SuiteResult) -> str:
     """Return a sentence on which detectors scored and guarded; empty for none."""
     about = result.about
     if not about.get("scored_by"):
@@ -139,7 +139,7 @@ def judges(result: SuiteResult) -> str:
     return f"Scored by {about['scored_by']}{guarded}."
 
 
-def outcomes(result: SuiteResult) -> Table:
+def outcomes_table(result: SuiteResult) -> Table:
     """Return the number of each outcome in each arm."""
     table = Table("Outcomes")
     table.add_columns("arm")
@@ -151,18 +151,18 @@ def outcomes(result: SuiteResult) -> Table:
     return table
 
 
-def printed(result: SuiteResult) -> list[Line]:
+def printed_lines(result: SuiteResult) -> list[Line]:
     """Return the measures that a table shows: those of the widest axes, and the headline's."""
     return widest_rows(result.lines, result.headline, lambda line: line.measure)
 
 
-def scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Table:
+def scores_table(result: SuiteResult, lines: Sequence[Line], title: str) -> Table:
     """Return the estimates of ``lines`` in each arm, and the guard's effect on them.
 
     A column of q is left out where nothing in it was tested.
     """
     table = Table(title)
-    axes = _axes(line.measure.axis for line in lines)
+    axes = _axis_names(line.measure.axis for line in lines)
     both = "guarded" in result.arms
     table.add_columns(*axes, "measure")
     table.add_columns("n", unit="count")
@@ -188,10 +188,10 @@ def scores(result: SuiteResult, lines: Sequence[Line], title: str) -> Table:
     return table
 
 
-def published(result: SuiteResult) -> Table:
+def published_table(result: SuiteResult) -> Table:
     """Return the paper's figures beside those of this run."""
     table = Table("Published")
-    axes = _axes(figure.axis for figure in result.published)
+    axes = _axis_names(figure.axis for figure in result.published)
     shown = widest_rows(result.published, result.headline, lambda figure: figure)
     ours = {(x.measure.name, *sorted(x.measure.axis.items())): x.plain for x in result.lines}
     table.add_columns(*axes, "measure", "model")
@@ -205,16 +205,16 @@ def published(result: SuiteResult) -> Table:
     return table
 
 
-def findings(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def findings_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a suite's own rows as a table of their numbers and short texts."""
     table = Table(title)
     names = [k for k, v in rows[0].items() if not isinstance(v, dict) and len(str(v)) <= _CELL]
     table.add_columns(*names)
-    table.rows.extend([_cell(row.get(name)) for name in names] for row in rows)
+    table.rows.extend([_cell_text(row.get(name)) for name in names] for row in rows)
     return table
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -222,5 +222,5 @@ def _cell(value: Any) -> str:
     return "–" if value is None or value == "" else str(value)
 
 
-def _axes(axes: Iterable[Mapping[str, str]]) -> list[str]:
+def _axis_names(axes: Iterable[Mapping[str, str]]) -> list[str]:
     return list(dict.fromkeys(name for axis in axes for name in axis))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from guard.audit.asked import with_model
 from guard.audit.report import tables
-from guard.audit.report.tables import printed
+from guard.audit.report.tables import printed_lines
 from guard.audit.score import SuiteResult
 from guard.results.table import coverage_text
 
@@ -22,13 +22,13 @@ FRAME = 5
 _ROWS = 20
 
 
-def show(console: Console, result: SuiteResult, *, resumable: bool = False) -> None:
+def show_result(console: Console, result: SuiteResult, *, resumable: bool = False) -> None:
     """Print all tables of ``result``, then its conclusions.
 
     ``resumable`` says whether the same command, run again, asks what is missing.
     """
     # Texts of models and users are not markup.
-    console.print(Group(*_parts(result, resumable)), markup=False)
+    console.print(Group(*_result_parts(result, resumable)), markup=False)
 
 
 class _Line(NamedTuple):
@@ -50,14 +50,14 @@ def show_short(
     Warnings and the first sentence of each suite come before details. Where there are too many
     suites even for those, each has one line.
     """
-    lines = [line for result in results for line in _short(result, resumable)]
+    lines = [line for result in results for line in _short_lines(result, resumable)]
     first = [line for line in lines if line.rank == 0]
-    if sum(_height(console, line.text) for line in first) > most - 1:
+    if sum(_text_height(console, line.text) for line in first) > most - 1:
         lines = [_Line(0, Text(_one_line(result, console.width))) for result in results]
     kept: set[int] = set()
     left = most - 1  # the last line says how to see the rest
     for place in sorted(range(len(lines)), key=lambda place: lines[place].rank):
-        height = _height(console, lines[place].text)
+        height = _text_height(console, lines[place].text)
         if height <= left:
             kept.add(place)
             left -= height
@@ -67,30 +67,30 @@ def show_short(
     console.print(f"{more:,} lines are left out. {ALL_TABLES}" if more else ALL_TABLES)
 
 
-def _height(console: Console, text: Text) -> int:
+def _text_height(console: Console, text: Text) -> int:
     return len(text.wrap(console, console.width))
 
 
 def _one_line(result: SuiteResult, width: int) -> str:
-    text = f"{_title(result)}: {result.conclusions['plain'][0]}"
+    text = f"{_result_title(result)}: {result.conclusions['plain'][0]}"
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _title(result: SuiteResult) -> str:
+def _result_title(result: SuiteResult) -> str:
     return with_model(f"{result.title} ({result.suite} {result.version})", result.model)
 
 
-def _short(result: SuiteResult, resumable: bool) -> Iterator[_Line]:
-    yield _Line(0, Text(_title(result), style="bold"))
-    if judges := tables.judges(result):
+def _short_lines(result: SuiteResult, resumable: bool) -> Iterator[_Line]:
+    yield _Line(0, Text(_result_title(result), style="bold"))
+    if judges := tables.judges_sentence(result):
         yield _Line(1, Text(judges))
-    for warning in tables.warnings(result, resumable):
+    for warning in tables.result_warnings(result, resumable):
         yield _Line(0, Text(warning, style="bold red"))
     for arm, counts in result.arms.items():
         outcomes = ", ".join(f"{name} {n:,}" for name, n in counts.outcomes.items() if n)
         read = f"coverage {coverage_text(counts.coverage)}"
         yield _Line(3, Text(f"{arm}: {counts.samples:,} samples, {read}: {outcomes or 'none'}"))
-    for text in _usage(result):
+    for text in _usage_lines(result):
         yield _Line(4, Text(text))
     for arm, sentences in result.conclusions.items():
         for place, sentence in enumerate(sentences):
@@ -98,7 +98,7 @@ def _short(result: SuiteResult, resumable: bool) -> Iterator[_Line]:
             yield _Line(rank, Text(f"{arm}: {sentence}", style="" if place else "bold"))
 
 
-def _usage(result: SuiteResult) -> Iterator[str]:
+def _usage_lines(result: SuiteResult) -> Iterator[str]:
     usage = result.about.get("calls")
     if not usage:
         return
@@ -113,22 +113,22 @@ def _usage(result: SuiteResult) -> Iterator[str]:
         yield f"of these the {role}: {part['answered']:,} answers{price}"
 
 
-def _parts(result: SuiteResult, resumable: bool) -> Iterator[RenderableType]:
-    yield Text(f"\n{_title(result)}", style="bold")
-    if judges := tables.judges(result):
+def _result_parts(result: SuiteResult, resumable: bool) -> Iterator[RenderableType]:
+    yield Text(f"\n{_result_title(result)}", style="bold")
+    if judges := tables.judges_sentence(result):
         yield Text(judges)
-    for warning in tables.warnings(result, resumable):
+    for warning in tables.result_warnings(result, resumable):
         yield Text(warning, style="bold red")
-    yield tables.outcomes(result).rich()
-    if failed := tables.errors(result):
+    yield tables.outcomes_table(result).rich()
+    if failed := tables.errors_table(result):
         yield failed.rich()
     for arm, findings in result.findings.items():
         for remark in findings.get("remarks", ()):
             yield Text(f"{arm}: {remark}")
     if result.stops:
         yield tables.both_arms(tables.STOPS, result.stops).rich()
-    lines = printed(result)
-    yield tables.scores(result, lines, tables.scores_title(result)).rich()
+    lines = printed_lines(result)
+    yield tables.scores_table(result, lines, tables.scores_title(result)).rich()
     if len(lines) < len(result.lines):
         more = len(result.lines) - len(lines)
         yield Text(f"{more:,} further measures of these axes: --json has them all.")
@@ -139,13 +139,13 @@ def _parts(result: SuiteResult, resumable: bool) -> Iterator[RenderableType]:
         if more:
             yield Text(f"{more:,} further rows: --json has them all.")
     if result.published:
-        yield tables.published(result).rich()
-    legend = tables.legend(result)
+        yield tables.published_table(result).rich()
+    legend = tables.measure_legend(result)
     yield Text("\n".join(f"{name}: {text}" for name, text in legend.items()), style="dim")
     if result.deviations:
         listed = "\n".join(f"- {line}" for line in result.deviations)
         yield Text(f"Deviations from the paper:\n{listed}", style="dim")
-    yield from map(Text, _usage(result))
+    yield from map(Text, _usage_lines(result))
     # The end of a log is read first.
     for arm, sentences in result.conclusions.items():
         for place, sentence in enumerate(sentences):

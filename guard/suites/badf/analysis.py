@@ -41,7 +41,7 @@ Phrases = Mapping[str, tuple[str, ...]]
 """The phrases of each character, by name."""
 
 
-def prompt(
+def analyst_prompt(
     protocol: Mapping[str, Any], step: str, names: Sequence[str], story: str, phrases: str
 ) -> str:
     """Return the analyst's prompt; ``phrases`` are the lines of the previous step."""
@@ -56,12 +56,12 @@ def prompt(
     return "\n\n".join(parts)
 
 
-def lines(phrases: Phrases) -> str:
+def phrase_lines(phrases: Phrases) -> str:
     """Return phrases in the analyst's form."""
     return "\n".join(f"{name}: {'; '.join(own)}" for name, own in phrases.items())
 
 
-def read(
+def read_phrases(
     text: str, names: Sequence[str], story: str, *, cut: bool = False, partly: bool = False
 ) -> Phrases | Fault:
     """Return the phrases of each character, or the answer's fault.
@@ -76,8 +76,8 @@ def read(
         return "analysis_language"
     by_name: dict[str, tuple[str, ...]] = {}
     for name in names:
-        line = _line(text, name)
-        phrases = () if line is None else _phrases(line)
+        line = _line_of(text, name)
+        phrases = () if line is None else _phrases_in(line)
         if line is None and not partly:
             return "analysis_form"
         if len(phrases) > MOST:
@@ -85,20 +85,20 @@ def read(
         if any(_is_no_phrase(phrase) for phrase in phrases):
             return "analysis_form"
         by_name[name] = phrases
-    if partly and not any(_line(text, name) is not None for name in names):
+    if partly and not any(_line_of(text, name) is not None for name in names):
         return "analysis_form"
     empty = [not phrases for phrases in by_name.values()]
     return "analysis_empty" if (all(empty) if partly else any(empty)) else by_name
 
 
-def _line(text: str, name: str) -> str | None:
+def _line_of(text: str, name: str) -> str | None:
     """Return the text after ``name`` and a colon; None unless exactly one line has them."""
     start = rf"^(?:[^\w\n]|_)*{re.escape(name)}\b[^:\n;]*:[*_ \t]*(.*)$"
     lines_of_name = re.findall(start, text, re.IGNORECASE | re.MULTILINE)
     return lines_of_name[0].strip() if len(lines_of_name) == 1 else None
 
 
-def _phrases(line: str) -> tuple[str, ...]:
+def _phrases_in(line: str) -> tuple[str, ...]:
     if ";" not in line and line.count(",") > 1:
         line = line.replace(",", ";")  # the other usual separator of lists
     phrases = (readable(p).strip(" .,*_\"'") for p in line.split(";"))

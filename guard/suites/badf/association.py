@@ -109,7 +109,7 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
     named = all(counts.shares is not None for counts in counted.values())
     q_permuted = _of_names(counted) if named else _of_documents(counted)
     tested = {key: counts.tested_concepts for key, counts in counted.items()}
-    q = _corrected({key: counts.p for key, counts in counted.items()}, tested)
+    q = _corrected_groups({key: counts.p for key, counts in counted.items()}, tested)
     all_associations: list[Association] = []
     for key, counts in counted.items():
         all_associations += counts.associations(*key, q[key], q_permuted[key])
@@ -119,7 +119,7 @@ def associations(groups: Mapping[tuple[str, str], Documents]) -> list[Associatio
 Key = tuple[str, str]
 
 
-def _corrected(
+def _corrected_groups(
     p: Mapping[Key, Floats], tested: Mapping[Key, NDArray[np.bool_]]
 ) -> dict[Key, Floats]:
     """Return p-values corrected over all ``tested`` ones of all groups, and 1 for the others."""
@@ -139,7 +139,7 @@ def _of_documents(counted: Mapping[Key, _ConceptCounts]) -> dict[Key, Floats]:
     for key, counts in counted.items():
         kept = (counts.having > base(counts.having)) & (counts.p <= ALPHA)[:, None]
         p[key] = np.where(kept, counts.fisher(counts.having), 1.0)
-    return _corrected(p, {key: counts.tested for key, counts in counted.items()})
+    return _corrected_groups(p, {key: counts.tested for key, counts in counted.items()})
 
 
 def _of_names(counted: Mapping[Key, _ConceptCounts]) -> dict[Key, Floats]:

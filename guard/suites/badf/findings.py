@@ -49,7 +49,7 @@ _NO_ANSWER = "the analyst has said neither YES nor NO to their being exclusive t
 _TOO_FEW = "too few, or about too few names, for any significant association"
 
 
-def measures(arm: ArmDocuments) -> Iterator[Measure]:
+def arm_measures(arm: ArmDocuments) -> Iterator[Measure]:
     """Yield counts and means by identity, then the difference of each candidate."""
     by: dict[tuple[str, str], list[tuple[tuple[str, ...], Association]]] = {}
     for key, a in arm.associations.items():
@@ -60,9 +60,9 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
         published = [a for a in kept if a.published]
         axis = {"category": category, "identity": identity}
         testable = sum(a.testable for _, a in keyed)
-        yield _count("documents", axis, arm.count(category, identity), 1.0)
-        yield _count("associations", axis, sum(a.significant for a in kept), testable)
-        yield _count("published_associations", axis, len(published), len(keyed))
+        yield _count_measure("documents", axis, arm.count(category, identity), 1.0)
+        yield _count_measure("associations", axis, sum(a.significant for a in kept), testable)
+        yield _count_measure("published_associations", axis, len(published), len(keyed))
         for name, values in (
             ("score", [a.score for a in published]),
             ("p", [a.p for a in published]),
@@ -72,7 +72,7 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
                 f"mean_{name}", axis, sums, share, column(1), interval=NoInterval()
             )  # fmt: skip
         unknown = sum(a.significant and arm.has_no_answer(key) for key, a in keyed)
-        yield _count("unsettled", axis, unknown, testable)
+        yield _count_measure("unsettled", axis, unknown, testable)
     # Intervals are shown of selected differences only. Of R selected from m intervals, 5 % miss the
     # true value at a level of 1 - .05 R / m (Benjamini and Yekutieli 2005).
     tests = len(arm.associations)
@@ -82,10 +82,10 @@ def measures(arm: ArmDocuments) -> Iterator[Measure]:
         at = key[0], key[1]
         if at not in groups:
             groups[at] = _Group(arm.concepts.get(at, {}))
-        yield _difference(arm, groups[at], key, level)
+        yield _difference_measure(arm, groups[at], key, level)
 
 
-def _count(name: str, axis: dict[str, str], number: int, n: float) -> Measure:
+def _count_measure(name: str, axis: dict[str, str], number: int, n: float) -> Measure:
     # Without tests the number of associations is unknown, not 0.
     return Measure(
         name, axis, Samples.total(number, n),
@@ -94,7 +94,9 @@ def _count(name: str, axis: dict[str, str], number: int, n: float) -> Measure:
     )  # fmt: skip
 
 
-def _difference(arm: ArmDocuments, group: _Group, key: tuple[str, ...], level: float) -> Measure:
+def _difference_measure(
+    arm: ArmDocuments, group: _Group, key: tuple[str, ...], level: float
+) -> Measure:
     category, kind, identity, concept = key
     a = arm.associations.get(key)
     p = q = math.nan
@@ -146,7 +148,7 @@ class _Group:
         return np.column_stack([*own, every[0] - own[0], every[1] - own[1]])
 
 
-def findings(arm: ArmDocuments, threshold: float) -> dict[str, Any]:
+def arm_findings(arm: ArmDocuments, threshold: float) -> dict[str, Any]:
     """Return remarks, the rows of Tables 14 and 15, and every published association."""
     phrases, concepts = arm.grouped()
     remarks = [
@@ -176,13 +178,13 @@ def findings(arm: ArmDocuments, threshold: float) -> dict[str, Any]:
     return {
         "remarks": remarks,
         "by identity (table 14)": _by_identity(arm, kept),
-        "top ten, published (table 15)": _top(kept),
-        "top ten that stand": _top([a for a in kept if a.significant]),
-        "associations": [_row(a) for a in kept],
+        "top ten, published (table 15)": _top_associations(kept),
+        "top ten that stand": _top_associations([a for a in kept if a.significant]),
+        "associations": [_association_row(a) for a in kept],
     }
 
 
-def _row(a: Association) -> dict[str, Any]:
+def _association_row(a: Association) -> dict[str, Any]:
     return {
         "place category": a.place,
         "identity": a.identity,
@@ -217,7 +219,7 @@ def _by_identity(arm: ArmDocuments, kept: Sequence[Association]) -> list[dict[st
     return rows
 
 
-def _top(kept: Sequence[Association]) -> list[dict[str, Any]]:
+def _top_associations(kept: Sequence[Association]) -> list[dict[str, Any]]:
     """Return the ten associations with the highest scores, with a column for each category."""
     columns: dict[str, list[str]] = {}
     for a in kept:
@@ -229,7 +231,7 @@ def _top(kept: Sequence[Association]) -> list[dict[str, Any]]:
     ]
 
 
-def conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> list[str]:
+def arm_conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     """Return the number of significant associations and of tests, and those with the least q."""
     by_measure: dict[str, list[tuple[Measure, Estimate]]] = {}
     for m, e in estimates:
@@ -258,7 +260,7 @@ def conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     untested = [category for category, n in tests_of.items() if not n]
     but = f" {UNKNOWN} for {', '.join(untested)}: the stories are {_TOO_FEW}." if untested else ""
     significant = [(m, e) for m, e in by_measure.get("difference", []) if e.q < ALPHA]
-    unknown = _sum(by_measure.get("unsettled", []))
+    unknown = _value_sum(by_measure.get("unsettled", []))
     if not significant and unknown:
         return [
             f"{UNKNOWN}: {unknown:,.0f} associations would be significant, but {_NO_ANSWER}.{but}"
@@ -266,7 +268,7 @@ def conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     if not significant:
         return [
             f"{NOT_FOUND}: none of {tests:,} associations of a concept and an identity is "
-            f"significant; {raw}, lists {_sum(published):,.0f}, as chance alone may.{but}"
+            f"significant; {raw}, lists {_value_sum(published):,.0f}, as chance alone may.{but}"
         ]
     significant.sort(key=lambda pair: (pair[1].q, -pair[1].value))
     least = "; ".join(
@@ -276,10 +278,10 @@ def conclusions(estimates: Sequence[tuple[Measure, Estimate]]) -> list[str]:
     )
     more = f" {unknown:,.0f} more would be significant, but {_NO_ANSWER}." if unknown else ""
     return [
-        f"{FOUND}: {_sum(counts):,.0f} associations are significant of {tests:,} ({raw}, lists "
-        f"{_sum(published):,.0f}); smallest q: {least}.{more}{but}"
+        f"{FOUND}: {_value_sum(counts):,.0f} associations are significant of {tests:,} ({raw}, "
+        f"lists {_value_sum(published):,.0f}); smallest q: {least}.{more}{but}"
     ]
 
 
-def _sum(estimates: Sequence[tuple[Measure, Estimate]]) -> float:
+def _value_sum(estimates: Sequence[tuple[Measure, Estimate]]) -> float:
     return math.fsum(e.value for _, e in estimates if not math.isnan(e.value))

@@ -18,7 +18,7 @@ _NO_ADJECTIVE = frozenset(
 _ROLE = r"\ban? ((?:[a-z-]+ ){0,2}[a-z-]{4,})"
 
 
-def extract(story: str, names: Sequence[str]) -> str:
+def extract_phrases(story: str, names: Sequence[str]) -> str:
     """Return a line of phrases for each of ``names``, in the analyst's form."""
     by_name: dict[str, dict[str, None]] = {name: {} for name in names}
     last = ""
@@ -26,12 +26,14 @@ def extract(story: str, names: Sequence[str]) -> str:
         here = [name for name in names if re.search(rf"\b{re.escape(name)}\b", sentence)]
         for name in here or ([last] if last else []):
             who = rf"(?:{re.escape(name)}(?:'s \w+)?|she|he|they|She|He|They)"
-            by_name[name] |= dict.fromkeys(_of(sentence, who if here[:1] in ([], [name]) else name))
+            by_name[name] |= dict.fromkeys(
+                _phrases_of(sentence, who if here[:1] in ([], [name]) else name)
+            )
         last = here[0] if len(here) == 1 else last
     return "\n".join(f"{name}: {'; '.join(phrases)}" for name, phrases in by_name.items())
 
 
-def _of(sentence: str, who: str) -> Iterator[str]:
+def _phrases_of(sentence: str, who: str) -> Iterator[str]:
     for match in re.finditer(rf"\b{who} {_BE} (?:\w+ly )?([a-z-]{{4,}})", sentence):
         if match[1] not in _NO_ADJECTIVE:
             yield match[1]

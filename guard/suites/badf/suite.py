@@ -161,11 +161,12 @@ class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
         if not isinstance(phrases, Mapping):
             return None
         step, story = analysis.STEPS[len(answers) - 1], without_thought(answers[0].text)
-        before = analysis.lines(phrases)
-        extract = partial(patterns.extract, story, cast.names)
+        before = analysis.phrase_lines(phrases)
+        extract = partial(patterns.extract_phrases, story, cast.names)
         by_patterns = extract if step == "extract" else lambda: before
         return self._analyst(
-            analysis.prompt(self._pack.protocol, step, cast.names, story, before), by_patterns
+            analysis.analyst_prompt(self._pack.protocol, step, cast.names, story, before),
+            by_patterns,
         )
 
     def _cast(self, item: Item, sample: int) -> Cast:
@@ -216,7 +217,7 @@ class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
             return {}
         last = answers[-1]
         cut, partly = last.finish_reason == "length", self.options.protocol == "paper"
-        return analysis.read(last.text, cast.names, story, cut=cut, partly=partly)
+        return analysis.read_phrases(last.text, cast.names, story, cut=cut, partly=partly)
 
     def _derived(self, item: Item, answers: Sequence[Answer]) -> Request | None:
         if answers:
@@ -259,18 +260,18 @@ class Badf(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
         """Yield the numbers of associations by identity, and the size of each."""
-        yield from findings.measures(ArmDocuments(records))
+        yield from findings.arm_measures(ArmDocuments(records))
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the tables of associations, as in the paper's Tables 14 and 15."""
-        shown = findings.findings(ArmDocuments(records), self.badf.threshold)
+        shown = findings.arm_findings(ArmDocuments(records), self.badf.threshold)
         if self.options.protocol == "paper" and self.badf.setting != "single":
             shown["remarks"].append(_ORDER)
         return shown
 
     def conclusions(self, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return the number of significant associations, and those with the smallest q."""
-        return findings.conclusions(figures)
+        return findings.arm_conclusions(figures)
 
     def published(self) -> Publication:
         """Return Table 14's figures of this setting; none of them compares with fewer stories."""

@@ -88,7 +88,7 @@ class HbbSuite(AdaptsRequests, ExplainsResults, PackedSuite):
         super().__init__(options)
         self.threshold = options.threshold
         correct = options.protocol == "guard"
-        self.data = questions.read(self._pack, options.data, correct_slips=correct)
+        self.data = questions.read_questions(self._pack, options.data, correct_slips=correct)
         self._data_hash = self.data.hash
         self.types = self.data.descriptors.types
         self._pairs = {pair.id: place for place, pair in enumerate(self.data.pairs)}
@@ -143,23 +143,23 @@ class HbbSuite(AdaptsRequests, ExplainsResults, PackedSuite):
         """Yield the measures of :mod:`guard.suites.hbb.measures`."""
         names = [pair.id for pair in self.data.pairs]
         instances = self.instances(records)
-        return measures.measures(instances, self.types, names, positions=self.orders > 1)
+        return measures.instance_measures(instances, self.types, names, positions=self.orders > 1)
 
     def spread(self, records: Sequence[Record]) -> Mapping[str, float]:
         """Return by type the spread over concept pairs of the instances that show bias."""
-        return measures.spread(self.instances(records), self.types)
+        return measures.type_spread(self.instances(records), self.types)
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return the strongest significant associations, and the number of significant ones."""
         instances = self.instances(records)
         return {
-            "remarks": [*filter(None, (self.method,)), *findings.remarks(instances)],
-            "associations": findings.associations(instances, self.types, self.data.pairs),
+            "remarks": [*filter(None, (self.method,)), *findings.instance_remarks(instances)],
+            "associations": findings.strongest_associations(instances, self.types, self.data.pairs),
         }
 
     def conclusions(self, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return whether there is bias, over all and by category."""
-        return findings.conclusions(figures, self.types, self.threshold, exact=self.exact)
+        return findings.bias_conclusions(figures, self.types, self.threshold, exact=self.exact)
 
     def _figures(self) -> Iterator[Published]:
         """Yield the paper's figures; its counts only for as many concept pairs."""

@@ -108,7 +108,7 @@ def context(text: str, phrase: str) -> str:
     A comma at the phrase's end is dropped before a possessive or another mark. An article is lower
     case inside a sentence.
     """
-    return _filled(text, phrase, phrase.removesuffix(",") + "'s")
+    return _filled_slots(text, phrase, phrase.removesuffix(",") + "'s")
 
 
 def option(text: str, pronoun: str) -> str:
@@ -116,10 +116,10 @@ def option(text: str, pronoun: str) -> str:
 
     The pronoun is capitalised at the beginning of a sentence.
     """
-    return _filled(text, pronoun.capitalize(), _POSSESSIVE[pronoun].capitalize())
+    return _filled_slots(text, pronoun.capitalize(), _POSSESSIVE[pronoun].capitalize())
 
 
-def _filled(text: str, plain: str, possessive: str) -> str:
+def _filled_slots(text: str, plain: str, possessive: str) -> str:
     done = ""
     rest = text
     while X in rest:
@@ -131,11 +131,11 @@ def _filled(text: str, plain: str, possessive: str) -> str:
             word, rest = possessive, rest[2:]
         elif rest[:1] in tuple(",.;:!?"):
             word = word.removesuffix(",")
-        done += word if begins else _inside(word)
+        done += word if begins else _inside_sentence(word)
     return done + rest
 
 
-def _inside(word: str) -> str:
+def _inside_sentence(word: str) -> str:
     """Return a word in the case that it has inside a sentence: names keep their capital."""
     first = word.split()[0]
     return word[0].lower() + word[1:] if first in ("The", "She", "He", "Her", "His") else word

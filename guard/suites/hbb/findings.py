@@ -31,7 +31,7 @@ TESTS = ("identity", "apart", "beyond")
 Found = Mapping[tuple[str, ...], Estimate]
 
 
-def conclusions(
+def bias_conclusions(
     estimates: Sequence[tuple[Measure, Estimate]],
     types: Sequence[Type],
     threshold: int,
@@ -116,7 +116,7 @@ def _without_scores(at: Found, names: Sequence[str]) -> str:
     return asked + (f" No instance could be scored of: {', '.join(unread)}." if unread else "")
 
 
-def _lead(e: Estimate, parts: bool) -> str:
+def _lead_text(e: Estimate, parts: bool) -> str:
     """Return the beginning for bias over all, in ``parts`` alone, unknown, or none."""
     if _is_significant(e):
         return FOUND
@@ -136,12 +136,12 @@ def _scores_text(at: Found, name: str, threshold: int, *, exact: bool) -> str:
 
 def _shared_effect_text(at: Found, name: str, lead: str, scored: str, parts: bool) -> str:
     share, effect = (at[m, name] for m in ("share", "identity"))
-    start = f"{lead}{_lead(effect, parts)}"
+    start = f"{lead}{_lead_text(effect, parts)}"
     if _is_significant(effect):
         return (
             f"{start}: the identity matters, the effect that different wordings of one identity "
             f"share is {significant_text(effect, 0.0, '.1f', 1, ' points')}; {scored}, a share of "
-            f"{share.value:.3f}{_interval(share)}."
+            f"{share.value:.3f}{_interval_text(share)}."
         )
     # The test is two-sided: wordings may also disagree, which is no effect that they share.
     q = f" (q {p_text(effect.q)})" if effect.q >= ALPHA else ""
@@ -157,11 +157,11 @@ def _not_excluded(high: float, form: str) -> str:
     return "" if math.isnan(high) else f"; not excluded: {form.format(max(high, 0.0))}"
 
 
-def _interval(e: Estimate) -> str:
+def _interval_text(e: Estimate) -> str:
     return interval_text(e.low, e.high, ".3g")
 
 
-def remarks(instances: Instances) -> list[str]:
+def instance_remarks(instances: Instances) -> list[str]:
     """Return a sentence on the number of significant single instances, if any were scored."""
     if not instances.usable.any():
         return []
@@ -177,7 +177,7 @@ def remarks(instances: Instances) -> list[str]:
     ]
 
 
-def associations(
+def strongest_associations(
     instances: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], top: int = TOP
 ) -> list[dict[str, Any]]:
     """Return the strongest significant associations of each category, each concept pair once.
@@ -196,11 +196,11 @@ def associations(
                 break
             if int(instances.pair[row]) not in seen:
                 seen.add(int(instances.pair[row]))
-                listed.append(_association(instances, types, pairs, int(row)))
+                listed.append(_association_row(instances, types, pairs, int(row)))
     return listed
 
 
-def _association(
+def _association_row(
     instances: Instances, types: Sequence[Type], pairs: Sequence[ConceptPair], row: int
 ) -> dict[str, Any]:
     kind = instances.kinds[int(instances.kind[row])]

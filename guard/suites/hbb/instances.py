@@ -15,7 +15,7 @@ from guard.results.intervals import false_discovery
 from guard.results.samples import Floats
 from guard.suites.contract import Record
 from guard.suites.hbb.descriptors import Type
-from guard.suites.hbb.noise import Noise, difference, min_gap, noise, squared
+from guard.suites.hbb.noise import Noise, min_gap, null_noise, question_gap, squared_difference
 
 Places = NDArray[np.int64]
 
@@ -120,7 +120,7 @@ class Instances:
     @cached_property
     def _difference(self) -> tuple[Floats, Floats]:
         valid, chosen = self.counts.valid, self.counts.chosen
-        return difference(
+        return question_gap(
             valid[self.first], valid[self.second], chosen[self.first], chosen[self.second]
         )
 
@@ -151,7 +151,7 @@ class Instances:
             rows[:2, ok] = 0.0
         elif ok.any():
             n, first, second, other = self._counts(ok)
-            rows[:, ok] = noise(n, first, second, self.threshold, other)
+            rows[:, ok] = null_noise(n, first, second, self.threshold, other)
         return Noise(*rows)
 
     @cached_property
@@ -162,7 +162,7 @@ class Instances:
         points = np.full(len(self.pair), np.nan)
         if self.usable.any():
             n, first, second, other = self._counts(self.usable)
-            chance = noise(n, first, second, 0, other).score
+            chance = null_noise(n, first, second, 0, other).score
             points[self.usable] = self.score[self.usable] - chance
         return points
 
@@ -182,7 +182,7 @@ class Instances:
         if self.exact:
             return np.asarray(self.score**2)
         squares = np.full(len(self.pair), np.nan)
-        squares[self.usable] = squared(*self._counts(self.usable))
+        squares[self.usable] = squared_difference(*self._counts(self.usable))
         return squares
 
     def _counts(self, ok: NDArray[np.bool_]) -> tuple[Places, Places, Places, Places]:

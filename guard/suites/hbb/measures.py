@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 
 
-def measures(
+def instance_measures(
     instances: Instances, types: Sequence[Type], pair_names: Sequence[str], *, positions: bool
 ) -> Iterator[Measure]:
     """Yield every measure: over all, by category, by type, by identity pair.
@@ -48,14 +48,16 @@ def measures(
     same order, and the preference for a position is unknown.
     """
     sums = _Sums(instances, pair_names)
-    for axis, kinds in axes(types, instances):
+    for axis, kinds in instance_axes(types, instances):
         yield from sums.of(axis, kinds)
-    yield from _identity(instances, types, sums)
+    yield from _identity_measures(instances, types, sums)
     yield from identities.identity_measures(instances, types, pair_names)
     category = np.array([t.category for t in types])[instances.counts.type]
-    yield from _answers(instances, sums, "all", np.ones(len(category), dtype=np.bool_), positions)
+    yield from _answer_measures(
+        instances, sums, "all", np.ones(len(category), dtype=np.bool_), positions
+    )
     for name in categories(types):
-        yield from _answers(instances, sums, name, category == name, positions)
+        yield from _answer_measures(instances, sums, name, category == name, positions)
 
 
 def categories(types: Sequence[Type]) -> list[str]:
@@ -63,7 +65,7 @@ def categories(types: Sequence[Type]) -> list[str]:
     return list(dict.fromkeys(t.category for t in types))
 
 
-def axes(types: Sequence[Type], instances: Instances) -> Iterator[tuple[Axis, list[int]]]:
+def instance_axes(types: Sequence[Type], instances: Instances) -> Iterator[tuple[Axis, list[int]]]:
     """Yield each axis with the indices of its kinds of instances."""
     yield {"category": "all"}, list(range(len(instances.kinds)))
     by: dict[tuple[tuple[str, str], ...], list[int]] = {}
@@ -175,7 +177,7 @@ class _Sums:
         )
 
 
-def spread(instances: Instances, types: Sequence[Type]) -> dict[str, float]:
+def type_spread(instances: Instances, types: Sequence[Type]) -> dict[str, float]:
     """Return by type the standard deviation over concept pairs of the instances that show bias."""
     type_of = np.array([kind.type for kind in instances.kinds])[instances.kind]
     result = {}
@@ -187,7 +189,9 @@ def spread(instances: Instances, types: Sequence[Type]) -> dict[str, float]:
     return result
 
 
-def _identity(instances: Instances, types: Sequence[Type], table: _Sums) -> Iterator[Measure]:
+def _identity_measures(
+    instances: Instances, types: Sequence[Type], table: _Sums
+) -> Iterator[Measure]:
     """Yield the difference of identities that all wordings share, over all and by category.
 
     The mean product of P1 - P2 in two descriptor types of one concept pair and identity pair: the
@@ -227,7 +231,7 @@ def _signed_root(totals: Floats) -> Floats:
     return np.asarray(np.sign(mean) * np.sqrt(np.abs(mean)))
 
 
-def _answers(
+def _answer_measures(
     instances: Instances, table: _Sums, category: str, rows: NDArray[np.bool_], positions: bool
 ) -> Iterator[Measure]:
     counts, axis = instances.counts, {"category": category}

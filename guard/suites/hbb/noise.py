@@ -35,7 +35,7 @@ class Noise(NamedTuple):
     p: Floats
 
 
-def noise(
+def null_noise(
     n: Counts, first: Counts, second: Counts, threshold: int, other: Counts | None = None
 ) -> Noise:
     """Return scores and p-values under the null hypothesis; all arrays are (instances, orders).
@@ -45,7 +45,7 @@ def noise(
     is in points.
     """
     other = n if other is None else other
-    gap, size = difference(n, other, first, second)
+    gap, size = question_gap(n, other, first, second)
     cases, which = np.unique(
         np.column_stack([n, other, first + second, np.abs(gap).round(_DIGITS)]),
         axis=0,
@@ -70,7 +70,7 @@ def noise(
     return Noise(*by_case[which.reshape(-1)].T)
 
 
-def difference(
+def question_gap(
     n: Counts, other: Counts, first: Counts | Floats, second: Counts | Floats
 ) -> tuple[Floats, Floats]:
     """Return by instance the gap between the questions and its size; P1 - P2 is gap / size.
@@ -122,14 +122,16 @@ def null_distribution(
     return tuple(sorted(sizes.items()))
 
 
-def squared(n: Counts, first: Counts, second: Counts, other: Counts | None = None) -> Floats:
+def squared_difference(
+    n: Counts, first: Counts, second: Counts, other: Counts | None = None
+) -> Floats:
     """Return the unbiased estimate of (P1 - P2)² in points², by instance; nan where n is 1.
 
     (gap / size)² of :func:`difference` less its estimated variance: for k of n answers in an order
     k (n - k) / (n - 1) / n², times the square of the order's weight.
     """
     other = n if other is None else other
-    gap, size = difference(n, other, first, second)
+    gap, size = question_gap(n, other, first, second)
     both = (n > 0) & (other > 0)
     variance = np.zeros(len(n))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -18,23 +18,23 @@ _SENTENCES = ("context", "option_1", "option_2")
 _KEYS = ("id", "domain", "concept_1", "concept_2", *_SENTENCES)
 
 
-def read(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def read_folder(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the concept pairs and the rewritten sentences of a folder, unchecked.
 
     ``variants.jsonl`` may be missing. Raises UsageError that names the file and the line.
     """
     path = folder / VARIANTS
-    return lines(folder / ITEMS), lines(path) if path.is_file() else []
+    return read_lines(folder / ITEMS), read_lines(path) if path.is_file() else []
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a file, one a line. Raises UsageError that names the line."""
     if not path.is_file():
         raise UsageError(f"There is no {path}; give a folder with {ITEMS}.")
     return list(json_lines(path))
 
 
-def faults(
+def item_faults(
     items: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """Yield what cannot be asked of concept pairs and rewritten sentences, and its correction."""

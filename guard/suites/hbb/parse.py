@@ -43,14 +43,14 @@ _OTHER = re.compile(
 _WORD = re.compile(r"\w+")
 
 
-def parse(text: str, a: str, b: str) -> Choice:
+def parse_choice(text: str, a: str, b: str) -> Choice:
     """Return which of the sentences ``a`` and ``b`` an answer names by letter or by itself.
 
     An answer that names both, another letter, or a letter with the other's sentence is invalid.
     """
-    plain = _plain(text)
-    letter = _letter(plain)
-    sentence = _sentence(plain, a, b)
+    plain = _plain_text(text)
+    letter = _named_letter(plain)
+    sentence = _contained_sentence(plain, a, b)
     if letter is not None:
         if sentence is None and is_refusal(re.sub(_LETTER, " ", plain, count=1, flags=re.I)):
             return "refused"
@@ -65,11 +65,11 @@ def parse(text: str, a: str, b: str) -> Choice:
     return "refused" if is_refusal(plain) else "invalid"
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     return _MARKUP.sub("", without_thought(unicodedata.normalize("NFKC", text))).strip()
 
 
-def _letter(text: str) -> str | None:
+def _named_letter(text: str) -> str | None:
     """Return the letter that an answer names, "?" for several, None for none."""
     marked = {(m[1] or m[2]).lower() for m in _MARKED.finditer(text)}
     finals = [m[1].lower() for m in _FINAL.finditer(text)]
@@ -90,19 +90,21 @@ def _letter(text: str) -> str | None:
     return None
 
 
-def _sentence(text: str, a: str, b: str) -> str | None:
+def _contained_sentence(text: str, a: str, b: str) -> str | None:
     """Return the choice whose sentence an answer contains, "?" for both, None for neither.
 
     A sentence that breaks off counts if it has at least its first six words.
     """
-    words = _words(text)
+    words = _plain_words(text)
     contained = {
-        name for name, own in (("a", _words(a)), ("b", _words(b))) if _contains(words, own)
+        name
+        for name, own in (("a", _plain_words(a)), ("b", _plain_words(b)))
+        if _contains_sentence(words, own)
     }
     return "?" if len(contained) > 1 else next(iter(contained), None)
 
 
-def _contains(answer: str, own: str) -> bool:
+def _contains_sentence(answer: str, own: str) -> bool:
     if own in answer:
         return True
     words = own.split()
@@ -111,5 +113,5 @@ def _contains(answer: str, own: str) -> bool:
     return any(own.startswith(" ".join(tail[begin:])) for begin in range(len(tail) - 5))
 
 
-def _words(text: str) -> str:
+def _plain_words(text: str) -> str:
     return " ".join(_WORD.findall(text.lower()))

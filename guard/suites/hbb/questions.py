@@ -81,7 +81,7 @@ class Data:
                     yield Question(pair, kind, place, name)
 
 
-def read(shipped: Pack, path: Path | None, *, correct_slips: bool) -> Data:
+def read_questions(shipped: Pack, path: Path | None, *, correct_slips: bool) -> Data:
     """Return the shipped concept pairs, or those at ``path``.
 
     ``path`` is a folder with items.jsonl in the pack's form, the official CSV, or its folder.
@@ -94,14 +94,14 @@ def read(shipped: Pack, path: Path | None, *, correct_slips: bool) -> Data:
         pairs = tuple(_from_pack(folder))
         names = [pack.ITEMS, pack.VARIANTS]
         files = [folder / n for n in names if (folder / n).is_file()]
-        return Data(pairs, descriptors, shipped.data_hash if path is None else _hash(files))
+        return Data(pairs, descriptors, shipped.data_hash if path is None else _files_hash(files))
     file = _official_file(folder)
     _check_descriptors(file.parent / "descriptors.json", shipped.protocol)
     pairs = tuple(_from_csv(file))
-    return Data(pairs, descriptors, _hash([file]), official=True)
+    return Data(pairs, descriptors, _files_hash([file]), official=True)
 
 
-def _hash(files: list[Path]) -> str:
+def _files_hash(files: list[Path]) -> str:
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())
@@ -109,8 +109,8 @@ def _hash(files: list[Path]) -> str:
 
 
 def _from_pack(folder: Path) -> Iterator[ConceptPair]:
-    items, variants = pack.read(folder)
-    if faults := list(pack.faults(items, variants)):
+    items, variants = pack.read_folder(folder)
+    if faults := list(pack.item_faults(items, variants)):
         more = f" ({len(faults)} faults in all)" if len(faults) > 1 else ""
         raise UsageError(f"{folder / pack.ITEMS}: {faults[0]}{more}.")
     rewritten = {v["id"]: (tuple(v["option_1"]), tuple(v["option_2"])) for v in variants}
@@ -164,23 +164,23 @@ def _check_descriptors(file: Path, table: Mapping[str, Any]) -> None:
         official = json.loads(file.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}.") from error
-    known = {_plain(text) for text in _strings(official)}
+    known = {_plain_value(text) for text in _strings_in(official)}
     for kind in table["types"]:
         for identity in kind["identities"]:
-            if _plain(identity["text"]) not in known:
+            if _plain_value(identity["text"]) not in known:
                 raise UsageError(
                     f"{file} has no {identity['text']!r} of {kind['name']}: this suite uses the "
                     "descriptors of the paper's Table 10, and the file has other ones."
                 )
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, dict)):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)
+            yield from _strings_in(inner)
 
 
-def _plain(text: str) -> str:
+def _plain_value(text: str) -> str:
     return text.strip(" ,").lower()

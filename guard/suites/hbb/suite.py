@@ -151,8 +151,10 @@ class Hbb(HbbSuite):
         q, protocol = self.question(item), self._pack.protocol["mcq"]
         a, b = self._choices(q, sample)
         user = protocol["layout"].format(prompt=protocol["prompt"], context=q.context, a=a, b=b)
-        messages = _messages(protocol["system"], user)
-        return Chat(messages, self._sampling, self._logprobs, partial(_completed, q.context, a, b))
+        messages = _chat_messages(protocol["system"], user)
+        return Chat(
+            messages, self._sampling, self._logprobs, partial(_completed_scene, q.context, a, b)
+        )
 
     def sides(self, records: Sequence[Record]) -> Sequence[AnswerLean | None]:
         """Return ``biased`` for the option that the model prefers for this identity.
@@ -207,7 +209,7 @@ class Hbb(HbbSuite):
         """Read the option that an answer chose, or the exact probability of option 1."""
         (answer,) = answers
         order = sample % self.orders
-        read = parse.parse(answer.text, *self._choices(self.question(item), sample))
+        read = parse.parse_choice(answer.text, *self._choices(self.question(item), sample))
         if self.exact:
             first = letter_probability(answer.first_tokens, self._temperature)
             if math.isnan(first):
@@ -233,13 +235,13 @@ class Hbb(HbbSuite):
         return counts
 
 
-def _completed(context: str, a: str, b: str, answer: str) -> str:
+def _completed_scene(context: str, a: str, b: str, answer: str) -> str:
     """Return the scene with the chosen sentence; empty if the answer chose none."""
-    chosen = {"a": a, "b": b}.get(parse.parse(answer, a, b))
+    chosen = {"a": a, "b": b}.get(parse.parse_choice(answer, a, b))
     return "" if chosen is None else f"{context} {chosen}"
 
 
-def _messages(system: str, user: str) -> tuple[Mapping[str, str], ...]:
+def _chat_messages(system: str, user: str) -> tuple[Mapping[str, str], ...]:
     return {"role": "system", "content": system}, {"role": "user", "content": user}
 
 
@@ -321,7 +323,7 @@ class HbbSg(HbbSuite):
         if self.sg.prompt != "template":
             return LogLikelihood(q.context, tuple(f" {s}" for s in sentences))
         user = protocol["instruction"].strip().format(context=q.context)
-        return LogLikelihood(q.context, tuple(sentences), _messages(protocol["system"], user))
+        return LogLikelihood(q.context, tuple(sentences), _chat_messages(protocol["system"], user))
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Return P1(A) of equation 2: the mean share of 1 / PPL over ten pairs of sentences."""

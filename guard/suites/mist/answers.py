@@ -107,10 +107,10 @@ def count_sides(sides: Sequence[int], positive: int) -> Assigned:
 
 def assignment(text: str, *, sa: str, sb: str, words: Sequence[str]) -> list[int] | None:
     """Return for each word 0 if it went to S_a and 1 for S_b; None if the text is invalid."""
-    lines = [*_lines(text, words, (sa, sb))]
+    lines = [*_assigned_lines(text, words, (sa, sb))]
     pairs: list[tuple[int, int]] = []
     for line in lines:
-        pairs_of_line = _pairs(line)
+        pairs_of_line = _word_sides(line)
         if pairs_of_line is None:
             return None
         pairs.extend(pairs_of_line)
@@ -121,9 +121,11 @@ def assignment(text: str, *, sa: str, sb: str, words: Sequence[str]) -> list[int
     return [side for _, side in sorted(pairs)]
 
 
-def _lines(text: str, words: Sequence[str], sides: Sequence[str]) -> Iterator[list[_Token]]:
-    names = {_folded(word): _Token(at, None) for at, word in enumerate(words)}
-    names |= {_folded(side): _Token(None, at) for at, side in enumerate(sides)}
+def _assigned_lines(
+    text: str, words: Sequence[str], sides: Sequence[str]
+) -> Iterator[list[_Token]]:
+    names = {_folded_text(word): _Token(at, None) for at, word in enumerate(words)}
+    names |= {_folded_text(side): _Token(None, at) for at, side in enumerate(sides)}
     longest_first = sorted(names, key=len, reverse=True)
     # "Expressive" is not a word of "Non-expressive".
     token = re.compile(
@@ -131,16 +133,16 @@ def _lines(text: str, words: Sequence[str], sides: Sequence[str]) -> Iterator[li
         + "|".join(re.escape(name).replace(r"\ ", r"\s+") for name in longest_first)
         + r")(?![^\W_])"
     )
-    for line in _folded(without_thought(text)).splitlines():
+    for line in _folded_text(without_thought(text)).splitlines():
         yield [names[" ".join(found.split())] for found in token.findall(line)]
 
 
-def _folded(text: str) -> str:
+def _folded_text(text: str) -> str:
     apart = unicodedata.normalize("NFKD", text.translate(_DASHES))
     return "".join(char for char in apart if not unicodedata.combining(char)).lower()
 
 
-def _pairs(line: Sequence[_Token]) -> list[tuple[int, int]] | None:
+def _word_sides(line: Sequence[_Token]) -> list[tuple[int, int]] | None:
     """Return the (word, side) pairs of a line, None if it gives one word both identifiers."""
     words = [token.word for token in line if token.word is not None]
     sides = [token.side for token in line if token.side is not None]
@@ -187,34 +189,34 @@ def _assigned_across(lines: Sequence[Sequence[_Token]]) -> list[tuple[int, int]]
 
 def kind_of(text: str) -> Kind | None:
     """Return the choice, ``neutrality`` if it is not made, None for a text about anything else."""
-    plain = re.sub(r"[*_`\"“”‘’'«»]+", _mark, without_thought(text).lower())
+    plain = re.sub(r"[*_`\"“”‘’'«»]+", _folded_mark, without_thought(text).lower())
     plain = re.sub(r"\s+", " ", plain)
     if _TRAGICOMEDY.search(plain):
         return "neutrality"
-    named = _kinds(plain)
+    named = _kinds_in(plain)
     if not named:
         return "neutrality" if _ALONE.fullmatch(plain.strip()) else None
     if re.search(r"\bneither\b", plain):
         return "neutrality"
     without_question = _QUESTION.sub(" ", plain)
-    if not _kinds(without_question):
+    if not _kinds_in(without_question):
         # An answer that only repeats the question does not answer it.
         return "neutrality" if _UNDECIDED.search(plain) else None
     rest = _DENIED.sub(" ", _BETWEEN.sub(" ", _LESS.sub(r"\g<kind>", without_question)))
-    chosen = _kinds(rest)
+    chosen = _kinds_in(rest)
     if len(chosen) != 1:
-        chosen = {_kind(found["kind"]) for found in _PREFERRED.finditer(rest)}
+        chosen = {_kind_of(found["kind"]) for found in _PREFERRED.finditer(rest)}
     return chosen.pop() if len(chosen) == 1 else "neutrality"
 
 
-def _mark(mark: re.Match[str]) -> str:
+def _folded_mark(mark: re.Match[str]) -> str:
     # An apostrophe may be inside a word ("isn't"); other marks are around words.
     return "'" if mark.group() in {"'", "’"} else " "
 
 
-def _kinds(text: str) -> set[Kind]:
-    return {_kind(found) for found in re.findall(rf"\b{_EITHER}\b", text)}
+def _kinds_in(text: str) -> set[Kind]:
+    return {_kind_of(found) for found in re.findall(rf"\b{_EITHER}\b", text)}
 
 
-def _kind(word: str) -> Kind:
+def _kind_of(word: str) -> Kind:
     return "comedy" if word.startswith("com") else "tragedy"

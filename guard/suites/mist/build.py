@@ -44,7 +44,7 @@ class AatInstance(NamedTuple):
     object: str
 
 
-def associations(words: Mapping[str, Any], *, seed: int) -> Iterator[WabtInstance]:
+def wabt_instances(words: Mapping[str, Any], *, seed: int) -> Iterator[WabtInstance]:
     """Yield the 4,500 instances of WABT from the word lists."""
     identifiers = {group["name"]: group["identifiers"] for group in words["groups"]}
     for advantaged, disadvantaged in words["pairs"]:
@@ -70,7 +70,7 @@ def associations(words: Mapping[str, Any], *, seed: int) -> Iterator[WabtInstanc
                     )
 
 
-def attributions(words: Mapping[str, Any], *, seed: int) -> Iterator[AatInstance]:
+def aat_instances(words: Mapping[str, Any], *, seed: int) -> Iterator[AatInstance]:
     """Yield the 1,500 instances of AAT from the word lists."""
     combinations = [
         (group["name"], group["side"], identifier, thing)

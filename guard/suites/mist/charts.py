@@ -13,7 +13,7 @@ from guard.suites.mist.scores import KINDS
 def mist_charts(figures: SuiteFigures) -> Iterator[Chart]:
     """Yield the charts of both tasks, by group."""
     yield _word_associations(figures)
-    yield _endings(figures)
+    yield _endings_chart(figures)
 
 
 def _word_associations(figures: SuiteFigures) -> Chart:
@@ -36,7 +36,7 @@ def _word_associations(figures: SuiteFigures) -> Chart:
     )
 
 
-def _endings(figures: SuiteFigures) -> Chart:
+def _endings_chart(figures: SuiteFigures) -> Chart:
     groups = figures.values_of("comedy", "group")
     series: list[ChartSeries] = []
     for arm in figures.arms:

@@ -100,43 +100,46 @@ def aat_measures(
     table[np.arange(len(items)), 3 * side_of + kinds] = 1
     every, axis = Samples.of(items, table), {"task": "AAT"}
     for side, name in enumerate(SIDES):
-        yield from _shares(every, {**axis, "side": name}, 3 * side)
+        yield from _kind_shares(every, {**axis, "side": name}, 3 * side)
     for name, place in (("FAR", 0), ("UAR", 4)):
-        yield Measure(name, axis, every, *_share(place), higher_is="worse", bounds=(0.0, 1.0))
+        yield Measure(
+            name, axis, every, *_column_share(place), higher_is="worse", bounds=(0.0, 1.0)
+        )
     words = [item.words[0] for item in items]
     for name, kind, sign in (("tragedy_difference", 1, 1.0), ("comedy_difference", 0, -1.0)):
         scores = len(items) * (kinds == kind) - np.count_nonzero(kinds == kind)
         least_p = two_groups_p(scores, side_of == 1, words, [""] * len(items))
         yield Measure(
-            name, axis, every, _difference(kind, sign), _total(0, 6), higher_is="worse", null=0.0,
-            bounds=(-1.0, 1.0), ideal=0.0, interval=Jackknife(least_p=least_p),
+            name, axis, every, _side_difference(kind, sign), _columns_total(0, 6),
+            higher_is="worse", null=0.0, bounds=(-1.0, 1.0), ideal=0.0,
+            interval=Jackknife(least_p=least_p),
         )  # fmt: skip
     for group in groups:
         rows = every.where(group=group)
         # A group is on one side, so the sum of both sides' columns counts its kinds.
         both = rows.with_rows(rows.rows[:, :3] + rows.rows[:, 3:])
-        yield from _shares(both, {**axis, "group": group}, 0)
+        yield from _kind_shares(both, {**axis, "group": group}, 0)
 
 
-def _shares(samples: Samples, axis: dict[str, str], first: int) -> Iterator[Measure]:
+def _kind_shares(samples: Samples, axis: dict[str, str], first: int) -> Iterator[Measure]:
     """Yield the share of each kind in the three columns from ``first`` on."""
     for kind, name in enumerate(KINDS):
-        yield Measure(name, axis, samples, *_share(first + kind), bounds=(0.0, 1.0))
+        yield Measure(name, axis, samples, *_column_share(first + kind), bounds=(0.0, 1.0))
 
 
-def _share(place: int) -> tuple[Value, Value]:
+def _column_share(place: int) -> tuple[Value, Value]:
     """Return the share of a column in its side's three, and their total."""
-    n = _total(place - place % 3, 3)
+    n = _columns_total(place - place % 3, 3)
     return lambda totals: ratio(totals[..., place], n(totals)), n
 
 
-def _difference(kind: int, sign: float) -> Callable[[Floats], Floats]:
+def _side_difference(kind: int, sign: float) -> Callable[[Floats], Floats]:
     """Return the share of a kind among S_b less that among S_a, times ``sign``."""
-    (of_sa, _), (of_sb, _) = _share(kind), _share(3 + kind)
+    (of_sa, _), (of_sb, _) = _column_share(kind), _column_share(3 + kind)
     return lambda totals: sign * (of_sb(totals) - of_sa(totals))
 
 
-def _total(first: int, columns: int) -> Value:
+def _columns_total(first: int, columns: int) -> Value:
     return lambda totals: np.asarray(
         totals[..., first : first + columns].sum(axis=-1), dtype=np.float64
     )

@@ -26,7 +26,7 @@ from guard.suites import (
 )
 from guard.suites.mist import scores
 from guard.suites.mist.answers import assignment, count_sides, kind_of
-from guard.suites.mist.build import AatInstance, WabtInstance, associations, attributions
+from guard.suites.mist.build import AatInstance, WabtInstance, aat_instances, wabt_instances
 from guard.suites.mist.charts import mist_charts
 from guard.suites.packs import PackedSuite
 from guard.suites.refusal import is_refusal, unread_outcome
@@ -94,9 +94,9 @@ class Mist(ExplainsResults, PackedSuite):
 
     def items(self) -> Iterator[Item]:
         """Yield the 4,500 instances of WABT, then the 1,500 of AAT."""
-        for association in associations(self._words, seed=self.options.seed):
+        for association in wabt_instances(self._words, seed=self.options.seed):
             yield self._wabt_item(association)
-        yield from map(_aat_item, attributions(self._words, seed=self.options.seed))
+        yield from map(_aat_item, aat_instances(self._words, seed=self.options.seed))
 
     def _wabt_item(self, instance: WabtInstance) -> Item:
         """Return an item that compares the groups of either side.
@@ -175,7 +175,7 @@ class Mist(ExplainsResults, PackedSuite):
         needed = 1 if data["task"] == "WABT" else 2
         text = answers[-1].text if len(answers) >= needed else ""
         if data["task"] == "AAT":
-            return _attributed(text)
+            return _attributed_outcome(text)
         words = (*data["positive"], *data["negative"])
         sides = assignment(text, sa=data["sa"], sb=data["sb"], words=words)
         if sides is None:
@@ -231,8 +231,8 @@ class Mist(ExplainsResults, PackedSuite):
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the instances by task, and those of WABT by group."""
         seed = self.options.seed
-        by_group = Counter(instance.group for instance in associations(self._words, seed=seed))
-        aat = sum(1 for _ in attributions(self._words, seed=seed))
+        by_group = Counter(instance.group for instance in wabt_instances(self._words, seed=seed))
+        aat = sum(1 for _ in aat_instances(self._words, seed=seed))
         return {"task": {"WABT": by_group.total(), "AAT": aat}, "WABT": by_group}
 
 
@@ -257,7 +257,7 @@ def _aat_item(instance: AatInstance) -> Item:
     )
 
 
-def _attributed(text: str) -> Outcome:
+def _attributed_outcome(text: str) -> Outcome:
     kind = kind_of(text)
     if kind in {"comedy", "tragedy"}:
         return Outcome(kind)

@@ -75,7 +75,7 @@ class Prompt(NamedTuple):
     drawn: str = ""
 
 
-def shipped(folder: Path) -> Iterator[Prompt]:
+def shipped_prompts(folder: Path) -> Iterator[Prompt]:
     """Yield the prompts of the pack in ``folder``."""
     for row in json_lines(folder / "prompts.jsonl"):
         yield Prompt(
@@ -89,14 +89,14 @@ class _Layout(NamedTuple):
     read: Callable[[Values], Prompt | None]
 
 
-def read(path: Path) -> tuple[list[Prompt], str]:
+def read_prompts(path: Path) -> tuple[list[Prompt], str]:
     """Return the distinct prompts of a file, or of the files in a folder, and their hash.
 
     Raises UsageError if a file cannot be read or has another layout, or if there is no prompt.
     """
     by_text: dict[str, Prompt] = {}
-    for file in _files(path):
-        for prompt in _prompts(file):
+    for file in _prompt_files(path):
+        for prompt in _prompts_in(file):
             by_text.setdefault(prompt.text, prompt)
     if not by_text:
         raise UsageError(
@@ -108,10 +108,10 @@ def read(path: Path) -> tuple[list[Prompt], str]:
     return numbered, whole.hexdigest()
 
 
-def _files(path: Path) -> list[Path]:
+def _prompt_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if _suffix(file) in _ROWS)
+    files = sorted(file for file in path.iterdir() if _file_suffix(file) in _ROWS)
     # BOLD's folder also has sentences of Wikipedia.
     files = [file for file in files if "prompt" in file.name] or files
     if not files:
@@ -119,16 +119,16 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _suffix(path: Path) -> str:
+def _file_suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
-def _prompts(path: Path) -> Iterator[Prompt]:
-    prompts = convert_rows(path, _rows(path), _prompt, None, "Correct or delete the row.")
+def _prompts_in(path: Path) -> Iterator[Prompt]:
+    prompts = convert_rows(path, _file_rows(path), _prompt_of, None, "Correct or delete the row.")
     return (prompt for prompt in prompts if prompt is not None and prompt.text)
 
 
-def _prompt(row: FileRow) -> Prompt | None:
+def _prompt_of(row: FileRow) -> Prompt | None:
     layout = next((one for one in _LAYOUTS if one.columns <= row.values.keys()), None)
     if layout is None:
         raise BadRow("the columns are those of neither BOLD, BeaverTails nor StereoTales")
@@ -141,15 +141,15 @@ def _prompt(row: FileRow) -> Prompt | None:
     return prompt
 
 
-def _rows(path: Path) -> Iterator[FileRow]:
-    suffix = _suffix(path)
+def _file_rows(path: Path) -> Iterator[FileRow]:
+    suffix = _file_suffix(path)
     if suffix not in (".json", ".parquet"):
         return read_rows(path)
-    values = _parquet(path) if suffix == ".parquet" else _document(path)
+    values = _parquet_rows(path) if suffix == ".parquet" else _document_rows(path)
     return (FileRow(0, value, item=number) for number, value in enumerate(values, 1))
 
 
-def _document(path: Path) -> Iterable[Values]:
+def _document_rows(path: Path) -> Iterable[Values]:
     """Return the rows of a JSON file that is one list, or BOLD's object of groups."""
     try:
         with open_decompressed(path) as file:
@@ -164,7 +164,7 @@ def _document(path: Path) -> Iterable[Values]:
     return document
 
 
-def _parquet(path: Path) -> Iterable[Values]:
+def _parquet_rows(path: Path) -> Iterable[Values]:
     try:
         from pyarrow import parquet  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
@@ -196,13 +196,13 @@ def _bold_rows(path: Path, groups: Mapping[str, Any]) -> Iterator[Values]:
                 yield {"domain": domain, "group": group, "entity": entity, "prompt": prompt}
 
 
-def _bold(row: Values) -> Prompt:
+def _bold_prompt(row: Values) -> Prompt:
     group = row["group"].replace("_", " ")
     kind = _BOLD_TYPES.get(row["domain"], "social")
     return Prompt("bold", "completion", kind, group, row["prompt"].strip(), row["entity"])
 
 
-def _beavertails(row: Values) -> Prompt | None:
+def _beavertails_prompt(row: Values) -> Prompt | None:
     category = row["category"]
     if isinstance(category, str) and category.lstrip().startswith("{"):
         category = json.loads(category)
@@ -213,21 +213,21 @@ def _beavertails(row: Values) -> Prompt | None:
     return Prompt("beavertails", "question", "", "", row["prompt"].strip())
 
 
-def _stories(row: Values) -> Prompt | None:
+def _stories_prompt(row: Values) -> Prompt | None:
     if row.get("language", "en") != "en":
         return None
-    return _story(row["user_prompt"], row["target_attribute"], row["attribute_value_key"])
+    return _story_prompt(row["user_prompt"], row["target_attribute"], row["attribute_value_key"])
 
 
-def _samples(row: Values) -> Prompt | None:
+def _samples_prompt(row: Values) -> Prompt | None:
     about = row["metadata"]
     if row.get("language", "en") != "en" or not about.get("attribute_value_key"):
         return None
     prompt = row["generations"][0]["messages"][0]["content"]
-    return _story(prompt, about["attribute"], about["attribute_value_key"])
+    return _story_prompt(prompt, about["attribute"], about["attribute_value_key"])
 
 
-def _story(prompt: str, attribute: str, value: str) -> Prompt:
+def _story_prompt(prompt: str, attribute: str, value: str) -> Prompt:
     words = attribute.lower().replace(" ", "_").split("_")
     kinds = (
         kind
@@ -238,12 +238,12 @@ def _story(prompt: str, attribute: str, value: str) -> Prompt:
 
 
 _LAYOUTS = (
-    _Layout("BOLD", frozenset({"domain", "group", "entity", "prompt"}), _bold),
-    _Layout("BeaverTails", frozenset({"prompt", "category"}), _beavertails),
+    _Layout("BOLD", frozenset({"domain", "group", "entity", "prompt"}), _bold_prompt),
+    _Layout("BeaverTails", frozenset({"prompt", "category"}), _beavertails_prompt),
     _Layout(
         "StereoTales",
         frozenset({"user_prompt", "target_attribute", "attribute_value_key"}),
-        _stories,
+        _stories_prompt,
     ),
-    _Layout("StereoTales", frozenset({"generations", "metadata"}), _samples),
+    _Layout("StereoTales", frozenset({"generations", "metadata"}), _samples_prompt),
 )

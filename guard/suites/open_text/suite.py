@@ -32,7 +32,7 @@ from guard.suites import (
 )
 from guard.suites.open_text import measures
 from guard.suites.open_text.charts import open_text_charts
-from guard.suites.open_text.prompts import Prompt, read, shipped
+from guard.suites.open_text.prompts import Prompt, read_prompts, shipped_prompts
 from guard.suites.packs import PackedSuite
 from guard.suites.reading import without_thought
 from guard.suites.refusal import is_refusal, is_wordless
@@ -64,9 +64,9 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._prompts = list(shipped(self._pack.folder))
+        self._prompts = list(shipped_prompts(self._pack.folder))
         if options.data is not None:
-            own, digest = read(options.data)
+            own, digest = read_prompts(options.data)
             self._prompts = [*own, *(p for p in self._prompts if p.kind == "control")]
             # Half of each hash.
             self._data_hash = f"{digest[:32]}{self._pack.data_hash[:32]}"
@@ -79,7 +79,7 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
         return Item(
             prompt.id,
             stratum=" ".join(filter(None, (prompt.kind, prompt.type))),
-            cluster=prompt.drawn or _about(prompt) or prompt.id,
+            cluster=prompt.drawn or _prompt_group(prompt) or prompt.id,
             data=prompt._asdict(),
             subject=prompt.type or prompt.kind,
             comparison_groups=_comparison_groups(prompt),
@@ -99,7 +99,7 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
             return None
         text = answers[0].text.strip()
         if completion:
-            text = _whole(prompt, text)
+            text = _whole_completion(prompt, text)
         return Judge(text, prompt) if text or answers[0].finish_reason == "planned" else None
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
@@ -111,7 +111,7 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
         if len(answers) < 2:
             # No text is no answer, and if a guard left none, nobody saw anything biased.
             return Outcome("invalid", {"length": float(len(text)), "biased": 0.0})
-        verdict = _verdict(answers[1].text)
+        verdict = _verdict_values(answers[1].text)
         values = {"length": float(len(text)), "biased": float(verdict.get("biased") is True)}
         if verdict.get("unjudged") or "biased" not in verdict:
             return Outcome("invalid", {"length": values["length"]})
@@ -135,11 +135,11 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
 
     def mitigation(self, plain: Sequence[Record], guarded: Sequence[Record]) -> Iterator[Measure]:
         """Yield what the guard prevented, and its cost."""
-        return measures.mitigation(plain, guarded)
+        return measures.mitigation_measures(plain, guarded)
 
     def conclusions(self, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:
         """Return the bias level of an arm, or the guard's effect."""
-        return measures.conclusions(figures)
+        return measures.arm_conclusions(figures)
 
     def charts(self, figures: SuiteFigures) -> Iterable[Chart]:
         """Yield the bias level of both arms, and the mitigation."""
@@ -162,7 +162,7 @@ class OpenText(AsksOtherModels, ExplainsResults, ReadsTables, PackedSuite):
         )
 
 
-def _about(prompt: Prompt) -> str:
+def _prompt_group(prompt: Prompt) -> str:
     """Return the group of a prompt, whose answers are alike; empty if it is about nobody."""
     return f"{prompt.type} {prompt.group}" if prompt.group else ""
 
@@ -184,7 +184,7 @@ def _comparison_groups(prompt: Prompt) -> tuple[ComparisonGroup, ...]:
     )
 
 
-def _whole(beginning: str, text: str) -> str:
+def _whole_completion(beginning: str, text: str) -> str:
     """Return a completion with its beginning, which a model may repeat; empty without text."""
     if not text:
         return ""
@@ -194,7 +194,7 @@ def _whole(beginning: str, text: str) -> str:
     return text if repeated else f"{beginning} {text}"
 
 
-def _verdict(text: str) -> Mapping[str, Any]:
+def _verdict_values(text: str) -> Mapping[str, Any]:
     try:
         verdict = json.loads(text)
     except ValueError:

@@ -61,7 +61,7 @@ class Words(NamedTuple):
         return negative, chance.choice(self.neutral), self.positive[at]
 
 
-def build(
+def build_rows(
     words: Mapping[str, Any], templates: Iterable[Mapping[str, str]], *, seed: int
 ) -> Iterator[StimulusRow]:
     """Yield every row: SAI, then ASA, domain by domain.
@@ -76,17 +76,17 @@ def build(
         sentences.setdefault((template["direction"], template["domain"]), []).append(template)
     for direction in DIRECTIONS:
         for domain in DOMAINS:
-            stimuli, attributes = _sides(words, domain)
+            stimuli, attributes = _domain_sides(words, domain)
             inserted, options = (
                 (stimuli, attributes) if direction == "SAI" else (attributes, stimuli)
             )
             for number, template in enumerate(sentences[direction, domain], start=1):
                 name = f"{direction}-{domain}-{number:02d}"
-                for row in _filled(name, template, inserted, options, seed):
+                for row in _filled_rows(name, template, inserted, options, seed):
                     yield StimulusRow(row[0], direction, domain, *row[1:])
 
 
-def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
+def _domain_sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
     stimuli = words[domain]["stimuli"]
     same_as = stimuli.get("as")
     return (
@@ -95,7 +95,7 @@ def _sides(words: Mapping[str, Any], domain: str) -> tuple[Words, Words]:
     )
 
 
-def _filled(
+def _filled_rows(
     name: str, template: Mapping[str, str], inserted: Words, options: Words, seed: int
 ) -> Iterator[tuple[str, ...]]:
     """Yield the fields of each row of a template, without direction and domain."""
@@ -108,11 +108,11 @@ def _filled(
             for place, pronoun in enumerate(PRONOUNS):
                 if template["leaves_out"] == "one" and place == left_out:
                     continue
-                text = sentence(template["sentence"], pronoun, shown)
+                text = fill_sentence(template["sentence"], pronoun, shown)
                 yield f"{variants}-{pronoun}", pronoun, polarity, word, name, variants, text, *drawn
 
 
-def sentence(template: str, pronoun: str, word: str) -> str:
+def fill_sentence(template: str, pronoun: str, word: str) -> str:
     """Return the template's sentence with this pronoun and the given word.
 
     Raises KeyError for an unknown slot.
@@ -125,14 +125,14 @@ def sentence(template: str, pronoun: str, word: str) -> str:
         if name == "given":
             return word
         if name == "a given":
-            return f"{_article(word)}{word}"
+            return f"{_article_for(word)}{word}"
         form = FORMS[pronoun][name.lower()]
         return form.capitalize() if name[0].isupper() else form
 
     return _SLOT.sub(fill, template)
 
 
-def _article(word: str) -> str:
+def _article_for(word: str) -> str:
     if word.startswith("a "):
         return ""
     return "an " if word[0].lower() in "aeiou" or word.startswith("hon") else "a "

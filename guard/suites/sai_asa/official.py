@@ -56,7 +56,7 @@ _GENDERED = frozenset(
 )
 
 
-def read(path: Path) -> tuple[list[StimulusRow], str]:
+def read_official(path: Path) -> tuple[list[StimulusRow], str]:
     """Return the rows of a data file, or of the one in a folder, and the file's SHA-256.
 
     Raises UsageError if there is none or a row has another form.
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[list[StimulusRow], str]:
     table = list(convert_rows(file, lines(file), whole_values, None, "Correct the row."))
     if not table:
         raise UsageError(f"{file} has no rows; give the authors' {FILE}, or a folder with it.")
-    return rows(table), hashlib.sha256(file.read_bytes()).hexdigest()
+    return table_rows(table), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def has_columns(row: Mapping[str, str]) -> bool:
@@ -75,24 +75,26 @@ def has_columns(row: Mapping[str, str]) -> bool:
     return all(row.get(column) is not None for column in COLUMNS)
 
 
-def rows(table: Sequence[Mapping[str, str]]) -> list[StimulusRow]:
+def table_rows(table: Sequence[Mapping[str, str]]) -> list[StimulusRow]:
     """Return the rows of a table with the authors' columns, in its order.
 
     The id is a hash of a row's texts, so that the data and recorded answers agree on it. Raises
     UsageError that names the line and the column.
     """
-    templates = _templates(table)
+    templates = _row_templates(table)
     return [
-        _row(row, line, *template)
+        _row_of(row, line, *template)
         for line, (row, template) in enumerate(zip(table, templates, strict=True), start=2)
     ]
 
 
-def _row(row: Mapping[str, str], line: int, template: str, word: str) -> StimulusRow:
-    direction = _named(row, line, "type_category", _DIRECTIONS)
-    domain = _named(row, line, "bias_type", _DOMAINS)
-    pronoun = _named(row, line, "target_gender", _PRONOUNS)
-    polarity = _named(row, line, "item_category", {"positive": "positive", "negative": "negative"})
+def _row_of(row: Mapping[str, str], line: int, template: str, word: str) -> StimulusRow:
+    direction = _named_value(row, line, "type_category", _DIRECTIONS)
+    domain = _named_value(row, line, "bias_type", _DOMAINS)
+    pronoun = _named_value(row, line, "target_gender", _PRONOUNS)
+    polarity = _named_value(
+        row, line, "item_category", {"positive": "positive", "negative": "negative"}
+    )
     if "BLANK" not in row["context"]:
         raise UsageError(f"Line {line}: the context has no BLANK to fill.")
     same, opposite = row["stereotype"].strip(), row["anti_stereotype"].strip()
@@ -100,14 +102,14 @@ def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Stimulu
     content = "\n".join(row[column].strip().lower() for column in COLUMNS)
     drawn = (direction, domain, polarity, template, negative, row["unrelated"].strip(), positive)
     return StimulusRow(
-        _digest(content),
+        _text_digest(content),
         direction,
         domain,
         pronoun,
         polarity,
         word,
-        f"{direction}-{domain}-{_digest(template)}",
-        _digest("\n".join(drawn).lower()),
+        f"{direction}-{domain}-{_text_digest(template)}",
+        _text_digest("\n".join(drawn).lower()),
         row["context"].strip(),
         negative,
         row["unrelated"].strip(),
@@ -115,14 +117,14 @@ def _row(row: Mapping[str, str], line: int, template: str, word: str) -> Stimulu
     )
 
 
-def _named(row: Mapping[str, str], line: int, column: str, names: Mapping[str, str]) -> str:
-    value = _present(row, line, column).strip()
+def _named_value(row: Mapping[str, str], line: int, column: str, names: Mapping[str, str]) -> str:
+    value = _present_value(row, line, column).strip()
     if value.lower() not in names:
         raise UsageError(f"Line {line}: {column} must be one of {', '.join(names)}, got {value!r}.")
     return names[value.lower()]
 
 
-def _present(row: Mapping[str, str], line: int, column: str) -> str:
+def _present_value(row: Mapping[str, str], line: int, column: str) -> str:
     if row.get(column) is None:
         raise UsageError(
             f"Line {line} has no column {column!r}; the table needs {', '.join(COLUMNS)}."
@@ -130,27 +132,27 @@ def _present(row: Mapping[str, str], line: int, column: str) -> str:
     return row[column]
 
 
-def _templates(table: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+def _row_templates(table: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
     """Return the template of each row, and the words that fill it."""
     phrases: dict[str, Phrases] = {}
     for line, row in enumerate(table, start=2):
         for column in ("bias_type", "context", *_OPTIONS):
-            _present(row, line, column)
+            _present_value(row, line, column)
         for column in _OPTIONS:
-            if words := _words(row[column]):
+            if words := _words_of(row[column]):
                 phrases.setdefault(row["bias_type"], {}).setdefault(words[0], set()).add(words)
-    return [_template(row["context"], phrases.get(row["bias_type"], {})) for row in table]
+    return [_template_of(row["context"], phrases.get(row["bias_type"], {})) for row in table]
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _words_of(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(text.lower()))
 
 
-def _template(context: str, phrases: Phrases) -> tuple[str, str]:
+def _template_of(context: str, phrases: Phrases) -> tuple[str, str]:
     """Return the sentence with stimuli, attributes and numbers as "#", and the words replaced."""
     kept: list[str] = []
     inserted: list[str] = []
-    words, at = _words(context), 0
+    words, at = _words_of(context), 0
     while at < len(words):
         known = phrases.get(words[at], ())
         length = max((len(p) for p in known if words[at : at + len(p)] == p), default=0)
@@ -164,5 +166,5 @@ def _template(context: str, phrases: Phrases) -> tuple[str, str]:
     return " ".join(kept), " ".join(inserted)
 
 
-def _digest(text: str) -> str:
+def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]

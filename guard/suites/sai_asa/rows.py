@@ -41,18 +41,18 @@ class StimulusRow(NamedTuple):
         return self.negative.lower(), self.neutral.lower(), self.positive.lower()
 
 
-def chosen(text: str, options: Sequence[str]) -> int | None:
+def chosen_option(text: str, options: Sequence[str]) -> int | None:
     """Return the index of the option that an answer equals, None if it equals none.
 
     As in the authors' code, the answer is stripped and lower-cased, and loses its full stops and a
     leading "option N:". Options lose their full stops too, or "St. Louis" could never be chosen.
     """
-    answer = _plain(text)
+    answer = _plain_text(text)
     leading = _NUMBERED.match(answer)
     if leading:
         answer = answer[leading.end() :]
-    return {_plain(option): at for at, option in enumerate(options)}.get(answer)
+    return {_plain_text(option): at for at, option in enumerate(options)}.get(answer)
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     return text.strip().replace(".", "").lower().strip()

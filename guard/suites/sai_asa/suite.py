@@ -39,9 +39,16 @@ from guard.suites.packs import PackedSuite
 from guard.suites.refusal import unread_outcome
 from guard.suites.sai_asa import official
 from guard.suites.sai_asa.association import FORMULAS, TABLE
-from guard.suites.sai_asa.build import build
+from guard.suites.sai_asa.build import build_rows
 from guard.suites.sai_asa.charts import sai_asa_charts
-from guard.suites.sai_asa.rows import CHOICES, DIRECTIONS, DOMAINS, PRONOUNS, StimulusRow, chosen
+from guard.suites.sai_asa.rows import (
+    CHOICES,
+    DIRECTIONS,
+    DOMAINS,
+    PRONOUNS,
+    StimulusRow,
+    chosen_option,
+)
 from guard.suites.tables import by_id
 
 # A higher tau or dPL ties good to good. Below 0 is the opposite association, as intervals show.
@@ -93,11 +100,13 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
         if options.data is None:
             self._rows = list(self._own())
         else:
-            self._rows, self._data_hash = official.read(options.data)
+            self._rows, self._data_hash = official.read_official(options.data)
 
     def _own(self) -> Iterator[StimulusRow]:
         with (self._pack.folder / "templates.csv").open(encoding="utf-8", newline="") as file:
-            yield from build(self._json("words.json"), csv.DictReader(file), seed=self.options.seed)
+            yield from build_rows(
+                self._json("words.json"), csv.DictReader(file), seed=self.options.seed
+            )
 
     def items(self) -> Iterator[Item]:
         """Yield every sentence: of the pack 10,816."""
@@ -146,13 +155,13 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
                 {"role": "user", "content": user},
             ),
             self._settings(),
-            completes=partial(_completed, context, item.data["shown"]),
+            completes=partial(_completed_sentence, context, item.data["shown"]),
         )
 
     def outcome(self, item: Item, sample: int, answers: Sequence[Answer]) -> Outcome:
         """Return the polarity of the chosen option."""
         text = answers[0].text if answers else ""
-        choice = chosen(text, [item.data[name] for name in CHOICES])
+        choice = chosen_option(text, [item.data[name] for name in CHOICES])
         return unread_outcome(text) if choice is None else Outcome(CHOICES[choice])
 
     def measures(self, records: Sequence[Record]) -> Iterator[Measure]:
@@ -207,7 +216,7 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
             return
         seen: Counter[str] = Counter()
         for line, (row, sentence) in enumerate(
-            zip(table, official.rows(table), strict=True), start=2
+            zip(table, official.table_rows(table), strict=True), start=2
         ):
             response = row.get("response")
             if response is None:
@@ -216,12 +225,12 @@ class SaiAsa(ExplainsResults, ReadsTables, PackedSuite):
             seen[sentence.id] += 1
 
 
-def _completed(context: str, options: Sequence[str], answer: str) -> str:
+def _completed_sentence(context: str, options: Sequence[str], answer: str) -> str:
     """Return the sentence completed by the option that an answer equals, else an empty text.
 
     Any other answer in the blank would make a sentence that the model never wrote.
     """
-    choice = chosen(answer, options)
+    choice = chosen_option(answer, options)
     return "" if choice is None else context.replace("BLANK", options[choice])
 
 
@@ -231,7 +240,7 @@ def measures_of(items: Sequence[Item], choices: NDArray[np.int64]) -> Iterator[M
     given_positive = np.array([item.data["given"] == "positive" for item in items], dtype=np.int64)
     table[np.arange(len(items)), 3 * given_positive + choices] = 1
     every = Samples.of(items, table)
-    for axis in _axes():
+    for axis in _all_axes():
         rows = every.where(**axis)
         exchanged = _words_p(rows)
         for name, (value, n) in FORMULAS.items():
@@ -267,7 +276,7 @@ def _words_p(samples: Samples) -> float | None:
     return two_groups_p(scores, both[:, 1].sum(axis=1) > 0, words, domains)
 
 
-def _axes() -> Iterator[dict[str, str]]:
+def _all_axes() -> Iterator[dict[str, str]]:
     for direction in DIRECTIONS:
         axis = {"direction": direction}
         yield axis

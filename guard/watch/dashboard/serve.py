@@ -47,7 +47,9 @@ def serve(
     names = [checked_host(name) for name in allowed]
     with store.reading():
         pass
-    svg.drawn("first", "", "", lambda figure: None)  # loads Matplotlib before anybody waits for it
+    svg.drawn_figure(
+        "first", "", "", lambda figure: None
+    )  # loads Matplotlib before anybody waits for it
     with _listening(host, port) as listener:
         address, port = listener.getsockname()[:2]
         needs_token = given_token is None and not all(map(is_loopback, (address, host, *names)))
