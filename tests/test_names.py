@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "guard"
 #: Names that say nothing of the value, unless a comprehension beside them does.
 EMPTY = {"found", "one", "of", "made", "given"}
 #: The largest share of functions that may have a one-word name.
-MOST_ONE_WORD = 0.54
+MOST_ONE_WORD = 0.45
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

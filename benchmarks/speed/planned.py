@@ -21,8 +21,8 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.cassette import Cassette
-from guard.audit.others import combined, default_scorer, others
-from guard.audit.plan import plan
+from guard.audit.others import combined_model, default_scorer
+from guard.audit.plan import make_plan
 from guard.audit.runner import Settings
 from guard.core import Guard
 from guard.suites import Capability, Request
@@ -68,16 +68,16 @@ class MadeUp:
 def measured(name: str, size: int | None, folder: Path) -> dict[str, object]:
     """Return the planned and the true seconds of a replay of ``name`` in both arms."""
     suite = make(name, {})
-    asked = others(suite, None, default_scorer(None))
+    asked = other_models(suite, None, default_scorer(None))
     audit = Audit.of(suite, size, others=asked, quick=size is None)
     audit = audit.adapted(frozenset({"chat"}))
-    model = combined(MadeUp(name in SHORT), audit.others, timeout_s=60)
+    model = combined_model(MadeUp(name in SHORT), audit.others, timeout_s=60)
     path = folder / "run.db"
     asyncio.run(audit.run(model, path, None, Settings(CONCURRENCY)))
     guard = Guard(events="none")
     bare = Audit.of(make(name, {}), size, quick=size is None)
     options = {"concurrency": CONCURRENCY, "latency_s": 1.0, "measure": True}
-    planned = plan(bare, None, guard=guard, replay=Cassette(path, bare), **options)  # type: ignore[arg-type]
+    planned = make_plan(bare, None, guard=guard, replay=Cassette(path, bare), **options)  # type: ignore[arg-type]
     cassette = Cassette(path, bare)
     began = time.monotonic()
     run = cassette.adapted.run(cassette, folder / "replayed" / path.name, guard, Settings())

@@ -18,15 +18,15 @@ from pathlib import Path
 
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Piece, Reply, Usage
-from guard.audit.outcomes import samples, walk
+from guard.audit.outcomes import item_samples, walk_requests
 from guard.audit.run_file import RunFile, RunWriter
 from guard.suites.registry import make
 
 
 def calls(audit: Audit) -> Iterator[Call]:
     """Yield an answer to every request."""
-    for item, sample in samples(audit.items):
-        for asked in walk(audit.suite, item, sample, {})[0]:
+    for item, sample in item_samples(audit.items):
+        for asked in walk_requests(audit.suite, item, sample, {})[0]:
             letter = "ab"[int(asked.key[:8], 16) % 97 < 40]
             said = f"{letter}) This is the answer of a model, in a sentence of the usual length."
             yield Call(asked.key, asked.slot, Reply((Piece(said),), usage=Usage(222, 18, 1e-4)))

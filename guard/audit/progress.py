@@ -137,7 +137,7 @@ def _telling_lines(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
 def duration_text(seconds: float) -> str:
     """Return a time in seconds, minutes, or hours and minutes.
 
-    >>> duration(59), duration(300), duration(5000)
+    >>> duration_text(59), duration_text(300), duration_text(5000)
     ('59 s', '5 min', '1 h 23 min')
     """
     if seconds < 59.5:

@@ -237,9 +237,9 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
     baseline_check = audit_compare.BaselineCheck(options) if options.baseline else None
     check_release(options.history, options.release)
     command = Command(
-        audits=_audits(options),
+        audits=_audits_of(options),
         models=options.models,
-        guard=None if options.plain_only else _guard(options),
+        guard=None if options.plain_only else _guard_of(options),
         concurrency=options.concurrency,
         timeout_s=options.timeout_s,
         stream=options.stream,
@@ -298,11 +298,11 @@ def score(options: AuditOptions) -> None:
 
     if len(names_of(options.suites)) > 1:
         raise UsageError(f"--suite takes one suite here, got {options.suites!r}.")
-    scopes = _assignments(replace(options, tables=RunTables()))  # the file's are no mistake
+    scopes = _assignments_of(replace(options, tables=RunTables()))  # the file's are no mistake
     if scopes[""] or scopes[ANALYST]:
         raise UsageError("--set takes only SUITE.KEY=VALUE here, because no model is asked.")
     with stdout_kept():
-        (suite,) = _suites(options)
+        (suite,) = _suites_of(options)
         audit_ = Audit.of(suite)
         conditions = conditions_of_options(options, [suite])
         assert options.answers is not None
@@ -377,7 +377,7 @@ def plan(options: AuditOptions) -> None:
     plans.show_plans(results_console(), planned)
 
 
-def _assignments(options: AuditOptions) -> dict[str, dict[str, Any]]:
+def _assignments_of(options: AuditOptions) -> dict[str, dict[str, Any]]:
     """Return the values of --set by suite; those of the analyst and of the model, "", apart.
 
     Those of the run file come first, as JSON where they are request settings.
@@ -399,7 +399,7 @@ def _assignments(options: AuditOptions) -> dict[str, dict[str, Any]]:
 
 
 def _options_by_suite(options: AuditOptions) -> dict[str, dict[str, Any]]:
-    return {k: v for k, v in _assignments(options).items() if k not in ("", ANALYST)}
+    return {k: v for k, v in _assignments_of(options).items() if k not in ("", ANALYST)}
 
 
 def _analyst_sending(options: AuditOptions) -> Sending:
@@ -410,7 +410,7 @@ def _analyst_sending(options: AuditOptions) -> Sending:
     from guard.audit.sending import PATTERNS, Sending, check_address
     from guard.audit.settings import read_setting
 
-    texts = _assignments(options)[ANALYST]
+    texts = _assignments_of(options)[ANALYST]
     if texts and options.analyst is None:
         raise UsageError("--set analyst.KEY=VALUE belongs to --analyst; give one.")
     base = texts.pop("api_base", None)
@@ -446,7 +446,7 @@ def _sending(options: AuditOptions) -> Sending:
     from guard.audit.sending import Sending, check_address
     from guard.audit.settings import read_setting
 
-    texts = _assignments(options)[""]
+    texts = _assignments_of(options)[""]
     variable = _key_variable(texts)
     settings = {key: read_setting(key, text) for key, text in texts.items()}
     headers: dict[str, str] = {}
@@ -479,7 +479,7 @@ def _system_prompt(path: Path | None) -> str:
     return text
 
 
-def _suites(options: AuditOptions) -> list[Suite]:
+def _suites_of(options: AuditOptions) -> list[Suite]:
     """Return the suites with their options; raises UsageError where these do not fit them."""
     from guard.suites import registry
 
@@ -501,14 +501,14 @@ def _suites(options: AuditOptions) -> list[Suite]:
     ]
 
 
-def _audits(options: AuditOptions) -> list[Audit]:
+def _audits_of(options: AuditOptions) -> list[Audit]:
     """Return the audits of a run: its suites, and the other models that each asks."""
     from guard.audit.audit import Audit
     from guard.audit.others import default_scorer, other_models
     from guard.audit.sending import check_dropped
     from guard.config import read_settings
 
-    suites = _suites(options)
+    suites = _suites_of(options)
     if options.dropped:
         check_dropped(options.dropped, suites)
     others_by_suite: list[Any] = [{} for _ in suites]
@@ -552,7 +552,7 @@ def _guard_settings(options: AuditOptions) -> dict[str, Any]:
     return merge_settings(options.tables.guard, settings)
 
 
-def _guard(options: AuditOptions) -> Guard:
+def _guard_of(options: AuditOptions) -> Guard:
     from guard.core import Guard
 
     guard = Guard(

@@ -110,7 +110,7 @@ def history(options: _HistoryOptions) -> None:
     files = {name: place for name, place in formats.items() if place is not None}
     check_files(files, options.as_json)
     store = open_store(options.store, "--store")
-    since = _since(options.since)
+    since = _since_time(options.since)
     from guard.audit.header import PARTS
     from guard.audit.report import history as report
     from guard.audit.trends import Query, read_series
@@ -169,7 +169,7 @@ def add(
     _check_release(release)
     if at is not None and len(runs) > 1:
         raise UsageError("--at is the time of one RUN; add each run with its own command.")
-    when = None if at is None else _time(at)
+    when = None if at is None else _parsed_time(at)
     from guard.audit.baseline import read_side
     from guard.audit.files import last_written
     from guard.audit.history import Unfinished
@@ -251,7 +251,7 @@ def _check_release(release: str | None) -> None:
         raise UsageError(f"--release takes 1 to {_MOST} characters, got {len(release):,}.")
 
 
-def _since(text: str | None) -> float:
+def _since_time(text: str | None) -> float:
     if text is None:
         return -math.inf
     from guard.watch.rates import span_s
@@ -259,7 +259,7 @@ def _since(text: str | None) -> float:
     return time.time() - span_s(text, "--since")
 
 
-def _time(text: str) -> float:
+def _parsed_time(text: str) -> float:
     from datetime import timezone
 
     try:

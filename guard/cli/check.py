@@ -78,7 +78,7 @@ def check(
     from guard.core import Guard, highest_verdict
 
     inputs = [i for text in arguments for i in _read(text)]
-    inputs += [i for name in files for i in _files(name)]
+    inputs += [i for name in files for i in _input_files(name)]
     inputs += [_Input("", text) for text in texts]
     single = len(arguments) + len(texts) == 1 and not files and not _any_plural(arguments)
     if not single:
@@ -91,7 +91,9 @@ def check(
         for (name, _), trail in zip(inputs, trails, strict=True):
             named = {} if single else {"file": name or None}
             verdict = highest_verdict(trail, guard.policy)
-            results.append({**named, **verdict.to_dict(), "segments": [_segment(d) for d in trail]})
+            results.append(
+                {**named, **verdict.to_dict(), "segments": [_segment_text(d) for d in trail]}
+            )
         print_json(results[0] if single else {"files": results})
     else:
         for (name, text), trail in zip(inputs, trails, strict=True):
@@ -110,11 +112,11 @@ def _read(text: str) -> list[_Input]:
     if text == "-":
         if sys.stdin is None:
             raise UsageError("Standard input is closed; pass text or a file.")
-        return [_Input("standard input", _contents("standard input", sys.stdin.buffer.read))]
+        return [_Input("standard input", _file_contents("standard input", sys.stdin.buffer.read))]
     if not text.strip():
         return [_Input("", text)]
-    if _exists(text) or (_GLOB.search(text) and _matches(text)):
-        return _files(text)
+    if _exists(text) or (_GLOB.search(text) and _matching_files(text)):
+        return _input_files(text)
     if _LIKE_A_PATH.fullmatch(text):
         raise UsageError(
             f"There is no file {text}; to judge it as text: guard check --text {shlex.quote(text)}"
@@ -122,16 +124,16 @@ def _read(text: str) -> list[_Input]:
     return [_Input("", text)]
 
 
-def _files(name: str) -> list[_Input]:
+def _input_files(name: str) -> list[_Input]:
     """Return the files of a name, a folder or a glob; raises UsageError if there are none."""
     paths = [Path(name)]
     if not _exists(name):
-        paths = [path for path in _matches(name) if path.is_file()]
+        paths = [path for path in _matching_files(name) if path.is_file()]
     elif paths[0].is_dir():
         paths = [path for path in sorted(paths[0].rglob("*")) if _seen(path, paths[0])]
     if not paths:
         raise UsageError(f"There is no file {name}." if not _exists(name) else f"{name} is empty.")
-    return [_Input(str(path), _contents(str(path), path.read_bytes)) for path in paths]
+    return [_Input(str(path), _file_contents(str(path), path.read_bytes)) for path in paths]
 
 
 def _seen(path: Path, folder: Path) -> bool:
@@ -139,7 +141,7 @@ def _seen(path: Path, folder: Path) -> bool:
     return path.is_file() and not hidden
 
 
-def _matches(pattern: str) -> list[Path]:
+def _matching_files(pattern: str) -> list[Path]:
     if "\0" in pattern:
         return []
     return [Path(name) for name in sorted(glob(pattern, recursive=True))]
@@ -150,7 +152,7 @@ def _any_plural(arguments: tuple[str, ...]) -> bool:
     return any(
         text.strip()
         and text != "-"
-        and (Path(text).is_dir() if _exists(text) else _GLOB.search(text) and _matches(text))
+        and (Path(text).is_dir() if _exists(text) else _GLOB.search(text) and _matching_files(text))
         for text in arguments
     )
 
@@ -176,7 +178,7 @@ def _exists(text: str) -> bool:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return False
-        raise _unreadable(text, error) from None
+        raise _unreadable_error(text, error) from None
     return True
 
 
@@ -185,7 +187,7 @@ _LIKE_A_PATH = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
 _GLOB = re.compile(r"^\S*[*?\[]\S*$")
 
 
-def _contents(where: str, read: Callable[[], bytes]) -> str:
+def _file_contents(where: str, read: Callable[[], bytes]) -> str:
     try:
         text = read().decode("utf-8")
         if "\0" in text:  # a binary file may be valid UTF-8
@@ -194,14 +196,14 @@ def _contents(where: str, read: Callable[[], bytes]) -> str:
     except UnicodeDecodeError:
         raise UsageError(f"{where} is not UTF-8 text; convert it first.") from None
     except OSError as error:
-        raise _unreadable(where, error) from None
+        raise _unreadable_error(where, error) from None
 
 
-def _unreadable(where: str, error: OSError) -> UsageError:
+def _unreadable_error(where: str, error: OSError) -> UsageError:
     return UsageError(f"{where} cannot be read: {error.strerror}.")
 
 
-def _segment(decision: Decision) -> dict[str, Any]:
+def _segment_text(decision: Decision) -> dict[str, Any]:
     verdict = decision.verdict
     return {
         "start": decision.span.start,

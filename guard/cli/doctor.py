@@ -57,7 +57,7 @@ def doctor(as_json: bool) -> None:
     """Report what guard finds on this machine. Exit with 1 if something that it needs is broken."""
     with stdout_kept():
         findings = [
-            *(*_packages(), *_litellm(), *_proxy(), *_names(), *_frameworks()),
+            *(*_package_diagnoses(), *_litellm(), *_proxy(), *_names(), *_frameworks()),
             *(*_settings(), *_detector(), *_detectors(), *_models(), *_closing()),
         ]
     broken = [f for f in findings if f.state == "broken"]
@@ -89,11 +89,11 @@ def _show(findings: list[Diagnosis]) -> None:
     results_console().print(table)
 
 
-def _packages() -> Iterator[Diagnosis]:
+def _package_diagnoses() -> Iterator[Diagnosis]:
     yield Diagnosis("python", platform.python_version(), "ok", sys.executable)
     needed: set[str] = {"biasguard"}  # an extra may require another extra of this distribution
     for extra in ("", *_extras()):
-        for requirement in _requirements():
+        for requirement in _guard_requirements():
             if requirement.name in needed or not _is_required(requirement, extra):
                 continue
             if not extra:
@@ -101,7 +101,7 @@ def _packages() -> Iterator[Diagnosis]:
             yield _package(requirement, f"extra [{extra}]" if extra else "packages", not extra)
 
 
-def _requirements() -> list[Requirement]:
+def _guard_requirements() -> list[Requirement]:
     """Return this distribution's requirements; empty if it is not installed."""
     try:
         return [Requirement(line) for line in importlib.metadata.requires("biasguard") or []]

@@ -253,7 +253,7 @@ def _print_report(
         ]
         for line, estimates in zip(report.lines, rates, strict=True)
     ]
-    notes = _notes(report, rates, reviewed)
+    notes = _rates_notes(report, rates, reviewed)
     if unread:
         notes.append(f"Marks do not represent {unread:,} segments whose texts are not kept.")
     _print_table(f"{utc(report.since)} to {utc(report.until)}", header, rows, notes, form)
@@ -271,7 +271,7 @@ def _reviewed_text(rate: ReviewedRate) -> str:
     return "n/a" if math.isnan(rate.value) else rate_text(rate)
 
 
-def _notes(
+def _rates_notes(
     report: Report, rates: Sequence[Reviewed], reviewed: Mapping[tuple[str, ...], Reviewed]
 ) -> list[str]:
     notes = [
@@ -322,8 +322,8 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
             *alert.by.values(),
             alert.share,
             alert.state,
-            _share(alert.count, alert.responses),
-            _share(alert.baseline_count, alert.baseline_responses)
+            _share_text(alert.count, alert.responses),
+            _share_text(alert.baseline_count, alert.baseline_responses)
             + (f" of release {alert.against}" if alert.against else ""),
             points(alert.difference),
             f"{alert.evidence:.3g} of {alert.needed:.3g}",
@@ -376,7 +376,7 @@ def _print_comparison(comparison: RateComparison, form: str | None) -> None:
     _print_table(title, header, cells, [*compare_notes(comparison), comparison.conclusion], form)
 
 
-def _share(count: int, n: int) -> str:
+def _share_text(count: int, n: int) -> str:
     return f"{count:,} of {n:,} ({100 * count / n:.2f} %)" if n else "0 of 0"
 
 

@@ -262,7 +262,7 @@ def cascade(
     to = to or shipped_weights(CASCADE)
     check_folder(to, "--to")
     assert config.data is not None
-    with _counted("windows") as show:
+    with _text_counter("windows") as show:
         choice = run(
             config.data, config.statements, config.work, to, version,
             first=small or shipped_weights(ENCODERS[1]),
@@ -384,7 +384,7 @@ def band(
     if differ is not None:
         budget = choosing.BandBudget("differ", differ)
     assert config.data is not None
-    with _counted("windows") as show:
+    with _text_counter("windows") as show:
         choice = choosing.train_band(
             config.data, config.statements, config.work, to,
             first=detector_named(first, None, None), later=detector_named(later, None, None),
@@ -530,7 +530,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _counted(name: str) -> Iterator[Callable[[int, int], None]]:
+def _text_counter(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many of all are done: a bar on a terminal, else a line now and then."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -601,7 +601,7 @@ def _config(options: dict[str, Any]) -> TrainConfig:
     _needs_training()
     _check_device(options.get("device", "cpu"))
     if (quotas := options.pop("quotas", None)) is not None:
-        options["quotas"] = _quotas(quotas)
+        options["quotas"] = _source_quotas(quotas)
     return TrainConfig(**options)
 
 
@@ -623,7 +623,7 @@ def _config_with_data(options: dict[str, Any]) -> TrainConfig:
     return config
 
 
-def _quotas(path: Path) -> dict[str, int]:
+def _source_quotas(path: Path) -> dict[str, int]:
     rows = _object(path)
     wrong = [k for k, v in (rows or {}).items() if k not in QUOTAS or type(v) is not int or v < 0]
     if rows is None:

@@ -68,7 +68,7 @@ def redacted(
     quoting = bool(quotation) and quotation.within(error, skipped=replaced)
     if not quoting and not stale:
         return error
-    twin = _silent(error, quotation) if quoting else _copied(error)
+    twin = _error_without_message(error, quotation) if quoting else _copied_error(error)
     if isinstance(twin, MidStreamFallbackError):
         twin.generated_content = released
         twin.is_pre_first_chunk = not began
@@ -96,9 +96,9 @@ async def _judged(call: SyncOrAsync, error: Exception, session: DoorSession) -> 
         await call(session.judge_pending, session.ajudge_pending, gate)
         session.ended(gate.trail, "completed")
     if gate is None:
-        return _silent(error, why="it is too long, or cannot be read, to be judged")
+        return _error_without_message(error, why="it is too long, or cannot be read, to be judged")
     if any(decision.action not in ("pass", "flag") for decision in gate.trail):
-        return _silent(error)
+        return _error_without_message(error)
     return error
 
 
@@ -110,10 +110,10 @@ def _gate(error: Exception, session: DoorSession) -> ResponseGate[str] | None:
     lines: dict[str, None] = {}
     length = 0
     try:
-        for text in () if isinstance(error, GuardError) else _texts(error):
+        for text in () if isinstance(error, GuardError) else _error_texts(error):
             if len(text) > _MOST_TEXT:
                 return None
-            whole = _decoded(text)
+            whole = _decoded_body(text)
             # Each split is judged, and the whole: the quoted answer may itself have separators.
             pieces = chain.from_iterable(separator.split(whole) for separator in _SEPARATORS)
             for part in (whole, *pieces):
@@ -158,7 +158,7 @@ class _Quotation:
     def within(self, value: object, skipped: str = "") -> bool:
         """Whether ``value`` or an object that it references quotes; not its field ``skipped``."""
         try:
-            return any(map(self._in_text, _texts(value, skipped)))
+            return any(map(self._in_text, _error_texts(value, skipped)))
         except Exception:  # an unreadable object may quote
             return True
 
@@ -169,7 +169,7 @@ class _Quotation:
         )
 
 
-def _decoded(text: str | bytes) -> str:
+def _decoded_body(text: str | bytes) -> str:
     """Return ``text`` with the escapes of JSON, ``repr`` and HTML decoded."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
@@ -184,7 +184,7 @@ def _decoded(text: str | bytes) -> str:
 
 def _plain(text: str | bytes) -> str:
     """Return ``text`` in a normal form: escapes decoded, spaces and case folded."""
-    return re.sub(r"\s+", " ", _decoded(text).replace("\\", "")).casefold()
+    return re.sub(r"\s+", " ", _decoded_body(text).replace("\\", "")).casefold()
 
 
 def _runs(text: str) -> Iterator[str]:
@@ -195,7 +195,7 @@ class _TooMuch(Exception):
     """A value references too many objects, or an iterator."""
 
 
-def _texts(value: object, skipped: str = "") -> Iterator[str | bytes]:
+def _error_texts(value: object, skipped: str = "") -> Iterator[str | bytes]:
     """Yield every text reachable from ``value``, except through its own field ``skipped``.
 
     The request to the provider is left out. Raises _TooMuch if too many objects are reachable,
@@ -260,7 +260,7 @@ def _message_of(error: BaseException) -> str:
         return ""
 
 
-def _copied(error: Exception) -> Exception:
+def _copied_error(error: Exception) -> Exception:
     """Return a copy of ``error`` without its cause and context."""
     twin = type(error).__new__(type(error))
     twin.__dict__.update(error.__dict__)
@@ -268,7 +268,7 @@ def _copied(error: Exception) -> Exception:
     return twin
 
 
-def _silent(
+def _error_without_message(
     error: Exception,
     quotation: _Quotation | None = None,
     depth: int = _DEPTH,
@@ -288,7 +288,7 @@ def _silent(
             masked = value if quotation is None else quotation.masked(value)
             return sentence if masked == value else masked
         if isinstance(value, Exception) and depth:
-            return _silent(value, quotation, depth - 1, why)
+            return _error_without_message(value, quotation, depth - 1, why)
         if isinstance(value, httpx.Response):
             return httpx.Response(value.status_code, request=getattr(value, "_request", None))
         return None

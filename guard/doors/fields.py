@@ -42,7 +42,7 @@ _ANNOTATIONS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _annotation(annotation: Mapping[str, Any]) -> Shape:
+def _annotation_text(annotation: Mapping[str, Any]) -> Shape:
     kind = str(annotation.get("type"))
     words = _ANNOTATIONS.get(kind)
     if words is None:
@@ -52,7 +52,7 @@ def _annotation(annotation: Mapping[str, Any]) -> Shape:
 
 CITATION = Shape(quoted=_CITATION)
 """The shape of a citation: fields at any depth hold the words of its source."""
-ANNOTATION = Shape(variant=_annotation)
+ANNOTATION = Shape(variant=_annotation_text)
 """The shape of an annotation, and of a list of them."""
 SOURCES: Mapping[str, Shape] = {
     # LiteLLM streams Anthropic's citations one by one, as "citation".
@@ -155,9 +155,9 @@ def parts_of(message: Any, choice: int) -> list[Part]:
     older = fields.get("function_call")
     add(member(older, "arguments"), "tool", FUNCTION_CALL)
     for number, call in calls:
-        parts += _strings(call, _CALL, choice, "tool", f"tool_calls.{number}")
-    parts += _strings(older, _OLDER_CALL, choice, "tool", "function_call")
-    return parts + _strings({name: fields[name] for name in more}, _MESSAGE, choice)
+        parts += _string_fields(call, _CALL, choice, "tool", f"tool_calls.{number}")
+    parts += _string_fields(older, _OLDER_CALL, choice, "tool", "function_call")
+    return parts + _string_fields({name: fields[name] for name in more}, _MESSAGE, choice)
 
 
 def parts_around(choice: Any, number: int, message: str) -> list[Part]:
@@ -166,8 +166,8 @@ def parts_around(choice: Any, number: int, message: str) -> list[Part]:
     logprobs = fields.get("logprobs")
     if logprobs and not isinstance(logprobs, str):
         del fields["logprobs"]
-        return _strings(fields, _CHOICE, number) + _token_parts(logprobs, number)
-    return _strings(fields, _CHOICE, number)
+        return _string_fields(fields, _CHOICE, number) + _token_parts(logprobs, number)
+    return _string_fields(fields, _CHOICE, number)
 
 
 def index_of(choice: Any) -> int:
@@ -182,7 +182,7 @@ def envelope(answer: Any, number: int) -> list[Part]:
     """Return the texts of an answer or chunk outside its choices, as texts of choice ``number``."""
     # LiteLLM may return the same answer object twice; it then carries the first call's trail.
     fields = {n: v for n, v in members(answer).items() if not isinstance(v, GuardTrail)}
-    return _strings(fields, _ENVELOPE, number)
+    return _string_fields(fields, _ENVELOPE, number)
 
 
 def channel_at(channel: Channel, path: str) -> Channel:
@@ -228,7 +228,7 @@ def has_content(name: str, value: Any) -> bool:
     return bool(value) or not is_name(name)
 
 
-def _strings(
+def _string_fields(
     value: Any, shape: Shape, choice: int, kind: ChannelKind = "content", path: str = ""
 ) -> list[Part]:
     """Return the strings to judge in a value of that shape at ``path``."""
@@ -266,7 +266,7 @@ def _token_parts(logprobs: Any, choice: int) -> list[Part]:
         if text:
             channel = channel_at(channel_of(choice), f"logprobs.{path}")
             parts.append(Part(channel, text))
-    return [*parts, *_strings(more, _LOGPROBS, choice, path="logprobs")]
+    return [*parts, *_string_fields(more, _LOGPROBS, choice, path="logprobs")]
 
 
 def tool_number(call: Any, position: int) -> int:

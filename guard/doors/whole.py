@@ -107,7 +107,7 @@ class WholeAnswer(Whole):
         """Return the content released so far, from which the model is to continue."""
         self._out += self.gate.emit()
         content = joined(self._out).get(Channel(self._choices[0].choice), "")
-        return "".join(_content(r) for r in self._before) + content
+        return "".join(_content_text(r) for r in self._before) + content
 
     def resume(self, response: Any, asker: Asker) -> None:
         """Continue with the model's new answer; end if there is none."""
@@ -154,7 +154,7 @@ def continued(before: Sequence[Any], last: Any) -> Any:
     answer = last.model_copy(deep=True)
     answer.id, answer.created, answer.model = before[0].id, before[0].created, before[0].model
     message = answer.choices[0].message
-    message.content = "".join(map(_content, (*before, last))) or None
+    message.content = "".join(map(_content_text, (*before, last))) or None
     thoughts = [getattr(r.choices[0].message, "reasoning_content", None) for r in (*before, last)]
     if any(thoughts):
         message.reasoning_content = "\n".join(filter(None, thoughts))
@@ -166,7 +166,7 @@ def continued(before: Sequence[Any], last: Any) -> Any:
     return answer
 
 
-def _content(response: Any) -> str:
+def _content_text(response: Any) -> str:
     return response.choices[0].message.content or ""
 
 

@@ -104,7 +104,7 @@ class CaseLine(PublishedRow, extra="forbid"):
         return Case(behaviour, self.text, self.expect, key, self.context, self.user, kind)
 
 
-def _label(text: object) -> bool:
+def _label_of(text: object) -> bool:
     label = str(text).strip().casefold()
     if label not in CSV_LABELS:
         raise BadRow(f"label {shortened_value(label)} is not one of {', '.join(CSV_LABELS)}")
@@ -115,7 +115,7 @@ class TableRow(PublishedRow):
     """A row of a custom table; several acceptable terms are separated by ``|``."""
 
     text: Filled
-    label: Annotated[bool, BeforeValidator(_label)]
+    label: Annotated[bool, BeforeValidator(_label_of)]
     bias_type: Text = ""
     group: Text = ""
     attribute: Text = ""

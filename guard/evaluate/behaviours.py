@@ -216,7 +216,7 @@ def measure(
     """
     begin = time.perf_counter()
     verdicts: list[Verdict] = []
-    for batch in _judged(source.cases, guard):
+    for batch in _judged_cases(source.cases, guard):
         verdicts += batch
         progress(len(verdicts))
     outcomes = [outcome(c.expect, v) for c, v in zip(source.cases, verdicts, strict=True)]
@@ -239,7 +239,7 @@ def measure(
         seed=seed,
         limit=limit,
         seconds=time.perf_counter() - begin,
-        errors=_errors(source.cases, verdicts, outcomes, show_errors),
+        errors=_error_lines(source.cases, verdicts, outcomes, show_errors),
     )
 
 
@@ -265,7 +265,7 @@ def judge(case: Case, guard: Guard) -> Verdict:
     return highest_verdict(GuardTrail([d for d in trail if d.span.end > len(before)]), guard.policy)
 
 
-def _judged(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:
+def _judged_cases(cases: Sequence[Case], guard: Guard) -> Iterator[list[Verdict]]:
     shown = copy.copy(guard)
     shown.policy = guard.policy.model_copy(update={"user_context": True})
     shown.sinks, shown.recorder = (), None
@@ -294,7 +294,7 @@ def _mean(rows: Sequence[Behaviour], draws: int, seed: int) -> Estimate:
     return Estimate(float(share.mean()), low, high, len(rows))
 
 
-def _errors(
+def _error_lines(
     cases: Sequence[Case], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], most: int
 ) -> list[ErrorText]:
     texts: list[ErrorText] = []

@@ -70,18 +70,18 @@ def token_f1(text: str, predicted: Iterable[Span], marked: Iterable[Span]) -> fl
     no word is marked.
     """
     places = [Span(*hit.span()) for hit in _WORD.finditer(text)]
-    chosen, right = _inside(places, predicted), _inside(places, marked)
+    chosen, right = _spans_inside(places, predicted), _spans_inside(places, marked)
     if not right:
         return float("nan")
     return 2 * len(chosen & right) / (len(chosen) + len(right))
 
 
-def _inside(places: Sequence[Span], spans: Iterable[Span]) -> set[Span]:
+def _spans_inside(places: Sequence[Span], spans: Iterable[Span]) -> set[Span]:
     ranges = list(spans)
     return {p for p in places if any(p.start < s.end and s.start < p.end for s in ranges)}
 
 
-def _words(text: str) -> set[str]:
+def _words_of(text: str) -> set[str]:
     return {_singular(w) for w in _WORD.findall(text.casefold())}
 
 
@@ -96,10 +96,10 @@ def _singular(word: str) -> str:
 
 
 def _group_words(group: str) -> set[str]:
-    words = _words(group)
+    words = _words_of(group)
     return words - _ANY_GROUP - _FUNCTION or words - _FUNCTION
 
 
 def _attribute_words(attribute: str) -> set[str]:
-    words = _words(attribute)
+    words = _words_of(attribute)
     return words - _FUNCTION or words

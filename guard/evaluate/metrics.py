@@ -120,30 +120,32 @@ def weighted(c: Columns, counts: Floats) -> dict[str, Floats]:
     fn, tn = biased - tp, harmless - fp
     marked = ~np.isnan(c.span_f1)
     f1_of_found = total(np.where(c.hit & marked, c.span_f1, 0.0))
-    f1 = np.where(biased > 0, _ratio(2 * tp, 2 * tp + fp + fn), np.nan)
-    other = _ratio(2 * tn, 2 * tn + fp + fn)
+    f1 = np.where(biased > 0, _ratio_of(2 * tp, 2 * tp + fp + fn), np.nan)
+    other = _ratio_of(2 * tn, 2 * tn + fp + fn)
     both = (biased > 0) & (harmless > 0)
     of_terms = total(c.hit & c.terms_known)
     pairs = counts[:, c.pair_unit]
     return {
-        "accuracy": _ratio(tp + tn, n),
+        "accuracy": _ratio_of(tp + tn, n),
         "f1": f1,
-        "precision": _ratio(tp, tp + fp),
-        "false_positive_rate": _ratio(fp, harmless),
-        "false_negative_rate": _ratio(fn, biased),
+        "precision": _ratio_of(tp, tp + fp),
+        "false_positive_rate": _ratio_of(fp, harmless),
+        "false_negative_rate": _ratio_of(fn, biased),
         "macro_f1": np.where(both, (f1 + other) / 2, np.nan),
         "auroc": _auroc(c, weight),
-        "cs": _ratio(total(c.hit & c.type_known & c.type_right), total(c.hit & c.type_known)),
-        "as": _ratio(total(c.hit & c.terms_known & c.terms_right), of_terms),
-        "as_first": _ratio(total(c.hit & c.terms_known & c.first_right), of_terms),
-        "group": _ratio(total(c.hit & c.group_known & c.group_right), total(c.hit & c.group_known)),
-        "attribute_f1": _ratio(f1_of_found, total(c.hit & marked)),
-        "attribute_f1_all": _ratio(f1_of_found, total(c.label & judged & marked)),
-        "pair_order": _ratio(pairs @ c.ordered.astype(float), pairs.sum(axis=1)),
-        "overall": _ratio(total(c.all_right), everything),
-        "usable": _ratio(total(judged), everything),
+        "cs": _ratio_of(total(c.hit & c.type_known & c.type_right), total(c.hit & c.type_known)),
+        "as": _ratio_of(total(c.hit & c.terms_known & c.terms_right), of_terms),
+        "as_first": _ratio_of(total(c.hit & c.terms_known & c.first_right), of_terms),
+        "group": _ratio_of(
+            total(c.hit & c.group_known & c.group_right), total(c.hit & c.group_known)
+        ),
+        "attribute_f1": _ratio_of(f1_of_found, total(c.hit & marked)),
+        "attribute_f1_all": _ratio_of(f1_of_found, total(c.label & judged & marked)),
+        "pair_order": _ratio_of(pairs @ c.ordered.astype(float), pairs.sum(axis=1)),
+        "overall": _ratio_of(total(c.all_right), everything),
+        "usable": _ratio_of(total(judged), everything),
         "ece": _ece(c, weight, n),
-        "prevalence": _ratio(biased, n),
+        "prevalence": _ratio_of(biased, n),
     }
 
 
@@ -240,7 +242,7 @@ def reliability(c: Columns) -> list[ScoreBin]:
     return diagram
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
+def _ratio_of(above: Floats, below: Floats) -> Floats:
     full = np.full_like(below, np.nan)
     return np.divide(above, below, out=full, where=below > 0)
 
@@ -263,7 +265,7 @@ def _auroc(c: Columns, weight: Floats) -> Floats:
     harmless = _by_group(weight[:, judged] * ~label, group, len(distinct))
     below = np.cumsum(harmless, axis=1) - harmless
     won = (biased * (below + harmless / 2)).sum(axis=1)
-    return _ratio(won, biased.sum(axis=1) * harmless.sum(axis=1))
+    return _ratio_of(won, biased.sum(axis=1) * harmless.sum(axis=1))
 
 
 def _ece(c: Columns, weight: Floats, n: Floats) -> Floats:
@@ -274,4 +276,4 @@ def _ece(c: Columns, weight: Floats, n: Floats) -> Floats:
     score = c.score[judged]
     used, group = np.unique(equal_mass_bins(score), return_inverse=True)
     gaps = _by_group(weight[:, judged] * (c.label[judged] - score), group, len(used))
-    return _ratio(np.abs(gaps).sum(axis=1), n)
+    return _ratio_of(np.abs(gaps).sum(axis=1), n)

@@ -58,8 +58,8 @@ RELIABILITY = "reliability"
 def tables(result: Result) -> list[Table]:
     """Return the tables of one set: measures, publications, readings, points, breakdowns."""
     return [
-        _measures(result),
-        *_published(result),
+        _measures_table(result),
+        *_published_tables(result),
         *_read_twice(result),
         _points(result),
         *_breakdowns(result),
@@ -97,7 +97,7 @@ def notes(result: Result) -> list[str]:
         sentences.append("Types are the paper's seven: age and appearance count as social.")
     if data.skipped:
         sentences.append(f"{len(data.skipped)} bad rows skipped, the first: {data.skipped[0]}.")
-    sentences += _unjudged(result)
+    sentences += _unjudged_notes(result)
     sentences += _instructed(result)
     brackets = "no intervals"
     if result.draws:
@@ -113,7 +113,7 @@ def notes(result: Result) -> list[str]:
     return sentences
 
 
-def _unjudged(result: Result) -> Iterator[str]:
+def _unjudged_notes(result: Result) -> Iterator[str]:
     """Yield how many texts have no verdict, and why."""
     named = {"Unjudged": result.unjudged}
     if result.beside:
@@ -207,7 +207,7 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _measures(result: Result) -> Table:
+def _measures_table(result: Result) -> Table:
     whole = result.whole
     header = ["measure", "n", GUARD, "95 % interval", *([OWN] if result.own else [])]
     for part in result.parts:
@@ -232,7 +232,7 @@ def _measures(result: Result) -> Table:
     return Table.of_figures("all measures", header, rows)
 
 
-def _published(result: Result) -> Iterator[Table]:
+def _published_tables(result: Result) -> Iterator[Table]:
     """Yield the figures of the detector beside it, of baselines and of publications.
 
     None for a single publication and no other detector: the first table has its column.

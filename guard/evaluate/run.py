@@ -104,7 +104,7 @@ def evaluate(
         whole=measure.scope("all", whole, baseline_draws=draws),
         parts=[
             measure.scope(name, rows, baseline_draws=draws)
-            for name, rows in _grouped(examples, lambda e: e.parts).items()
+            for name, rows in _rows_by_key(examples, lambda e: e.parts).items()
         ],
         points={name: at(_at(guard.policy, name)) for name in points},
         own=None if own is None else OwnThreshold(own, at(_at(guard.policy, "balanced", own))),
@@ -118,7 +118,7 @@ def evaluate(
         published=PUBLISHED.get(dataset.name, ()) if dataset.known else (),
         beside=compared,
         note=NOTES.get(dataset.name, "") if dataset.known else "",
-        errors=_errors(examples, predictions, show_errors),
+        errors=_largest_errors(examples, predictions, show_errors),
     )
 
 
@@ -289,7 +289,7 @@ def _at(policy: Policy, point: str, threshold: float | None = None) -> Policy:
     return policy.model_copy(update=update)
 
 
-def _grouped(
+def _rows_by_key(
     examples: Sequence[Example], keys: Callable[[Example], Sequence[str]]
 ) -> dict[str, list[int]]:
     """Return the rows under each key, most rows first; a text may have several keys."""
@@ -303,18 +303,18 @@ def _grouped(
 def _axes(examples: Sequence[Example]) -> dict[str, dict[str, list[int]]]:
     """Return the rows by type, by group and by every axis of the source."""
     names = list(dict.fromkeys(axis for e in examples for axis in e.axes))
-    axes = {"type": _grouped(examples, lambda e: e.bias_types)}
+    axes = {"type": _rows_by_key(examples, lambda e: e.bias_types)}
     if "group" not in names:
-        axes["group"] = _grouped(examples, lambda e: [g.casefold() for g in e.groups])
+        axes["group"] = _rows_by_key(examples, lambda e: [g.casefold() for g in e.groups])
     for axis in names:
-        axes[axis] = _grouped(
+        axes[axis] = _rows_by_key(
             examples,
             lambda e, axis=axis: [e.axes[axis]] if axis in e.axes else [],  # type: ignore[misc]
         )
     return {axis: groups for axis, groups in axes.items() if groups}
 
 
-def _errors(
+def _largest_errors(
     examples: Sequence[Example], predictions: Sequence[Prediction], most: int
 ) -> list[ErrorText]:
     """Return the false positives with the highest and false negatives with the lowest scores."""

@@ -178,7 +178,7 @@ SOURCES: dict[str, KnownSource] = {
             "BOLD, Wikipedia sentences",
             "Every text is harmless: the false positive rate is what counts. A fifth of the "
             "texts may be trained on; the part beside leaves it out.",
-            parts=lambda data, examples: _unseen(examples),
+            parts=lambda data, examples: _unseen_records(examples),
         ),
         KnownSource(
             "assistant",
@@ -222,7 +222,7 @@ def load(
     if name in SOURCES:
         dataset = _known(SOURCES[name], data_dir, skipped)
     elif Path(what).is_file():
-        dataset = _table(Path(what), skipped)
+        dataset = _read_table(Path(what), skipped)
     else:
         raise UsageError(
             f"{what} is neither a known set ({', '.join(SOURCES)}) nor a file; see guard eval "
@@ -281,7 +281,7 @@ def _known(source: KnownSource, data_dir: Path | None, skipped: list[str] | None
     return replace(dataset, known=source, readings=shipped_readings(source.name))
 
 
-def _table(path: Path, skipped: list[str] | None) -> Dataset:
+def _read_table(path: Path, skipped: list[str] | None) -> Dataset:
     if path.suffix.casefold() in (".jsonl", ".json", ".parquet", ".xlsx"):
         raise UsageError(f"{path} is not a CSV file; use one with the columns text and label.")
     header = column_names(path)
@@ -364,5 +364,5 @@ def _with_far_part(examples: list[Example]) -> list[Example]:
     return [replace(e, parts=(*e.parts, FAR)) if e.axes.get(NEAR) == "no" else e for e in examples]
 
 
-def _unseen(examples: list[Example]) -> list[Example]:
+def _unseen_records(examples: list[Example]) -> list[Example]:
     return [e if in_bold_share(e.text) else replace(e, parts=(*e.parts, UNSEEN)) for e in examples]

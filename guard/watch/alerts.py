@@ -236,7 +236,7 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
     releases = _new_releases(connection, baseline_since, since, now, by)
     kept = 1.0 - NEW_RELEASES if set(by) & set(RELEASES) else 1.0
     old_groups = [group for group in baseline.groups if baseline.names_of(group) not in releases]
-    tested = _tests(baseline, week, old_groups, by, kept)
+    tested = _alert_tests(baseline, week, old_groups, by, kept)
     for number, (names, (release, began)) in enumerate(releases.items(), start=1):
         before = {
             name: release if name in RELEASES else value
@@ -246,7 +246,7 @@ def alerts(connection: Connection, now: float, weeks: int = 4, by: Sequence[str]
         renamed = [line._replace(by={**line.by, **_releases_of(by, names)}) for line in lines]
         of_release = _WeekCounts(renamed, by)
         part = NEW_RELEASES / (number * (number + 1))
-        tested += _tests(of_release, week, of_release.groups, by, part, release)
+        tested += _alert_tests(of_release, week, of_release.groups, by, part, release)
     known = {*baseline.names, *(", ".join(names) for names in releases)}
     new = [name for name in week.names if name not in known]
     return Alerts(since, now, baseline_since, tuple(tested), tuple(new))
@@ -297,7 +297,7 @@ def _without(group: Sequence[str], place: int) -> Group:
     return (*group[:place], *group[place + 1 :])
 
 
-def _tests(
+def _alert_tests(
     baseline: _WeekCounts,
     week: _WeekCounts,
     groups: Sequence[Group],

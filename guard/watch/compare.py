@@ -232,7 +232,7 @@ def sides(text: str, since: float, now: float) -> tuple[RateSide, RateSide]:
             f'comma stands in "quotes"), got {text[:80]!r}.'
         )
     if name == PERIOD:
-        base, new = (_period(value, now) for value in values)
+        base, new = (_side_of(value, now) for value in values)
         if base.since < new.until and new.since < base.until:
             raise UsageError(
                 f"--compare: {base.name} and {new.name} overlap, so they share responses; give "
@@ -291,20 +291,20 @@ def last_two(
     return (last[-2], last[-1]) if len(last) > 1 else None
 
 
-def _period(text: str, now: float) -> RateSide:
+def _side_of(text: str, now: float) -> RateSide:
     first, dots, last = text.partition("..")
     if not dots:
         raise UsageError(
             f"--compare {PERIOD} takes FROM..TO,FROM..TO, such as 14d..7d,7d..now or "
             f"2030-01-01..2030-01-08,2030-01-08..2030-01-15, got {text[:40]!r}."
         )
-    since, until = _moment(first.strip(), now), _moment(last.strip(), now)
+    since, until = _moment_of(first.strip(), now), _moment_of(last.strip(), now)
     if since >= until:
         raise UsageError(f"--compare: {text[:40]!r} ends before it begins; swap its times.")
     return RateSide(f"{PERIOD} {text}", since, until, {})
 
 
-def _moment(text: str, now: float) -> float:
+def _moment_of(text: str, now: float) -> float:
     if text == "now":
         return now
     try:
@@ -338,7 +338,7 @@ def compare(
         sums(connection, side.since, side.until, by, only={**both, **side.only})
         for side in (base, new)
     )
-    pairs, one_sided = _paired(_by_group(old_sums, by), _by_group(new_sums, by))
+    pairs, one_sided = _paired_groups(_by_group(old_sums, by), _by_group(new_sums, by))
     # All bias types of a group of responses have the same unjudged segments.
     rates = list(RATES)[: 2 if set(by) & set(FINDINGS) else 3]
     untested = [
@@ -379,7 +379,7 @@ def _by_group(lines: Sequence[Sums], by: Sequence[str]) -> dict[Group, dict[Grou
     return groups
 
 
-def _paired(
+def _paired_groups(
     base: Mapping[Group, Mapping[Group, Sums]], new: Mapping[Group, Mapping[Group, Sums]]
 ) -> tuple[list[tuple[Mapping[str, str], Sums, Sums]], list[str]]:
     """Return the groups that both sides have, and the names of the others.

@@ -120,7 +120,7 @@ def _drawn(
         known = connection.execute(_ALL_DRAWS).all()
         name = name or new_id(known[-1].id if known else None)
         periods = [(row.since, row.until) for row in known if row.id < name]
-        finest, unread = _strata(connection, since, until, periods, size, seed)
+        finest, unread = _strata_of(connection, since, until, periods, size, seed)
     strata = merged(finest, size)
     unread += sum(s.size for s in strata.values() if not s.with_text)
     rows = sampled(strata, size)
@@ -149,7 +149,9 @@ def _drawn(
 def sampled(strata: Mapping[StratumName, DrawStratum], size: int) -> list[dict[str, Any]]:
     """Return the rows of about ``size`` items, in an order that interleaves the strata."""
     drawn: list[tuple[float, dict[str, Any]]] = []
-    for name, count in _allocated({n: s for n, s in strata.items() if s.with_text}, size).items():
+    for name, count in _allocated_draws(
+        {n: s for n, s in strata.items() if s.with_text}, size
+    ).items():
         stratum = strata[name]
         common = {
             "stratum": str(name)[:512],
@@ -179,7 +181,7 @@ def _nothing_drawn(unread: int) -> str:
     )
 
 
-def _strata(
+def _strata_of(
     connection: Connection,
     since: float,
     until: float,
@@ -262,7 +264,9 @@ def merged(strata: Mapping[StratumName, DrawStratum], size: int) -> dict[Stratum
     return merged
 
 
-def _allocated(strata: Mapping[StratumName, DrawStratum], size: int) -> dict[StratumName, int]:
+def _allocated_draws(
+    strata: Mapping[StratumName, DrawStratum], size: int
+) -> dict[StratumName, int]:
     """Return the items to draw of each stratum: at least one, and half of all from each side."""
     halves = [
         {name: s for name, s in strata.items() if (name.action == "pass") == passed}

@@ -210,7 +210,7 @@ def sums(
     where += [dimension(name) == value for name, value in filters.items() if name not in FINDINGS]
     keys = [dimension(name).label(f"by_{n}") for n, name in enumerate(of_response)]
     parts = [_part(starts, 0).label("part")] if len(starts) > 1 else []
-    totals = _grouped(connection, _totals(where, not of_finding), [*keys, *parts])
+    totals = _grouped(connection, _totals_query(where, not of_finding), [*keys, *parts])
     by_finding = {}
     if of_finding:
         findings = [dimension(name) == filters[name] for name in of_finding if name in filters]
@@ -295,7 +295,7 @@ def _label_in_sqlite(element: _Label, compiler: Any, **options: Any) -> str:
     return f"(SELECT value FROM json_each({labels}) WHERE key = {name})"
 
 
-def _totals(where: Sequence[Any], with_findings: bool) -> Select[Any]:
+def _totals_query(where: Sequence[Any], with_findings: bool) -> Select[Any]:
     r = responses.c
     j, u, f, m = r.judged, r.unjudged, r.found, r.mitigated
     columns: list[Any] = [

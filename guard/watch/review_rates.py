@@ -212,7 +212,7 @@ def rates_of(
             f"{untyped} missed segments have no type or group; set them with guard review mark"
         )
         if kinds is not None and untyped
-        else _ratio(
+        else _ratio_estimate(
             sample,
             # An unclear miss without a type could be of any type.
             _Side(
@@ -227,7 +227,7 @@ def rates_of(
     return Reviewed(
         _share(sample, finding, "no finding is among those reviewed"),
         _share(sample, stopped, "nothing that was stopped is among those reviewed"),
-        _ratio(
+        _ratio_estimate(
             sample,
             _Side("was stopped", stopped, lambda _, v: v == "wrong"),
             _Side(
@@ -241,11 +241,15 @@ def rates_of(
     )
 
 
-def _ratio(sample: Sequence[Marked], part: _Side, rest: _Side, reason: str) -> ReviewedRate:
+def _ratio_estimate(
+    sample: Sequence[Marked], part: _Side, rest: _Side, reason: str
+) -> ReviewedRate:
     """Return the share of ``part`` in the sum of both totals, which come from different strata."""
 
     def limits(unclear: Mark | None) -> Estimate:
-        return share_of_totals(_total(sample, part, unclear), _total(sample, rest, unclear))
+        return share_of_totals(
+            _stratum_total(sample, part, unclear), _stratum_total(sample, rest, unclear)
+        )
 
     either = [item for item in sample if part.domain(item) or rest.domain(item)]
     for side in (part, rest):
@@ -267,19 +271,19 @@ def _share(sample: Sequence[Marked], domain: Which, reason: str) -> ReviewedRate
         linearised = [
             w._replace(value=((w.verdict == "wrong") - share) * w.inside) for w in weighed
         ]
-        return _limits(wrong, total, linearised)
+        return _share_limits(wrong, total, linearised)
 
     return _estimate([item for item in sample if domain(item)], limits, reason)
 
 
-def _total(sample: Sequence[Marked], side: _Side, unclear: Mark | None) -> Estimate:
+def _stratum_total(sample: Sequence[Marked], side: _Side, unclear: Mark | None) -> Estimate:
     """Return the estimated number of the period's segments that are hits."""
     weighed = [
         w._replace(value=float(w.inside and side.hit(w.item, w.verdict)))
         for w in _weighed(sample, side.domain, unclear)
     ]
     n = sum(w.weight for w in weighed)
-    share = _limits(sum(w.weight * w.value for w in weighed), n, weighed)
+    share = _share_limits(sum(w.weight * w.value for w in weighed), n, weighed)
     return Estimate(*(n * end for end in (share.value, share.low, share.high)))
 
 
@@ -314,7 +318,7 @@ def _weighed(sample: Sequence[Marked], domain: Which, unclear: Mark | None) -> l
     return weighed
 
 
-def _limits(count: float, n: float, weighed: Sequence[_Weighed]) -> Estimate:
+def _share_limits(count: float, n: float, weighed: Sequence[_Weighed]) -> Estimate:
     """Return the interval of ``count / n``, by the variance of the sum of the weighted values."""
     strata: dict[tuple[str, str], list[_Weighed]] = defaultdict(list)
     for w in weighed:

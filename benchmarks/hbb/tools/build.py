@@ -213,7 +213,7 @@ class Steps:
             if end < len(whole):  # an incomplete line of an interrupted run
                 with self._path.open("r+b") as file:
                     file.truncate(end)
-            self._known = {line["key"]: line["answer"] for line in pack.lines(self._path)}
+            self._known = {line["key"]: line["answer"] for line in pack.read_lines(self._path)}
 
     def known(self, call: Call) -> str | None:
         """Return the recorded answer, None if there is none."""
@@ -246,7 +246,7 @@ async def build(
     rejected.jsonl with the reasons, and steps.jsonl. The next run retries a source whose call
     failed. ``done`` is called after each source.
     """
-    prompts = packs.load("hbb").protocol["build"]
+    prompts = packs.load_pack("hbb").protocol["build"]
     recorded, built = Steps(folder), Built()
     slots = asyncio.Semaphore(concurrency)
     pairs: dict[str, dict[str, str]] = {}

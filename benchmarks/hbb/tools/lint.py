@@ -299,7 +299,7 @@ def _repeated(items: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 
 def record(folder: Path) -> None:
     """Write the files' SHA-256 and the counts into the folder's pack.toml."""
-    items, variants = pack.read(folder)
+    items, variants = pack.read_folder(folder)
     about = folder / "pack.toml"
     text = about.read_text("utf-8")
     for key, count in (("pairs", len(items)), ("variants", len(variants))):
@@ -315,7 +315,7 @@ def main(arguments: Sequence[str]) -> int:
     folders = [a for a in arguments if a != "--record"]
     folder = Path(folders[0]) if folders else SHIPPED
     try:
-        items, variants = pack.read(folder)
+        items, variants = pack.read_folder(folder)
     except UsageError as error:
         print(error)
         return 2

@@ -197,7 +197,7 @@ def test_other_words_are_no_kin(one: str, other: str) -> None:
 
 
 def test_the_shipped_pack_is_clean() -> None:
-    items, variants = pack.read(shipped("benchmarks") / "hbb")
+    items, variants = pack.read_folder(shipped("benchmarks") / "hbb")
     assert [str(f) for f in lint.lint(items, variants)] == []
 
 

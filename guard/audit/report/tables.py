@@ -96,7 +96,7 @@ def both_arms(title: str, lines: Sequence[Line]) -> Table:
 
 
 def incomplete_reasons(result: SuiteResult, resumable: bool = False) -> list[str]:
-    """Return why a result is incomplete; ``resumable``: as for ``terminal.show``."""
+    """Return why a result is incomplete; ``resumable``: as for ``terminal.show_result``."""
     again = "; the same command asks them again" if resumable else ""
     failed = result.arms["plain"].outcomes.get("failed", 0)
     missing = [f"{result.missing:,} requests have no outcome"] if result.missing else []

@@ -206,7 +206,7 @@ class ChatCodec(Codec[ModelResponseStream]):
             return copy
         if before != dict(texts):
             self._changed.add(choice)
-        delta = _rewritten(own.delta, choice, texts, ends=ends)
+        delta = _rewritten_delta(own.delta, choice, texts, ends=ends)
         reason = None if ends else own.finish_reason
         if reason is None and not parts_of(delta, choice) and not _announces(delta):
             return None
@@ -260,7 +260,7 @@ def _calls_of(choice: StreamingChoices) -> dict[Channel, str | None]:
     return calls
 
 
-def _rewritten(
+def _rewritten_delta(
     delta: Delta, choice: int, texts: Mapping[Channel, str], *, ends: bool = False
 ) -> Delta:
     """Return a delta with ``texts`` and no other field that could repeat the replaced text.
@@ -339,7 +339,7 @@ def _choice_may_repeat(choice: StreamingChoices) -> bool:
 
 def _stripped(choice: StreamingChoices) -> StreamingChoices:
     texts = by_channel(Repeats().new(parts_of(choice.delta, choice.index)))
-    delta = _rewritten(choice.delta, choice.index, texts)
+    delta = _rewritten_delta(choice.delta, choice.index, texts)
     return StreamingChoices(finish_reason=choice.finish_reason, index=choice.index, delta=delta)
 
 

@@ -84,16 +84,16 @@ def charge(logging: Any, response: object) -> None:
 
 def answer(upstream: CustomStreamWrapper, released: Sequence[Any]) -> Any:
     """Return the answer to report: the ``released`` chunks, with the usage of all chunks sent."""
-    response: Any = _built(upstream, released) or ModelResponse(
+    response: Any = _built_response(upstream, released) or ModelResponse(
         model=upstream.model, usage=calculate_total_usage(upstream.chunks)
     )
-    everything = _built(upstream, upstream.chunks)
+    everything = _built_response(upstream, upstream.chunks)
     if everything is not None:
         response.usage = everything.usage
     return response
 
 
-def _built(upstream: CustomStreamWrapper, chunks: Sequence[Any]) -> Any:
+def _built_response(upstream: CustomStreamWrapper, chunks: Sequence[Any]) -> Any:
     response: object = None
     with contextlib.suppress(Exception):
         response = litellm.stream_chunk_builder(

@@ -217,14 +217,14 @@ def missing(internal: Internal) -> list[str]:
     None before the version since which guard uses them, and none of a module that LiteLLM cannot
     import itself, because a package that it does not require is not installed, such as the proxy's.
     """
-    home = _home(internal)
+    home = _home_module(internal)
     unused = internal.optional or Version(version()) < Version(internal.since)
     if unused or (home is None and _needs_other_package(internal)):
         return []
     return [
         name
         for name in internal.names
-        if home is None or not (hasattr(home, name) or name in _mentioned(home))
+        if home is None or not (hasattr(home, name) or name in _mentioned_names(home))
     ]
 
 
@@ -240,7 +240,7 @@ def _needs_other_package(internal: Internal) -> bool:
     return False
 
 
-def _home(internal: Internal) -> Any:
+def _home_module(internal: Internal) -> Any:
     for path in internal.homes:
         module, _, name = path.partition(":")
         try:
@@ -252,7 +252,7 @@ def _home(internal: Internal) -> Any:
 
 
 @cache
-def _mentioned(home: Any) -> frozenset[str]:
+def _mentioned_names(home: Any) -> frozenset[str]:
     """Return the names in the code of a class or of a module's functions and classes."""
     names: set[str] = set()
 

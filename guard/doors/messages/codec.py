@@ -150,7 +150,7 @@ class MessagesCodec(Codec[Frame]):
             changed = [said for said, text in mine if said.text != text]
             self._changed.update(said.channel.kind for said in changed)
             self._dropped.update(said.channel for said in changed if is_unknown_field(said.channel))
-            rewritten = _rewritten(event, [text for _, text in mine]) if changed else event
+            rewritten = _rewritten_event(event, [text for _, text in mine]) if changed else event
             if rewritten is not None:
                 out_texts += [s._replace(event=len(out_events), text=text) for s, text in mine]
                 out_events.append(rewritten)
@@ -262,7 +262,7 @@ class MessagesCodec(Codec[Frame]):
         gone = {said for said in mine if said.repeated and said.channel in self._dropped}
         if not gone:
             return event
-        return _rewritten(event, ["" if said in gone else said.text for said in mine])
+        return _rewritten_event(event, ["" if said in gone else said.text for said in mine])
 
     def _silenced(self, event: MessageEvent) -> MessageEvent | None:
         """Return an event without fields that could repeat a text that was cut or replaced."""
@@ -337,7 +337,7 @@ class MessagesCodec(Codec[Frame]):
         return {"type": "content_block_delta", "index": index, "delta": delta}
 
 
-def _rewritten(event: MessageEvent, texts: list[str]) -> MessageEvent | None:
+def _rewritten_event(event: MessageEvent, texts: list[str]) -> MessageEvent | None:
     left = iter(texts)
     fields = walk_event(event, lambda place, kind, text: next(left, ""))
     return None if fields is None else MessageEvent(fields)

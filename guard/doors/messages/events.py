@@ -113,7 +113,7 @@ class Framer:
             self._searched = max(0, len(self._pending) - 3)
             return []
         completed = chunk if whole and end == len(self._pending) else self._chunk_of(end)
-        frame = _frame(completed, bytes(self._pending[:end]))
+        frame = _frame_of(completed, bytes(self._pending[:end]))
         del self._pending[:end]
         self._searched = 0
         events = frame.events
@@ -126,7 +126,7 @@ class Framer:
         """Return the rest at the end of the stream: an event without its final blank line."""
         if not self._pending:
             return []
-        frame = _frame(self._chunk_of(len(self._pending)), bytes(self._pending))
+        frame = _frame_of(self._chunk_of(len(self._pending)), bytes(self._pending))
         self._pending.clear()
         return [frame]
 
@@ -135,7 +135,7 @@ class Framer:
         return data.decode(errors="replace") if self.form is str else data
 
 
-def _frame(chunk: Any, data: bytes) -> Frame:
+def _frame_of(chunk: Any, data: bytes) -> Frame:
     """Return the frame of ``data``; with its chunk only if the events cover all of the bytes."""
     events: list[MessageEvent] = []
     plain = True

@@ -60,7 +60,7 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
         reason = None if ends else own.finish_reason
         if not reason and not any(texts.values()):
             return None
-        return _bare(chunk, _rewritten(own, texts, reason))
+        return _bare(chunk, _rewritten_choice(own, texts, reason))
 
     def last(
         self, template: TextCompletionResponse, choice: int, message: str
@@ -73,7 +73,8 @@ class TextCompletionCodec(Codec[TextCompletionResponse]):
         if not any(c.index in self._changed for c in chunk.choices):
             return chunk
         choices = [
-            _rewritten(c, dict(parts_of_choice(c, c.index)), c.finish_reason) for c in chunk.choices
+            _rewritten_choice(c, dict(parts_of_choice(c, c.index)), c.finish_reason)
+            for c in chunk.choices
         ]
         return _bare(chunk, *choices)
 
@@ -97,10 +98,12 @@ def cut_choice(choice: TextChoices, read: ChoiceText, out: list[ChoiceText]) -> 
     terminated = any(a.terminated for a in out)
     reason = "content_filter" if terminated else choice.finish_reason
     texts = {Channel(choice.index, *c[1:]): text for c, text in texts_of(out).items()}
-    return _rewritten(choice, texts, reason)
+    return _rewritten_choice(choice, texts, reason)
 
 
-def _rewritten(choice: TextChoices, texts: Mapping[Channel, str], reason: Any) -> TextChoices:
+def _rewritten_choice(
+    choice: TextChoices, texts: Mapping[Channel, str], reason: Any
+) -> TextChoices:
     rewritten = TextChoices(reason, choice.index, texts.get(Channel(choice.index)))
     thought = texts.get(Channel(choice.index, "reasoning"))
     if thought:

@@ -75,7 +75,7 @@ def checked_host(name: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether a name or an address is always this machine's own."""
-    name = _canonical(host)
+    name = _canonical_host(host)
     return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
@@ -102,8 +102,8 @@ class Rules:
         name = _name(host)
         if name is None:
             return False
-        known = {_canonical(host) for host in (*_LOOPBACK, *self.hosts)}
-        return name in known or (_is_address(server) and name == _canonical(server))
+        known = {_canonical_host(host) for host in (*_LOOPBACK, *self.hosts)}
+        return name in known or (_is_address(server) and name == _canonical_host(server))
 
 
 class Access:
@@ -140,12 +140,12 @@ class Access:
             return PlainTextResponse(
                 "This host name is not known; guard dashboard --allow-host adds it.", 421
             )
-        token, bearer = self._rules.token, _bearer(headers)
+        token, bearer = self._rules.token, _bearer_token(headers)
         # Another site's page does not know the token, so it cannot send the header.
         trusted = token is not None and _same(bearer, token)
         signs_in = token is not None and not (trusted or self._signed_in(headers))
         if signs_in and (scope["method"], scope["path"]) != ("POST", LOGIN):
-            return _challenge(headers, wrong=bearer is not None)
+            return _challenge_response(headers, wrong=bearer is not None)
         changes = scope["method"] not in ("GET", "HEAD", "OPTIONS", "TRACE")
         if changes and not trusted and not _same_origin(headers):
             return PlainTextResponse("Refused: this request came from a page of another site.", 403)
@@ -163,12 +163,12 @@ class Access:
         """Answer to the sign-in form."""
         form = parse_qs((await _body(receive)).decode("latin-1"))
         if not _same(form.get("token", [""])[0].strip(), self._rules.token or ""):
-            return _challenge(headers, wrong=True)
+            return _challenge_response(headers, wrong=True)
         cookie = f"{self._rules.cookie}={self._rules.session}; HttpOnly; SameSite=Strict; Path=/"
         return RedirectResponse("/", 303, {"set-cookie": cookie})
 
 
-def _challenge(headers: Headers, *, wrong: bool) -> Response:
+def _challenge_response(headers: Headers, *, wrong: bool) -> Response:
     """Ask for the token: a browser by a form."""
     message = "This token is wrong." if wrong else "The dashboard needs its token."
     bearer = {"www-authenticate": "Bearer"}
@@ -177,7 +177,7 @@ def _challenge(headers: Headers, *, wrong: bool) -> Response:
     return PlainTextResponse(message, 401, bearer)
 
 
-def _bearer(headers: Headers) -> str | None:
+def _bearer_token(headers: Headers) -> str | None:
     values = headers.getlist("authorization")
     kind, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if kind.lower() == "bearer" else None
@@ -197,10 +197,10 @@ def _same_origin(headers: Headers) -> bool:
 
 def _name(host: str) -> str | None:
     match = _HOST.fullmatch(host.lower())
-    return _canonical(match["name"]) if match else None
+    return _canonical_host(match["name"]) if match else None
 
 
-def _canonical(host: str) -> str:
+def _canonical_host(host: str) -> str:
     """Return a host in lower case without brackets, an address in its canonical form."""
     name = host.lower().removeprefix("[").removesuffix("]")
     try:
