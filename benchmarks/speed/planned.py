@@ -21,7 +21,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from guard.audit.audit import Audit
 from guard.audit.calls import Piece, Reply, Slot
 from guard.audit.cassette import Cassette
-from guard.audit.others import combined_model, default_scorer
+from guard.audit.others import combined_model, default_scorer, other_models
 from guard.audit.plan import make_plan
 from guard.audit.runner import Settings
 from guard.core import Guard

@@ -48,8 +48,8 @@ def read_side(
 ) -> Side:
     """Return the side at ``place``: a baseline, a run's file or folder, or another harness' log.
 
-    ``own_suites`` and ``data`` are as in :func:`guard.audit.sides.read_side`. Raises UsageError where
-    ``place`` is none of these, cannot be used, or is a baseline and ``baselines`` is False.
+    ``own_suites`` and ``data`` are as in :func:`guard.audit.sides.read_side`. Raises UsageError
+    where ``place`` is none of these, cannot be used, or is a baseline and ``baselines`` is False.
     """
     log = harnesses.read(place)
     if log is not None:

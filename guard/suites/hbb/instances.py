@@ -84,8 +84,8 @@ class Instances:
     """Every instance whose two questions were both asked; arrays have one entry an instance.
 
     An instance is usable if both questions have a readable answer with the options in the same
-    order. Only such orders count, weighted by their numbers of answers (:func:`noise.question_gap`):
-    refusing one identity more often then neither drops its instances nor looks like a preference
+    order. Only such orders count, weighted by their numbers of answers
+    (:func:`noise.question_gap`): refusing one identity more often then neither drops its instances nor looks like a preference
     for a position. ``score`` is nan for an instance that is not usable.
     """
 
