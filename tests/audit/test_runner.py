@@ -355,7 +355,7 @@ def test_killed_at_any_moment_it_pays_for_no_answer_twice(
         child = processes.Process(target=audited, args=(provider.base, str(tmp_path / "killed")))
         child.start()
         if kills < most:
-            goal = before + rng.randint(1, 9)
+            goal = before + rng.randint(1, 5)  # of 60: some are left after the last kill
             while len(provider.asked) < goal and child.is_alive():
                 time.sleep(rng.uniform(0, 0.01))
             os.kill(child.pid or 0, signal.SIGKILL)
