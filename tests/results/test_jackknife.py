@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.results.intervals import LEAST_CLUSTERS
-from guard.results.jackknife import ClopperPearson, Jackknife, Smooth, TwoShares, estimate
+from guard.results.jackknife import ClopperPearson, Jackknife, Line, Smooth, TwoShares, estimate
 from guard.results.measure import Interval, Measure, column, difference_of_shares, share
 from guard.results.samples import Floats, Samples
 from guard.results.sign_flips import FEW_CLUSTERS
@@ -239,6 +239,21 @@ def test_one_of_clustered_answers_is_of_as_many_as_would_say_as_much() -> None:
 TWO = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 20)), min_size=1, max_size=60)
 
 
+def apart(rows: np.ndarray, clusters: list[str]) -> Line:
+    """The difference of two shares, of columns that count each's hits and each's answers."""
+    measure = Measure(
+        "apart",
+        {},
+        Samples(rows, clusters),
+        difference_of_shares,
+        lambda t: t[..., 1] + t[..., 3],
+        null=0.0,
+        interval=TwoShares(),
+    )
+    (line,) = estimate([measure])
+    return line
+
+
 @examples(200)
 @given(TWO)
 def test_a_difference_of_two_shares_leaves_out_0_exactly_when_p_is_small(
@@ -246,16 +261,7 @@ def test_a_difference_of_two_shares_leaves_out_0_exactly_when_p_is_small(
 ) -> None:
     hit, first, clusters = (np.array(column) for column in zip(*data, strict=True))
     rows = np.column_stack([hit & first, first, hit & ~first, ~first]).astype(float)
-    one = Measure(
-        "apart",
-        {},
-        Samples(rows, [f"c{c}" for c in clusters]),
-        difference_of_shares,
-        lambda t: t[..., 1] + t[..., 3],
-        null=0.0,
-        interval=TwoShares(),
-    )
-    (line,) = estimate([one])
+    line = apart(rows, [f"c{c}" for c in clusters])
     e = line.plain
     assert math.isnan(e.low) == math.isnan(e.p)
     if not math.isnan(e.low):
@@ -269,16 +275,7 @@ def test_of_independent_answers_it_joins_jeffreys_intervals() -> None:
     from scipy.stats import t as student
 
     rows = np.array([[n < 8, 1, 0, 0] for n in range(40)] + [[0, 0, 0, 1]] * 25, dtype=float)
-    one = Measure(
-        "apart",
-        {},
-        Samples(rows, [f"c{n}" for n in range(65)]),
-        difference_of_shares,
-        lambda t: t[..., 1] + t[..., 3],
-        null=0.0,
-        interval=TwoShares(),
-    )
-    (line,) = estimate([one])
+    line = apart(rows, [f"c{n}" for n in range(65)])
     size = 39 * (student.ppf(0.975, np.inf) / student.ppf(0.975, 39)) ** 2
     size = max(size, 40)  # answers of one cluster each are worth no less than they are
     low, high = beta.ppf([0.025, 0.975], 0.2 * size + 0.5, 0.8 * size + 0.5)
