@@ -29,7 +29,7 @@ ALLOWED = {
     "places": {"errors"},
     "forks": {"errors"},
     "background": {"forks"},
-    "results": {"errors", "texts"},
+    "results": {"texts"},
     "texts": set(),
     "mentions": set(),
     "gate": {"verdict", "policy", "errors", "mentions"},
