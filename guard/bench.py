@@ -47,13 +47,13 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def windows_of(texts: Iterable[str], context: int = CONTEXT_SEGMENTS) -> list[Window]:
+def windows_of(texts: Iterable[str]) -> list[Window]:
     """Return the windows of ``texts`` as a stream asks for them, with their context."""
     return [
         Window(segment, before)
         for text in texts
         for segment, before in in_context(
-            (s.text for s in split(text) if not s.text.isspace()), context
+            (s.text for s in split(text) if not s.text.isspace()), CONTEXT_SEGMENTS
         )
     ]
 

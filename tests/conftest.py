@@ -118,3 +118,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if count:
         what = f"{count} tests did not run: {os.path.relpath(DATA, ROOT)} is absent"
         terminalreporter.write_line(what, yellow=True, bold=True)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run a test in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)

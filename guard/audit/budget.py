@@ -23,6 +23,8 @@ from guard.audit.sending import PATTERNS, Other, Sending
 from guard.errors import UsageError
 from guard.suites import Chat, LogLikelihood, Request, Role
 
+_PROBE_TOKENS = 64  # counted for a probe
+
 
 class OverBudget(Exception):
     """The next call may exceed a limit, so it was not sent."""
@@ -103,11 +105,11 @@ class Budget(Allowance):
             self._settled.set()
         return reply
 
-    def count_probe(self, tokens: int = 64) -> None:
+    def count_probe(self) -> None:
         """Count a call that finds out what the model can do; raises OverBudget."""
         most = 0.0
         if self.max_cost is not None:
-            most = _price_of_call(self._payees["model"].name, tokens, 1)
+            most = _price_of_call(self._payees["model"].name, _PROBE_TOKENS, 1)
         if not self.fits(most):
             self._stop_here(most)
         self.calls += 1

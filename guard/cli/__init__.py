@@ -230,3 +230,8 @@ class _Exit(click.ClickException):
 @click.version_option(__version__, prog_name="guard")
 def main() -> None:
     """Judge model output for social bias while it streams, and stop it before it is read."""
+    # For module:Class of a suite, as with python -m; last, so that no file here hides a library.
+    with suppress(OSError):  # the folder may be gone
+        here = os.getcwd()
+        if here not in sys.path and not getattr(sys.flags, "safe_path", False):
+            sys.path.append(here)

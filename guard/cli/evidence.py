@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
     from guard.verdict import Verdict
 
+_REFERENCES = 3  # at most, under a verdict
 
-def show_verdict(console: Console, text: str, verdict: Verdict, *, references: int = 3) -> None:
+
+def show_verdict(console: Console, text: str, verdict: Verdict) -> None:
     """Print the finding on ``text``: type, score, attributions and references.
 
     ``text`` is empty for a passage that must not be shown.
@@ -40,6 +42,6 @@ def show_verdict(console: Console, text: str, verdict: Verdict, *, references: i
             Text("  group ") + Text(pair.group, "bold") + Text("  tied to ")
             + Text(pair.attribute, "bold")
         )  # fmt: skip
-    for reference in verdict.references[:references]:
+    for reference in verdict.references[:_REFERENCES]:
         line = f"  evidence {reference.similarity:.2f}  {reference.statement}"
         console.print(Text(f"{line}  [{reference.bias_type}]", "dim"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -73,19 +73,12 @@ class ChartSeries:
         return with_interval(self.values[place], low, high)
 
 
-class ChartMark(NamedTuple):
-    """A labelled line across a trend, between the categories around ``at``."""
-
-    at: float
-    text: str
-
-
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart with its explanation; ``name`` is unique on its page.
 
     ``label`` and ``limits`` are those of the axis of values. ``null`` is the value of a fair model.
-    The categories of a ``trend`` are in order of time; only a trend has ``marks``. A chart over
+    The categories of a ``trend`` are in order of time. A chart over
     ``time`` has no categories but a ``span`` in seconds since 1970; its label is the unit of its
     values, and ``series_are`` says what its series are.
     """
@@ -99,7 +92,6 @@ class Chart:
     label: str = ""
     limits: tuple[float, float] | None = None
     null: float | None = None
-    marks: Sequence[ChartMark] = ()
     span: tuple[float, float] = (0.0, 0.0)
     series_are: str = "series"
 
@@ -301,7 +293,7 @@ def _draw_radar(chart: Chart, figure: Figure) -> None:
 
 
 def _draw_trend(chart: Chart, figure: Figure) -> None:
-    """Draw categories after each other, the points of a series joined, and the marks."""
+    """Draw categories after each other, the points of a series joined."""
     names = chart.names
     size = len(chart.categories)
     figure.set_size_inches(WIDTH, 2.6)
@@ -313,12 +305,6 @@ def _draw_trend(chart: Chart, figure: Figure) -> None:
             x, value, yerr=np.nan_to_num(np.maximum([value - low, high - value], 0)),
             fmt=f"{MARKERS[number % 4]}-", color=SERIES[number % 4], markersize=4,
             linewidth=1.0, elinewidth=1.4, label=line.name, clip_on=False,
-        )  # fmt: skip
-    for mark in chart.marks:
-        ax.axvline(mark.at, color=INK, linewidth=1.0, linestyle="--")
-        ax.annotate(
-            mark.text, (mark.at, 1), xycoords=("data", "axes fraction"), xytext=(2, 2),
-            textcoords="offset points", fontsize=8,
         )  # fmt: skip
     if chart.null is not None:
         ax.axhline(chart.null, color=INK, linewidth=0.8)

@@ -6,6 +6,8 @@
   exactly when p < .05. Where only values above the null are of interest, lower ones have p = 1.
 - With fewer than 30 clusters the test also flips their signs (:mod:`guard.results.sign_flips`): p
   is the larger one, and the interval holds what either test allows.
+- A value between the null and a bound near it has the p of that bound at least
+  (:meth:`guard.results.spread.Spread.least_p`): fair clusters are then skewed.
 - Where a suite has several words for a group, answers are alike within clusters and within words.
   The variance is the multiway one: the one-way variances, less those of pairwise intersections,
   plus that of the triple one (Cameron, Gelbach and Miller 2011), and at least the largest one-way
@@ -155,12 +157,13 @@ class Jackknife(_OverClusters):
         low, high = (spread.tested_interval if tested else spread.interval)(at, self.level)
         if self.smooth is not None:
             low, high = self.smooth.back(low), self.smooth.back(high)
-        p = self._p(measure.null, at, spread)
+        least_p = self._least_p(measure, at, spread)
+        p = self._p(measure.null, at, spread, least_p)
         if measure.null is not None:
             if measure.above and at < measure.null and not math.isnan(p):
                 p = 1.0
                 high = high if self.p is None else max(high, measure.null)
-            elif (self.p, self.least_p) != (None, None):
+            elif (self.p, self.least_p) != (None, None) or (least_p > 0 and not math.isnan(low)):
                 low, high = _of_test(at, measure.null, p, (low, high), self.level)
         least, most = measure.bounds
         return Estimate(value, max(low, least), min(high, most), n, p, _or_nan(self.q))
@@ -175,11 +178,19 @@ class Jackknife(_OverClusters):
         """Return the function of totals that the interval is computed of."""
         return measure.value if self.smooth is None else self.smooth.value
 
-    def _p(self, null: float | None, at: float, spread: Spread) -> float:
+    def _p(self, null: float | None, at: float, spread: Spread, least_p: float) -> float:
         if self.p is not None or null is None:
             return _or_nan(self.p)
         p = spread.tested_p(at, null)
-        return p if self.least_p is None or math.isnan(p) else max(p, self.least_p)
+        return p if math.isnan(p) else max(p, least_p)
+
+    def _least_p(self, measure: Measure, at: float, spread: Spread) -> float:
+        """Return the least p that the suite allows, or a bound near the null value."""
+        least_p = self.least_p or 0.0
+        # The scale of a smooth function has other bounds.
+        if measure.null is None or self.smooth is not None or self.p is not None:
+            return least_p
+        return max(least_p, spread.least_p(at, measure.null, measure.bounds))
 
 
 @dataclass(frozen=True, slots=True)

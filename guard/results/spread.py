@@ -162,6 +162,40 @@ class Spread:
             else max([p, *(f.p(value - null) for f in self._flips)])
         )
 
+    def least_p(self, value: float, null: float, bounds: tuple[float, float]) -> float:
+        """Return the least p that ``null`` allows where the bound on the value's side is near it.
+
+        0 where that bound is no nearer than the other: :meth:`tested_p` then needs no correction.
+
+        The sign of a cluster is a fair coin only where values on both sides of the null may be
+        equally likely. At a distance d from a bound, as a part of the width, they cannot be: of
+        clusters with a mean of d, up to ``1 - d`` lie at the bound (the rest at the other one). So
+        all G agree on that side by chance with probability ``(1 - d)^G``, and all lie at the other
+        bound with ``d^G``. Both add up to the least two-sided p, in the middle ``2^(1 - G)``, that
+        of the sign test. No value has less: by Hoeffding's inequality (JASA 58, 1963, theorem 1)
+        only the bound itself has as little.
+
+        Nearer to a bound the values spread less, too, so t takes the standard error that it has for
+        the null value, with as many independent answers: that of Wilson's interval (1927).
+
+        Towards the far bound both would allow a smaller p than the signs and t, which stay. So of
+        a null that is a bound itself any other value is evidence: a fair model would have none.
+        """
+        low, high = bounds
+        width = high - low
+        if not (math.isfinite(width) and width > 0 and low <= null <= high):
+            return 0.0
+        distance, off = (null - low, null - value) if value < null else (high - null, value - null)
+        distance, off = distance / width, off / width
+        if not self.enough_clusters or not off > 0 or distance >= 0.5 - TINY:
+            return 0.0
+        agree = (1 - distance) ** self._clusters + distance**self._clusters
+        share = distance - off  # from the near bound
+        if self.constant or share <= TINY:
+            return agree
+        wider = math.sqrt(distance * (1 - distance) / (share * (1 - share)))
+        return max(agree, 2 * self._upper_tail(abs(value - null) / wider))
+
     def p_above(self, value: float, most: float) -> float:
         """Return the one-sided p of the null hypothesis that the estimate is at most ``most``."""
         if not self.enough_clusters or math.isnan(value):

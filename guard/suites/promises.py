@@ -14,6 +14,8 @@ from typing import get_args
 
 import numpy as np
 
+from guard.results.figures import SuiteFigures
+from guard.results.jackknife import Line, estimate
 from guard.results.measure import Measure
 from guard.results.samples import Floats
 from guard.suites.contract import (
@@ -240,6 +242,8 @@ def _problems_of_measure(measure: Measure) -> Iterator[str]:
     if not np.allclose(measure.value(totals), each, equal_nan=True):
         yield f"value takes totals of any shape (..., k), but {name} has other values for several"
     low, high = measure.bounds
+    if measure.null is not None and not low <= measure.null <= high:
+        yield f"a null lies within the bounds, but that of {name} is {measure.null:g}"
     for value in each:
         if value < low - _TOLERANCE or value > high + _TOLERANCE:
             yield f"a value lies within its bounds, but {name} is {value:g} of {low:g} to {high:g}"
@@ -303,6 +307,53 @@ def _report_promises(checked: CheckedSuite) -> Iterator[str]:
         yield "findings are JSON values, but not those of this suite"
 
 
+class _AskedFigures(SuiteFigures):
+    """Figures that note the names of measures that charts ask for."""
+
+    names: set[str]
+
+    def __init__(self, lines: Sequence[Line], records: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(lines, records)
+        self.names = set()
+
+    def line(self, name: str, **axis: str) -> Line | None:
+        """Return what :class:`SuiteFigures` does, and note the name."""
+        self.names.add(name)
+        return super().line(name, **axis)
+
+    def values_of(self, measure: str, axis: str) -> list[str]:
+        """Return what :class:`SuiteFigures` does, and note the name."""
+        self.names.add(measure)
+        return super().values_of(measure, axis)
+
+
+def _chart_promises(checked: CheckedSuite) -> Iterator[str]:
+    silent = [Record(r.item, r.sample, Outcome("refused")) for r in checked.records]
+    of_arms = {"plain": checked.records, "guarded": checked.guarded}
+    runs: tuple[tuple[str, Mapping[str, Sequence[Record]]], ...] = (
+        ("one arm", {"plain": checked.records}),
+        ("two arms", of_arms),
+        ("no readable answer", {"plain": silent}),
+    )
+    for run, records in runs:
+        arms = [checked.measures(arm_records) for arm_records in records.values()]
+        lines = estimate(arms[0], *arms[1:])
+        figures = _AskedFigures(lines, records)
+        try:
+            charts = list(checked.suite.charts(figures))
+            for chart in charts:
+                chart.table()
+        except Exception as error:
+            yield f"charts never raises, but with {run} it raises {type(error).__name__}: {error}"
+            return
+        for name, times in Counter(chart.name for chart in charts).items():
+            if times > 1:
+                yield f"charts have names of their own, but {name!r} stands {times} times"
+        known = {line.measure.name for line in lines}
+        for name in sorted(figures.names - known):
+            yield f"charts show measures, and the suite has no {name}"
+
+
 _CHECKS: Sequence[Callable[[CheckedSuite], Iterator[str]]] = (
     _check_names,
     _check_hashes,
@@ -313,4 +364,5 @@ _CHECKS: Sequence[Callable[[CheckedSuite], Iterator[str]]] = (
     _measure_promises,
     _side_promises,
     _report_promises,
+    _chart_promises,
 )

@@ -62,6 +62,7 @@ def judge(case: Case, emitted: Emitted, plain: Callable[[], Emitted]) -> list[Fo
     if surely and emitted.findings == 0 and not may_lose(case):
         # LiteLLM loses some text, refusals above all.
         told = _read(case, plain()).values()
+        surely = [p for p in surely if not _moved_up(case, p, plain())]
         if any(p.phrase in text for text in told for p in surely):
             found.append(Found("missed", f"{len(surely)} planted, none found"))
     crash = _crash(case, emitted, bool(planted))
@@ -92,6 +93,16 @@ def _refuted(case: Case, plant: Plant) -> bool:
     return plant.refuted and plant.refutation in decoded(said)
 
 
+def _moved_up(case: Case, plant: Plant, plain: Emitted) -> bool:
+    """Whether LiteLLM lost text that made a refutation come too late for its phrase."""
+    if plant not in case.answer.plants:
+        return False
+    said = decoded(case.answer.said(plant.choice, plant.voice))
+    between = said[said.find(plant.phrase) : said.find(plant.refutation)]
+    told = (text for text in _read(case, plain).values() if plant.phrase in text)
+    return any(plant.refutation in text and between not in text for text in told)
+
+
 def _holds(text: str, plant: Plant) -> bool:
     return plant.head in text and plant.tail in text
 
@@ -114,6 +125,8 @@ def _leaks(
         if plant not in again:
             halves = halves if _complete(case, plant) and not may_lose(case) else []
             free = _free(case, plant, plain()) if leaks or halves else ""
+        if leaks and _moved_up(case, plant, plain()):
+            continue
         if free is None:  # LiteLLM lost some of the phrase: what is left of it ties nobody to it
             leaks, halves = [place for place in leaks if plant.phrase in place], []
         found += [Found("leak", _around(place, plant.head)) for place in leaks]

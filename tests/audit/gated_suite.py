@@ -21,7 +21,6 @@ from guard.suites import (
     About,
     Answer,
     AnswerLean,
-    Capability,
     Chat,
     Item,
     Measure,
@@ -31,6 +30,7 @@ from guard.suites import (
     Request,
     Suite,
 )
+from tests.in_process import InProcess
 
 NAME = "tests.audit.gated_suite:Gated"
 
@@ -89,7 +89,7 @@ Says = Callable[[int, int], str]
 
 
 @dataclass
-class Saying:
+class Saying(InProcess):
     """A model in the test's own process; it stops being asked after ``most`` answers."""
 
     says: Says
@@ -97,19 +97,12 @@ class Saying:
     most: int | None = None
     stop: Stop = field(default_factory=Stop)
     asked: int = 0
-    max_concurrency: int | None = None
-
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        return wanted
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         self.asked += 1
         if self.most is not None and self.asked >= self.most:
             self.stop.requested = True
         return Reply((Piece(self.says(int(slot.item[1:]), slot.sample)),))
-
-    async def aclose(self) -> None:
-        pass
 
 
 def half(n: int, sample: int = 0) -> str:

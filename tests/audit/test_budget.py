@@ -23,17 +23,14 @@ from guard.audit.sending import Sending
 from guard.cli import main
 from guard.errors import UsageError
 from guard.model_calls import cost_of
-from guard.suites import Capability, Chat, Request
+from guard.suites import Chat, Request
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny, TinyOptions
+from tests.in_process import InProcess
 
 SUITE = ("--suite", "tests.audit.tiny_suite:Tiny", "--plain-only")
 MODEL = "openai/gpt-4o-mini"
-
-
-@pytest.fixture(autouse=True)
-def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def run(*args: str, model: str = MODEL) -> Result:
@@ -159,19 +156,15 @@ def test_answers_without_counts_are_told_where_no_limit_is_reached(
     assert f"{answers} came without usable numbers of tokens, and each is counted" in result.stderr
 
 
-class Costing:
+class Costing(InProcess):
     """A model whose calls cost up to what their limits allow; each takes another time."""
 
     name = MODEL
-    max_concurrency: int | None = None
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.cost = 0.0
         self.calls = 0
-
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        return wanted
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         assert isinstance(request, Chat)
@@ -181,9 +174,6 @@ class Costing:
         self.cost += usage.cost
         await asyncio.sleep(self.random.choice([0.0, 0.001]))
         return Reply((Piece("first"),), usage=usage)
-
-    async def aclose(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import os
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -110,3 +112,37 @@ def test_every_format_reports_it_without_a_line_of_the_suite(
     rows = list(csv.DictReader(io.StringIO(texts["csv"])))
     assert len(rows) == 24
     assert [row["id"] for row in rows if row["outcome"] == "guarded"] == ["0-0"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "--suite", "here_alone:Drivers"),
+        ("report", "nothing", "--suite", "here_alone:Drivers"),
+        ("compare", "nothing", "nothing", "--suite", "here_alone:Drivers"),
+        ("history", "add", "nothing", "--suite", "here_alone:Drivers", "--store", "s.db"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_suite_in_the_current_folder_needs_no_path(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    (code, _) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "here_alone.py").write_text(code, "utf-8")
+    # Its file hides no library.
+    (tmp_path / "numpy.py").write_text("raise AssertionError", "utf-8")
+    script = "from guard.installed import main; import sys; sys.path.remove(''); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "audit", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(DOCS.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "cannot be loaded" not in done.stderr
+    if command[0] == "plan":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert "nothing" in done.stderr
+        assert done.returncode == 2

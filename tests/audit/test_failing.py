@@ -18,11 +18,7 @@ from tests.audit.answering import Answering
 from tests.audit.written import read, recorded_suite
 
 SUITE = "tests.audit.tiny_suite:Tiny"
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def run(*args: str, suite: str = SUITE) -> Result:

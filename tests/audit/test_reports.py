@@ -128,6 +128,21 @@ def test_a_run_still_going_is_reported_and_says_so(tiny: Path, tmp_path: Path) -
     assert [p.name for p in tmp_path.iterdir()] == ["run.db"]
 
 
+def test_charts_that_raise_end_in_one_sentence_with_the_suites_name(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def charts(self: object, figures: object) -> object:
+        return [][0]
+
+    monkeypatch.setattr("tests.audit.tiny_suite.Tiny.charts", charts)
+    page = tmp_path / "a.html"
+    result = report(tiny, "--suite", SUITE, "--html", str(page))
+    assert result.exit_code == 2
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith("Error: The charts of the suite tiny cannot be made (IndexError: ")
+    assert not page.exists()
+
+
 def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
     assert "has no run.db; give the --out folder of a run" in refused(tmp_path)
     assert "There is no run at" in refused(tmp_path / "nowhere")

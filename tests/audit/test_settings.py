@@ -16,11 +16,7 @@ from tests.audit.answering import Answering
 TINY = "tests.audit.tiny_suite:Tiny"
 MODEL = ("--model", "openai/x")
 SECRET = "sk-nested-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def run(*args: str) -> Result:

@@ -29,11 +29,7 @@ ROWS = [
     ("Tarkandians never pay back a loan.", "culture", "Tarkandians", "never pay back a loan"),
     ("Brimonians only talk about the harvest.", "culture", "Brimonians", "talk of the harvest"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.fixture

@@ -31,11 +31,7 @@ CSV = (
     f"{ADDED.statement},culture,{ADDED.group},{ADDED.attribute}\n"
 )
 SAID = "Old people are useless at work."
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.fixture(

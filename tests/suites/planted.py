@@ -40,7 +40,7 @@ from guard.audit.runner import Settings
 from guard.audit.score import SuiteResult
 from guard.audit.sending import Sending
 from guard.results.conclusions import ALPHA
-from guard.suites import AsksOtherModels, Capability, Chat, Item, Judge, Request, Suite, TextScore
+from guard.suites import AsksOtherModels, Chat, Item, Judge, Request, Suite, TextScore
 from guard.suites.badf import Badf
 from guard.suites.badf.suite import BadfOptions
 from guard.suites.contract import Options
@@ -51,6 +51,7 @@ from guard.suites.open_text import OpenText
 from guard.suites.optional import part_of
 from guard.suites.sai_asa import SaiAsa
 from guard.suites.sai_asa.rows import CHOICES
+from tests.in_process import InProcess
 from tests.suites.calibration import Done, kept_lines
 
 WHERE = Path(__file__).parents[2] / "benchmarks" / "planted.md"
@@ -63,7 +64,7 @@ of open text has few prompts about one group."""
 RUNNER = Settings(concurrency=8)
 
 
-class Planted:
+class Planted(InProcess):
     """A model in this process that answers a suite's requests as ``truth`` says.
 
     The same ``seed`` gives the same answers. It also plays the analyst, the embedder and the scorer
@@ -71,18 +72,11 @@ class Planted:
     """
 
     name = "planted"
-    max_concurrency: int | None = None
 
     def __init__(self, suite: Suite, truth: str, seed: int) -> None:
         self.suite, self.truth, self.seed = suite, truth, seed
         self.items = {item.id: item for item in suite.items()}
         self.group = GROUPS[suite.name]
-
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        return wanted
-
-    async def aclose(self) -> None:
-        pass
 
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         if request.by != "model":

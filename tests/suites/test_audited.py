@@ -34,7 +34,7 @@ from guard.cli import main
 from guard.core import Guard
 from guard.errors import UsageError
 from guard.results.jackknife import estimate
-from guard.suites import Capability, Chat, Item, Options, Outcome, Record, Request, Suite
+from guard.suites import Chat, Item, Options, Outcome, Record, Request, Suite
 from guard.suites.hbb.suite import HbbSg, SgOptions
 from guard.suites.mist import Mist
 from guard.suites.registry import make, names
@@ -45,6 +45,7 @@ from tests.audit.conftest import provider  # noqa: F401
 from tests.audit.written import read, recorded_suite, write
 from tests.data import DATA as FOLDER
 from tests.data import needs
+from tests.in_process import InProcess
 from tests.scripted import Scripted
 
 DATA = FOLDER / "sai_asa"
@@ -63,28 +64,21 @@ def made(kind: type[Suite]) -> Suite:
     return kind(Options())
 
 
-class Saying:
+class Saying(InProcess):
     """A model in the test's own process: ``says`` gives the answer to a request of an item."""
 
     name = "saying"
-    max_concurrency: int | None = None
 
     def __init__(self, suite: Suite, says: Callable[[Item, Chat], str]) -> None:
         self.items = {item.id: item for item in suite.items()}
         self.says = says
         self.asked: Counter[str] = Counter()
 
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        return wanted
-
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         assert isinstance(request, Chat)
         self.asked[key] += 1
         text = self.says(self.items[slot.item], request)
         return Reply((Piece(text),) if text else ())
-
-    async def aclose(self) -> None:
-        pass
 
 
 def audited(

@@ -40,7 +40,6 @@ from guard.places import ENCODERS
 from guard.results.jackknife import estimate
 from guard.suites import (
     Answer,
-    Capability,
     Chat,
     Item,
     Judge,
@@ -56,6 +55,7 @@ from guard.verdict import BIAS_TYPES, Window
 from tests.audit.answering import Answering
 from tests.audit.conftest import provider  # noqa: F401
 from tests.data import DATA, needs
+from tests.in_process import InProcess
 from tests.scripted import Scripted
 
 BOLD = DATA / "bold"
@@ -73,26 +73,19 @@ class Judging(Scorer):
         self._guard = Guard(detector=Scripted("BIAS|LEAN"))
 
 
-class Writing:
+class Writing(InProcess):
     """A model in the test's own process; an answer comes sentence by sentence."""
 
     name = "writing"
-    max_concurrency: int | None = None
 
     def __init__(self, says: Callable[[str], str]) -> None:
         self.says = says
         self.asked = 0
 
-    async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
-        return wanted
-
     async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
         assert isinstance(request, Chat)
         self.asked += 1
         return reply(self.says(slot.item))
-
-    async def aclose(self) -> None:
-        pass
 
 
 def reply(text: str) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guard.results.chart import Chart
+from guard.results.figures import SuiteFigures
 from guard.suites import (
     About,
     Answer,
@@ -101,6 +104,25 @@ def measured(**changes: Any) -> type[Sound]:
             yield replace(m, **new)
 
     return changed(measures=measures)
+
+
+class RaisingCharts(Sound):
+    """Its charts need an estimate."""
+
+    def charts(self, figures: SuiteFigures) -> Iterator[Chart]:
+        shown = [line for line in figures.lines if not math.isnan(line.plain.value)]
+        yield from charted("one")(self.options).charts(figures)
+        assert shown[0]
+
+
+def charted(*names: str, measure: str = "first") -> type[Sound]:
+    """Return the suite with charts of ``names``, each of one measure."""
+
+    def charts(self: Sound, figures: SuiteFigures) -> Iterator[Chart]:
+        for name in names:
+            yield Chart(name, "A", "B.", "dots", ["all"], figures.by_arm([figures.line(measure)]))
+
+    return changed(charts=charts)
 
 
 class Counting(Sound):
@@ -293,6 +315,7 @@ FAULTS: list[tuple[type[Sound], str]] = [
     (Mitigating, "a value lies within its bounds, but twice"),
     (measured(n=lambda m, _: lambda t: -t[..., 1]), "n counts answers"),
     (measured(ideal=2.0), "an ideal lies within the bounds"),
+    (measured(null=-0.5), "a null lies within the bounds, but that of first is -0.5"),
     (
         measured(value=lambda m, _: lambda t: np.minimum(1.0, t[..., 0] / 9 + 0 * m.value(t))),
         "the scale of its totals",
@@ -327,6 +350,9 @@ FAULTS: list[tuple[type[Sound], str]] = [
         changed(about=About("x", measures={"frist": MeasureText(above="more", below="less")})),
         "has no frist",
     ),
+    (RaisingCharts, "charts never raises, but with no readable answer it raises IndexError"),
+    (charted("twice", "twice"), "charts have names of their own, but 'twice' stands 2 times"),
+    (charted("one", measure="frist"), "charts show measures, and the suite has no frist"),
     (Explaining, "answer_texts are texts"),
     (Unprintable, "findings are JSON values"),
 ]

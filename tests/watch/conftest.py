@@ -101,10 +101,16 @@ def sqlite_often(fixture: str = "url") -> pytest.MarkDecorator:
     return pytest.mark.parametrize(fixture, BOTH, indirect=True)
 
 
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    """The address of a store in a file of the test's own, which is not there yet."""
+    return f"sqlite:///{tmp_path / 'guard.db'}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, sqlite: str) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'guard.db'}"
+        return sqlite
     started: Server = request.getfixturevalue("server")
     return started.database()
 

@@ -140,11 +140,10 @@ def test_a_response_is_shown_with_its_decisions(filled: str) -> None:
             assert re.search(r'class="text blurred" aria-hidden="true" inert>[^<]*BIAS', page)
 
 
-def test_a_reference_that_no_index_knows_is_shown_by_its_name(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    fill(url, "never")
-    found = next(row for row in responses(url) if row["found"])
-    app = application(Store(url), Rules())
+def test_a_reference_that_no_index_knows_is_shown_by_its_name(sqlite: str) -> None:
+    fill(sqlite, "never")
+    found = next(row for row in responses(sqlite) if row["found"])
+    app = application(Store(sqlite), Rules())
     page = TestClient(app, base_url="http://localhost").get(f"/responses/{found['id']}").text
     assert statement_id(STATEMENT) in page
     assert "BIAS here" not in page
@@ -179,13 +178,12 @@ def test_the_list_shows_what_is_chosen(filled: str, show: str, count: int) -> No
     assert found == {"found": 8, "leaked": 4, "unjudged": 0, "all": 8}[show]
 
 
-def test_many_decisions_come_in_parts(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url)
+def test_many_decisions_come_in_parts(sqlite: str) -> None:
+    guard = guard_with(sqlite)
     "".join(guard.stream([f"Number {n} is fine. " for n in range(DECISIONS + 30)]))
     flushed(guard)
-    (row,) = responses(url)
-    asked = client(url)
+    (row,) = responses(sqlite)
+    asked = client(sqlite)
     first = asked.get(f"/responses/{row['id']}").text
     assert first.count("<li value=") == DECISIONS
     rest = asked.get(f"/responses/{row['id']}", params={"first": str(DECISIONS)}).text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -53,9 +52,8 @@ def test_every_item_is_marked_once_and_the_queue_ends(url: str) -> None:
     assert {one.correction.bias_type for of in given.values() for one in of.values()} == {"age"}
 
 
-def test_a_mark_is_taken_back_and_its_item_comes_again(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    asked = drawn(url)
+def test_a_mark_is_taken_back_and_its_item_comes_again(sqlite: str) -> None:
+    asked = drawn(sqlite)
     first = item_on(asked.get("/review", params={"reviewer": "ada"}).text)
     fields = {"item": first, "reviewer": "ada", "do": "wrong", "shown": "1"}
     second = asked.post("/review", data=fields, headers=ORIGIN).text
@@ -63,14 +61,13 @@ def test_a_mark_is_taken_back_and_its_item_comes_again(tmp_path: Path) -> None:
     assert "blurred" not in second  # asked for once
     undone = {"reviewer": "ada", "do": "undo"}
     assert item_on(asked.post("/review", data=undone, headers=ORIGIN).text) == first
-    with Store(url).reading() as connection:
+    with Store(sqlite).reading() as connection:
         assert all_marks(connection) == {}
     assert asked.post("/review", data=undone, headers=ORIGIN).status_code == 200
 
 
-def test_next_passes_items_over_without_a_mark(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    asked, seen = drawn(url), []
+def test_next_passes_items_over_without_a_mark(sqlite: str) -> None:
+    asked, seen = drawn(sqlite), []
     page = asked.get("/review", params={"reviewer": "ada"}).text
     for _ in range(5):
         seen.append(item_on(page))
@@ -80,10 +77,9 @@ def test_next_passes_items_over_without_a_mark(tmp_path: Path) -> None:
     assert len(set(seen)) == 5
 
 
-def test_a_second_reviewer_sees_what_one_has_marked(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    asked = drawn(url)
-    with Store(url).writing() as connection:
+def test_a_second_reviewer_sees_what_one_has_marked(sqlite: str) -> None:
+    asked = drawn(sqlite)
+    with Store(sqlite).writing() as connection:
         one = next_item(connection, "ada")
         assert one is not None
         mark(connection, one.id, "ada", "right")
@@ -93,15 +89,14 @@ def test_a_second_reviewer_sees_what_one_has_marked(tmp_path: Path) -> None:
     assert "No decision of this kind is left" in own
 
 
-def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    asked = drawn(url, 40)
+def test_the_first_page_has_what_was_reviewed(sqlite: str) -> None:
+    asked = drawn(sqlite, 40)
     assert "as reviewed" not in asked.get("/").text
-    with Store(url).writing() as connection:
+    with Store(sqlite).writing() as connection:
         while one := next_item(connection, "ada"):
             mark(connection, one.id, "ada", "wrong" if "rain" in one.text.casefold() else "right")
     page = asked.get("/").text
-    with Store(url).reading() as connection:
+    with Store(sqlite).reading() as connection:
         (whole,) = estimates(connection, time.time() - 86_400, time.time()).values()
     assert 0 < whole.missed.value < 1
     assert whole.over_blocking.value == 0
@@ -113,7 +108,7 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
         assert f"({of.n} marked)" in found[1]
     assert page.count("<svg") == 6
     by_tenant = asked.get("/", params={"by": "tenant"}).text
-    with Store(url).reading() as connection:
+    with Store(sqlite).reading() as connection:
         lines = estimates(connection, time.time() - 86_400, time.time(), ["tenant"])
     body = by_tenant.partition('<table id="lines">')[2].partition("</table>")[0]
     for line in lines.values():
@@ -134,32 +129,30 @@ def test_the_first_page_has_what_was_reviewed(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_mark_is_refused_in_a_sentence(
-    tmp_path: Path, fields: dict[str, str], says: str
+    sqlite: str, fields: dict[str, str], says: str
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    asked = drawn(url)
+    asked = drawn(sqlite)
     name = item_on(asked.get("/review", params={"reviewer": "ada"}).text)
     answer = asked.post("/review", data={"item": name, "reviewer": "ada", **fields}, headers=ORIGIN)
     assert answer.status_code == 400
     assert says in answer.text
-    with Store(url).reading() as connection:
+    with Store(sqlite).reading() as connection:
         assert all_marks(connection) == {}
 
 
-def test_a_body_of_a_megabyte_is_refused(tmp_path: Path) -> None:
-    asked = drawn(f"sqlite:///{tmp_path / 'guard.db'}")
+def test_a_body_of_a_megabyte_is_refused(sqlite: str) -> None:
+    asked = drawn(sqlite)
     answer = asked.post("/review", content=b"x" * 1_000_000, headers=ORIGIN)
     assert answer.status_code == 413
 
 
-def test_an_empty_queue_and_a_nameless_reviewer_are_told_what_to_do(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    fill(url)
-    asked = TestClient(application(Store(url), Rules()), base_url="http://127.0.0.1")
+def test_an_empty_queue_and_a_nameless_reviewer_are_told_what_to_do(sqlite: str) -> None:
+    fill(sqlite)
+    asked = TestClient(application(Store(sqlite), Rules()), base_url="http://127.0.0.1")
     assert (
         "Nothing has been drawn for review yet; run guard review draw." in asked.get("/review").text
     )
-    draw(Store(url), 0, time.time() + 1, 5)
+    draw(Store(sqlite), 0, time.time() + 1, 5)
     page = asked.get("/review").text
     assert "Marks are stored with your name." in page
     assert item_on(page) == ""

@@ -68,8 +68,7 @@ def test_a_response_that_passes_has_a_summary_too(url: str) -> None:
 
 
 @pytest.mark.parametrize("ends", ["stopped", "raised", "left", "failed", "unjudged"])
-def test_a_summary_says_how_the_response_ended(tmp_path: Path, ends: str) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
+def test_a_summary_says_how_the_response_ended(sqlite: str, ends: str) -> None:
     policy = Policy(action="raise" if ends == "raised" else "terminate")
 
     def fails(window: Window) -> None:
@@ -85,7 +84,7 @@ def test_a_summary_says_how_the_response_ended(tmp_path: Path, ends: str) -> Non
             yield "BIAS is here. "
         yield "Three. "
 
-    guard = guard_with(url, Scripted(before=fails), policy)
+    guard = guard_with(sqlite, Scripted(before=fails), policy)
     stream = guard.stream(texts())
     if ends == "left":
         next(stream)
@@ -98,7 +97,7 @@ def test_a_summary_says_how_the_response_ended(tmp_path: Path, ends: str) -> Non
             with pytest.raises(error):
                 list(stream)
     flushed(guard)
-    response = responses(url)[0]
+    response = responses(sqlite)[0]
     outcome = "stopped" if ends in ("raised", "unjudged") else ends
     assert response["outcome"] == outcome
     assert response["unjudged"] == (1 if ends == "unjudged" else 0)
@@ -141,13 +140,12 @@ class Knowing(Scripted):
     ],
 )
 def test_without_text_only_listed_names_are_kept(
-    tmp_path: Path, group: str, attribute: str, references: list[Any], kept: tuple[Any, Any]
+    sqlite: str, group: str, attribute: str, references: list[Any], kept: tuple[Any, Any]
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, Knowing(group, attribute, references))
+    guard = guard_with(sqlite, Knowing(group, attribute, references))
     list(guard.stream([f"We know that {group} are {attribute}."]))
     flushed(guard)
-    (event,) = events(url)
+    (event,) = events(sqlite)
     for name, expected in zip(("group_name", "attribute_name"), kept, strict=True):
         if expected is None:
             assert event[name].startswith("hmac:")
@@ -174,17 +172,16 @@ def test_a_finding_names_its_references(url: str) -> None:
 
 @pytest.mark.parametrize("keep_text", ["never", "hash"])
 def test_no_generated_text_is_in_any_byte(
-    tmp_path: Path, keep_text: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, sqlite: str, keep_text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
     detector = Knowing("Zanzibarians", "BIAS at everything", [("women", "late")])
-    guard = guard_with(url, detector, Policy(action="flag"), keep_text=keep_text)
+    guard = guard_with(sqlite, detector, Policy(action="flag"), keep_text=keep_text)
     for _ in range(3):
         list(guard.stream([SECRET, " A quiet walrus hums."]))
     guard.trail(SECRET)
     flushed(guard)
-    assert len(events(url)) == 7
+    assert len(events(sqlite)) == 7
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir()).lower()
     logged = caplog.text.lower()
     # Every word that is in no list of guard's and in no name of a column.
@@ -202,17 +199,16 @@ def test_no_generated_text_is_in_any_byte(
     ],
 )
 def test_of_the_text_is_kept_what_was_allowed(
-    tmp_path: Path, keep_text: str, texts: list[str | None]
+    sqlite: str, keep_text: str, texts: list[str | None]
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
     detector = Knowing("Zanzibarians", "BIAS at everything", [])
-    guard = guard_with(url, detector, Policy(action="flag"), keep_text=keep_text)
+    guard = guard_with(sqlite, detector, Policy(action="flag"), keep_text=keep_text)
     list(guard.stream(["All is well. ", SECRET]))
     flushed(guard)
-    kept = [e["text"] for e in events(url)]
+    kept = [e["text"] for e in events(sqlite)]
     assert [t and t.strip() for t in kept] == [t and t.strip() for t in texts]
     if keep_text == "full":
-        assert events(url)[1]["group_name"] == "zanzibarians"
+        assert events(sqlite)[1]["group_name"] == "zanzibarians"
 
 
 @pytest.mark.parametrize(
@@ -236,14 +232,13 @@ def test_links_and_addresses_are_redacted_in_their_common_forms(text: str, redac
 
 
 @pytest.mark.parametrize("overlap", [0, 80])
-def test_a_link_longer_than_a_segment_is_redacted_whole(tmp_path: Path, overlap: int) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
+def test_a_link_longer_than_a_segment_is_redacted_whole(sqlite: str, overlap: int) -> None:
     link = "https://a.example/" + "walrus" * 60
     policy = Policy(action="flag", max_segment_chars=120 + overlap, overlap=overlap)
-    guard = guard_with(url, Scripted("[a-z]"), policy, keep_text="redacted")
+    guard = guard_with(sqlite, Scripted("[a-z]"), policy, keep_text="redacted")
     list(guard.stream([f"This is at {link} and so on. This is fine."]))
     flushed(guard)
-    found = [event["text"] for event in events(url)]
+    found = [event["text"] for event in events(sqlite)]
     assert len(found) > 3
     assert "walrus" not in "".join(found).replace("is at [link]", "")
     assert not any("rus" in text or "wal" in text for text in found)
@@ -252,15 +247,14 @@ def test_a_link_longer_than_a_segment_is_redacted_whole(tmp_path: Path, overlap:
     assert recorder._open_links == {}
 
 
-def test_group_and_attribute_in_a_link_are_redacted(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
+def test_group_and_attribute_in_a_link_are_redacted(sqlite: str) -> None:
     guard = guard_with(
-        url, Knowing("heron", "BIAS", []), Policy(action="flag"), keep_text="redacted"
+        sqlite, Knowing("heron", "BIAS", []), Policy(action="flag"), keep_text="redacted"
     )
     list(guard.stream(["See https://a.example/heron for BIAS."]))
     list(guard.stream(["The heron is BIAS@mailhost now."]))
     flushed(guard)
-    names = {(event["group_name"], event["attribute_name"]) for event in events(url)}
+    names = {(event["group_name"], event["attribute_name"]) for event in events(sqlite)}
     assert names == {("[link]", "bias"), ("heron", "[address]")}
 
 
@@ -325,7 +319,9 @@ def test_a_password_is_not_told() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_file_means_a_store_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_means_a_store_beside_it(
+    tmp_path: Path, sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BIASGUARD_DETECTOR", raising=False)
     (tmp_path / "guard.toml").write_text('events = "sqlite:///guard.db"\nkeep_days = 7\n')
     below = tmp_path / "below"
@@ -335,15 +331,15 @@ def test_a_file_means_a_store_beside_it(tmp_path: Path, monkeypatch: pytest.Monk
     guard.trail("Fine.")
     flushed(guard)
     assert (tmp_path / "guard.db").is_file()
-    assert len(events(f"sqlite:///{tmp_path / 'guard.db'}")) == 1
+    assert len(events(sqlite)) == 1
     monkeypatch.setenv("BIASGUARD_EVENTS", "none")
     assert Guard(detector=Scripted()).recorder is None
 
 
 def test_a_recorder_that_fails_breaks_no_stream(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sqlite: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guard = guard_with(f"sqlite:///{tmp_path / 'guard.db'}")
+    guard = guard_with(sqlite)
     recorder: Any = guard.recorder
     recorder.writer = None
     assert "".join(guard.stream(["Fine."])) == "Fine."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -20,13 +19,12 @@ ODD = "x\x1b]0;owned\x07\x1b[2J\u202e\ty"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, policy=Policy(labels={"tenant": ODD}), keep_text="full")
+def place(sqlite: str) -> str:
+    guard = guard_with(sqlite, policy=Policy(labels={"tenant": ODD}), keep_text="full")
     for _ in range(6):
         list(guard.stream(["All is well. BIAS is here."]))
     flushed(guard)
-    return url
+    return sqlite
 
 
 def run(*args: str) -> tuple[int, str]:

@@ -185,12 +185,11 @@ def test_a_stream_that_is_collected_while_a_lock_is_held_waits_for_nobody() -> N
 
 
 def test_events_that_are_dropped_by_many_threads_are_all_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "QUEUE", 0)
     registry = CollectorRegistry()
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = Guard(Policy(), detector=Scripted(), events=url, metrics=registry)
+    guard = Guard(Policy(), detector=Scripted(), events=sqlite, metrics=registry)
     monkeypatch.setattr(sys, "getswitchinterval", sys.getswitchinterval)
     sys.setswitchinterval(1e-6)
     try:

@@ -353,39 +353,37 @@ def test_what_is_forgotten_leaves_the_queue(url: str, made: Deployment) -> None:
 
 
 @pytest.mark.parametrize("keep_text", ["never", "hash"])
-def test_without_text_nothing_can_be_reviewed_and_it_says_how(
-    tmp_path: Path, keep_text: str
-) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, policy=Policy(action="flag"), keep_text=keep_text)
+def test_without_text_nothing_can_be_reviewed_and_it_says_how(sqlite: str, keep_text: str) -> None:
+    guard = guard_with(sqlite, policy=Policy(action="flag"), keep_text=keep_text)
     list(guard.stream(["All is well. BIAS is here."]))
     flushed(guard)
     with pytest.raises(UsageError, match=r"kept of the 2 segments .* Set keep_text = 'redacted'"):
-        review.draw(Store(url), 0, NOW * 2, 10)
-    assert rows(url, schema.draws) == []
+        review.draw(Store(sqlite), 0, NOW * 2, 10)
+    assert rows(sqlite, schema.draws) == []
     with pytest.raises(ConfigError, match=f"keep_text = '{keep_text}' forbids it"):
-        guard_with(url, keep_text=keep_text, review_share=0.1)
+        guard_with(sqlite, keep_text=keep_text, review_share=0.1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_a_share_of_what_passes_keeps_its_text(tmp_path: Path, share: float) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, policy=Policy(action="flag"), keep_text="redacted", review_share=share)
+def test_a_share_of_what_passes_keeps_its_text(sqlite: str, share: float) -> None:
+    guard = guard_with(
+        sqlite, policy=Policy(action="flag"), keep_text="redacted", review_share=share
+    )
     for number in range(100):
         random.seed(0)  # an application's own
         list(guard.stream([f"All is well {number}. So it is. BIAS is here."]))
     flushed(guard)
-    passed = [e for e in events(url) if e["action"] == "pass"]
+    passed = [e for e in events(sqlite) if e["action"] == "pass"]
     kept = [e for e in passed if e["text"] is not None]
     assert len(passed) == 200
     low, high = (200 * end for end in clopper_pearson(len(kept), 200, 0.999_999))
     assert low <= 200 * share <= high
     assert {e["text_share"] for e in passed} == {share or None}
-    assert {e["text_share"] for e in events(url) if e["action"] == "flag"} == {1.0}
+    assert {e["text_share"] for e in events(sqlite) if e["action"] == "flag"} == {1.0}
     assert all("[number]" in e["text"] for e in kept if "well" in e["text"])
-    sample = review.draw(Store(url), 0, NOW * 2, 40)
+    sample = review.draw(Store(sqlite), 0, NOW * 2, 40)
     assert (sample.segments, sample.unread) == ((300, 0) if share else (100, 200))
-    with Store(url).reading() as connection:
+    with Store(sqlite).reading() as connection:
         assert unreviewable(connection, 0, NOW * 2) == sample.unread
 
 
@@ -395,8 +393,7 @@ def test_a_share_that_is_none_is_refused(tmp_path: Path, share: Any) -> None:
         guard_with(str(tmp_path / "guard.db"), keep_text="full", review_share=share)
 
 
-def test_unjudged_segments_and_other_doors_are_not_drawn(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
+def test_unjudged_segments_and_other_doors_are_not_drawn(sqlite: str) -> None:
     failing: list[int] = []
 
     def fails(window: Any) -> None:
@@ -404,11 +401,11 @@ def test_unjudged_segments_and_other_doors_are_not_drawn(tmp_path: Path) -> None
             failing.append(1)
             raise RuntimeError
 
-    guard = guard_with(url, Scripted(before=fails), Policy(failure="open"), keep_text="full")
+    guard = guard_with(sqlite, Scripted(before=fails), Policy(failure="open"), keep_text="full")
     list(guard.stream(["All is well. It fails now. "]))
     guard.check("A text that was only checked.")
     flushed(guard)
-    sample = review.draw(Store(url), 0, NOW * 2, 10)
+    sample = review.draw(Store(sqlite), 0, NOW * 2, 10)
     assert failing
     assert (sample.size, sample.segments, sample.unread) == (1, 1, 0)
 

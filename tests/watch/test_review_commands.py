@@ -19,18 +19,17 @@ MISSED = "Velmorians swap\nthe price tags (number 9)."
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def store(tmp_path: Path, sqlite: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Make a store with 12 findings, one of them harmless, and 36 that passed, one missed."""
     monkeypatch.chdir(tmp_path)
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    monkeypatch.setenv("BIASGUARD_EVENTS", url)
-    guard = guard_with(url, policy=Policy(action="redact"), keep_text="full")
+    monkeypatch.setenv("BIASGUARD_EVENTS", sqlite)
+    guard = guard_with(sqlite, policy=Policy(action="redact"), keep_text="full")
     for number in range(12):
         last = MISSED if number == 3 else "\x1b[31mThat is all."
         middle = "A harmless BIAS" if number == 5 else "They are BIAS"
         list(guard.stream([f"All is well {number}. {middle} at home. So it goes. {last}"]))
     flushed(guard)
-    return url
+    return sqlite
 
 
 def ok(*args: str, keys: str | None = None) -> str:

@@ -202,9 +202,8 @@ def test_the_schemes_that_people_write_mean_postgresql(server: Server) -> None:
     assert len(events(url)) == 1
 
 
-def test_what_is_forgotten_is_in_no_byte(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, policy=Policy(action="flag"), keep_text="full")
+def test_what_is_forgotten_is_in_no_byte(tmp_path: Path, sqlite: str) -> None:
+    guard = guard_with(sqlite, policy=Policy(action="flag"), keep_text="full")
     session = guard.session()
     for request, word in (("one", "walrus"), ("two", "heron"), ("x" * 5000, "magpie")):
         mine = replace(session, request_id=request)
@@ -214,13 +213,13 @@ def test_what_is_forgotten_is_in_no_byte(tmp_path: Path) -> None:
     recorder.writer.close()
     run = CliRunner().invoke(main, ["events", "forget", "one", str(tmp_path / "guard.db")])
     assert (run.exit_code, run.output) == (0, "1 response deleted.\n")
-    run = CliRunner().invoke(main, ["events", "forget", "x" * 5000, url, "--json"])
+    run = CliRunner().invoke(main, ["events", "forget", "x" * 5000, sqlite, "--json"])
     assert (run.exit_code, run.output) == (0, '{"deleted": 1}\n')
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"walrus" not in kept
     assert b"magpie" not in kept
     assert b"heron" in kept
-    assert [r["request_id"] for r in responses(url)] == ["two"]
+    assert [r["request_id"] for r in responses(sqlite)] == ["two"]
 
 
 @pytest.mark.parametrize("remover", ["the writer", "another command"])

@@ -55,10 +55,10 @@ def full(store: Store) -> None:
 
 
 def test_a_full_disk_costs_events_and_no_stream(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, until: Until
+    sqlite: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
     monkeypatch.setattr(writer, "QUEUE", 100)
-    guard = guard_with(f"sqlite:///{tmp_path / 'guard.db'}")
+    guard = guard_with(sqlite)
     full(guard.recorder.writer.store)  # type: ignore[union-attr]
     text = "All is well. " * 50
     for _ in range(40):
@@ -98,10 +98,9 @@ def test_a_dead_database_costs_events_and_is_told_of_them_later(
 
 
 def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url)
+    guard = guard_with(sqlite)
     made = writer.event_row
 
     def fails_on_one(item: Any, key: bytes) -> Any:
@@ -113,11 +112,11 @@ def test_what_cannot_be_written_at_all_is_dropped_and_the_rest_goes_on(
         list(guard.stream(["One."]))
     flushed(guard)
     assert writer_in(guard).dropped == 1
-    assert sorted(event["number"] for event in events(url)) == [0] * 21 + [2]
-    assert len(responses(url)) == 21
+    assert sorted(event["number"] for event in events(sqlite)) == [0] * 21 + [2]
+    assert len(responses(sqlite)) == 21
     list(guard.stream(["Four."]))
     flushed(guard)
-    assert [(d["events"], d["reason"]) for d in rows(url, schema.drops)] == [(1, "KeyError")]
+    assert [(d["events"], d["reason"]) for d in rows(sqlite, schema.drops)] == [(1, "KeyError")]
 
 
 @given(number=st.integers())
@@ -276,98 +275,90 @@ def add_days(url: str, *days: float) -> None:
     store.disconnect()
 
 
-def test_what_is_too_old_is_deleted_by_the_writer(tmp_path: Path, until: Until) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    add_days(url, *range(1, 12))
-    guard = guard_with(url, keep_days=8)
+def test_what_is_too_old_is_deleted_by_the_writer(sqlite: str, until: Until) -> None:
+    add_days(sqlite, *range(1, 12))
+    guard = guard_with(sqlite, keep_days=8)
     list(guard.stream(["Now."]))
-    until(lambda: len(responses(url)) == 9)
-    assert len(events(url)) == 1
+    until(lambda: len(responses(sqlite)) == 9)
+    assert len(events(sqlite)) == 1
 
 
-def test_what_grows_too_old_is_deleted_while_nothing_happens(
-    tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer looks ten times a second for what is too old."""
     monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
     monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, keep_days=8)
+
+
+@pytest.mark.usefixtures("upkeep")
+def test_what_grows_too_old_is_deleted_while_nothing_happens(sqlite: str, until: Until) -> None:
+    guard = guard_with(sqlite, keep_days=8)
     list(guard.stream(["Now."]))
     flushed(guard)
-    add_days(url, *range(1, 12))
-    until(lambda: len(responses(url)) == 9)
+    add_days(sqlite, *range(1, 12))
+    until(lambda: len(responses(sqlite)) == 9)
     writer_in(guard).close()
 
 
+@pytest.mark.usefixtures("upkeep")
 def test_a_process_whose_clock_is_ahead_deletes_nothing_for_a_day(
-    tmp_path: Path,
-    until: Until,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    sqlite: str, until: Until, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
-    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
-    url, now = f"sqlite:///{tmp_path / 'guard.db'}", time.time
-    add_days(url, *range(1, 8))
+    now = time.time
+    add_days(sqlite, *range(1, 8))
     monkeypatch.setattr(writer.time, "time", lambda: now() + 400 * DAY)
     for started in (1, 2):  # the second time, the newest response has the wrong time, too
         writer._by_store.clear()
         caplog.clear()
-        guard = guard_with(url, keep_days=8)
+        guard = guard_with(sqlite, keep_days=8)
         list(guard.stream(["Now."]))
         flushed(guard)
-        add_days(url, started / 10)
+        add_days(sqlite, started / 10)
         until(lambda: "nothing is deleted by age until this process has run" in caplog.text)
-        assert len(responses(url)) == 7 + 2 * started
+        assert len(responses(sqlite)) == 7 + 2 * started
         if started == 2:
             writer_in(guard)._steady_since -= DAY
-            until(lambda: len(responses(url)) == 2)
+            until(lambda: len(responses(sqlite)) == 2)
         writer_in(guard).close()
 
 
+@pytest.mark.usefixtures("upkeep")
 def test_retention_goes_on_after_the_clock_was_set(
-    tmp_path: Path,
-    until: Until,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    sqlite: str, until: Until, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer, "_UPKEEP_S", 0.1)
-    monkeypatch.setattr(writer, "_PRUNE_S", 0.1)
-    url, now = f"sqlite:///{tmp_path / 'guard.db'}", time.time
-    add_days(url, *range(1, 9))
-    guard = guard_with(url, keep_days=8)
+    now = time.time
+    add_days(sqlite, *range(1, 9))
+    guard = guard_with(sqlite, keep_days=8)
     monkeypatch.setattr(writer.time, "time", lambda: now() + 2 * 3600)
     list(guard.stream(["Now."]))
     flushed(guard)
-    until(lambda: len(responses(url)) == 8)
+    until(lambda: len(responses(sqlite)) == 8)
     writer_in(guard).close()
     assert "the clock has jumped by more than an hour; nothing is deleted by age" in caplog.text
 
 
 def test_a_clock_that_jumps_deletes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sqlite: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url, keep_days=8)
+    guard = guard_with(sqlite, keep_days=8)
     now = time.time
     monkeypatch.setattr(writer.time, "time", lambda: now() + 400 * 86_400)
     list(guard.stream(["Now."]))
     flushed(guard)
     list(guard.stream(["And now."]))
     flushed(guard)
-    assert len(responses(url)) == 2
+    assert len(responses(sqlite)) == 2
     assert "the clock has jumped by more than an hour; nothing is deleted by age" in caplog.text
 
 
-def test_guards_with_one_store_share_a_writer(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    first, second = guard_with(url), guard_with(url, keep_text="full")
+def test_guards_with_one_store_share_a_writer(tmp_path: Path, sqlite: str) -> None:
+    first, second = guard_with(sqlite), guard_with(sqlite, keep_text="full")
     assert writer_in(first) is writer_in(second)
     assert writer_in(guard_with(f"sqlite:///{tmp_path / 'b.db'}")) is not writer_in(first)
 
 
 def test_no_stream_waits_for_a_store_that_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
     write = Store.write
@@ -377,24 +368,23 @@ def test_no_stream_waits_for_a_store_that_does_not_answer(
         write(self, *batch)
 
     monkeypatch.setattr(Store, "write", late)
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
-    guard = guard_with(url)
+    guard = guard_with(sqlite)
     for _ in range(100):
         assert "".join(guard.stream(["Fine."])) == "Fine."
-    assert events(url) == []
+    assert events(sqlite) == []
     answers.set()
     flushed(guard)
-    assert len(events(url)) == 100
+    assert len(events(sqlite)) == 100
 
 
 @pytest.mark.parametrize("batch", [1, 500])
 def test_what_an_exit_leaves_unwritten_is_counted_exactly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, until: Until
+    sqlite: str, monkeypatch: pytest.MonkeyPatch, batch: int, until: Until
 ) -> None:
     never = threading.Event()
     monkeypatch.setattr(writer, "BATCH", batch)
     monkeypatch.setattr(Store, "write", lambda *_: never.wait(60))
-    guard = guard_with(f"sqlite:///{tmp_path / 'guard.db'}")
+    guard = guard_with(sqlite)
     for _ in range(3):
         list(guard.stream(["Fine."]))
     writer_in(guard)._queue.put(threading.Event())  # a flush is no event
@@ -454,8 +444,7 @@ assert os.waitpid(pid, 0)[1] == 0
     assert len(events(url)) == (1 if url.startswith("sqlite") else 2)
 
 
-def test_a_fork_while_another_writes_loses_nothing(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
+def test_a_fork_while_another_writes_loses_nothing(sqlite: str) -> None:
     code = """
 import sqlite3
 list(guard.stream(['Of the parent.']))
@@ -475,9 +464,9 @@ if not pid:
     sys.exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 """
-    run(MAKE + code, url)
-    assert len(events(url)) == 23
-    assert rows(url, schema.drops) == []
+    run(MAKE + code, sqlite)
+    assert len(events(sqlite)) == 23
+    assert rows(sqlite, schema.drops) == []
 
 
 def test_a_child_inherits_no_connection_and_outlives_its_parent(url: str, tmp_path: Path) -> None:
@@ -588,8 +577,9 @@ def test_a_file_that_is_taken_away_is_opened_anew(
         assert len(events(f"sqlite:///{other}")) == 1
 
 
-def test_a_file_taken_from_several_processes_loses_no_later_event(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'guard.db'}"
+def test_a_file_taken_from_several_processes_loses_no_later_event(
+    tmp_path: Path, sqlite: str
+) -> None:
     code = """
 list(guard.stream(['Before.']))
 assert guard.recorder.writer.flush()
@@ -600,7 +590,7 @@ for _ in range(8):
     assert guard.recorder.writer.flush()
     print('done', flush=True)
 """
-    command, environment = [sys.executable, "-c", MAKE + code, url], dict(os.environ)
+    command, environment = [sys.executable, "-c", MAKE + code, sqlite], dict(os.environ)
     environment["PYTHONPATH"] = str(ROOT)
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with ExitStack() as stack:
@@ -617,7 +607,7 @@ for _ in range(8):
             process.stdin.flush()
             assert process.stdout.readline() == "done\n"
         assert [process.wait(60) for process in processes] == [0, 0]
-    assert len(events(url)) == 16
+    assert len(events(sqlite)) == 16
 
 
 def test_a_folder_that_is_gone_costs_no_event_until_the_queue_is_full(

@@ -9,14 +9,25 @@ from dataclasses import replace
 from guard.audit.outcomes import scores_both_arms
 from guard.audit.report.content import Content, SuiteContent
 from guard.audit.report.differences import FigureDifference, figure_differences
+from guard.errors import UsageError
 from guard.results.chart import SHARES, Chart, ChartSeries
 from guard.results.figures import MOST_CATEGORIES, SuiteFigures, axis_text
 
 
 def suite_charts(content: SuiteContent, prefix: str = "") -> list[Chart]:
-    """Return the charts of a suite that have data, their names with ``prefix``."""
+    """Return the charts of a suite that have data, their names with ``prefix``.
+
+    Raises UsageError that names the suite where its own charts raise.
+    """
     figures = content.figures()
-    charts = [*content.suite.charts(figures), _stopped_by_subject(figures)]
+    try:
+        own_charts = list(content.suite.charts(figures))
+    except Exception as error:  # a suite of the user's
+        raise UsageError(
+            f"The charts of the suite {content.result.suite} cannot be made "
+            f"({type(error).__name__}: {error}); guard.testing.check_suite checks them."
+        ) from error
+    charts = [*own_charts, _stopped_by_subject(figures)]
     return [replace(chart, name=f"{prefix}{chart.name}") for chart in charts if chart.has_data]
 
 

@@ -42,9 +42,10 @@ def hbb_charts(suite: HbbSuite, figures: SuiteFigures) -> Iterator[Chart]:
         )
     names = ["all", *categories(suite.types)]
     shares = figures.by_arm([figures.line("share", category=name) for name in names])
-    noise = figures.by_arm(
-        [figures.line("share_noise", category=name) for name in names], suffix=" noise"
-    )
+    # Exact probabilities have no noise.
+    noisy = any(line.measure.name == "share_noise" for line in figures.lines)
+    noise_lines = [figures.line("share_noise", category=name) for name in names if noisy]
+    noise = figures.by_arm(noise_lines, suffix=" noise")
     yield Chart(
         "categories",
         f"Instances with S ≥ {suite.threshold}, by category",

@@ -70,7 +70,6 @@ class Data:
     pairs: tuple[ConceptPair, ...]
     descriptors: Descriptors
     hash: str
-    official: bool = False
 
     def questions(self, seed: int) -> Iterator[Question]:
         """Yield every question: by concept pair, type and identity."""
@@ -98,7 +97,7 @@ def read_questions(shipped: Pack, path: Path | None, *, correct_slips: bool) -> 
     file = _official_file(folder)
     _check_descriptors(file.parent / "descriptors.json", shipped.protocol)
     pairs = tuple(_from_csv(file))
-    return Data(pairs, descriptors, _files_hash([file]), official=True)
+    return Data(pairs, descriptors, _files_hash([file]))
 
 
 def _files_hash(files: list[Path]) -> str:
