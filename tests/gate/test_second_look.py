@@ -208,6 +208,21 @@ def _fields(verdict: Verdict) -> dict[str, Any]:
     return {name: getattr(verdict, name) for name in Verdict.__dataclass_fields__}
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_refutation_too_far_behind_takes_nothing_back(size: int) -> None:
+    outcomes = set()
+    for blank in range(
+        POLICY.overlap + POLICY.lookahead - 3, POLICY.overlap + POLICY.lookahead + 4
+    ):
+        text = f"X here!{' ' * blank}NO, it is not! So"
+        chunks = chunked(text, [size] * len(text))
+        run = Run(chunks, Policy(action="flag", context_segments=0), refuted)
+        found = [tuple(d.span) for d in run.gate.trail if d.verdict.biased]
+        assert found == findings(text)
+        outcomes.add(bool(found))
+    assert outcomes == {True, False}
+
+
 def test_a_segment_after_the_next_takes_nothing_back() -> None:
     assert Asked(chunked("X here! Really! NO!", [])).text() == ""
 
