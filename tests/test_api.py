@@ -161,6 +161,7 @@ def test_the_index_page_has_no_link_into_the_repository() -> None:
     text = made["readme"]["text"]
     assert not re.findall(r"\]\((?!https?://)", text)
     assert "docs/" not in text
+    assert "![" not in text
     for kept in ("guard.completion(", "## What it gets wrong", "| `terminate` ", "**Licence.**"):
         assert kept in text
 

@@ -152,9 +152,34 @@ def test_what_a_page_shows_can_be_used(
         elif block.language == "yaml":
             check_guardrail(block.code)
         else:
-            assert block.language in ("python", "csv", "sql"), (
+            assert block.language in ("python", "csv", "sql", "text"), (
                 f"{page}: a block of unknown language"
             )
+
+
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    (shown,) = (b.code for b in blocks(ROOT / "README.md") if b.language == "text")
+    printed = CliRunner().invoke(guard.cli.main, ["demo"], env={"COLUMNS": "120"}).stdout
+    assert shown.startswith("› ")
+    assert without_times(shown) in without_times(printed)
+
+
+def without_times(said: str) -> str:
+    return re.sub(r"\d+ ms", "ms", said)
+
+
+def test_only_the_readme_shows_text_that_is_printed() -> None:
+    """No other page has a block whose language nothing checks."""
+    pages = [page for page in WITH_CODE if any(b.language == "text" for b in blocks(page))]
+    assert pages == [ROOT / "README.md"]
+
+
+def test_pictures_are_there_small_and_described() -> None:
+    shown = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text("README.md"))
+    assert {ROOT / path for _, path in shown} == set((DOCS / "pictures").iterdir())
+    for words, path in shown:
+        assert words, path
+        assert (ROOT / path).stat().st_size <= 150_000, path
 
 
 def check_commands(code: str) -> None:
