@@ -1,7 +1,7 @@
 """What a run was to ask, for reports: a suite that it skipped or did not reach has no record.
 
-The file :data:`ASKED_FILE` lies beside the run's file and holds suites, models and reasons, no
-answer. It is of the last command that wrote into the folder.
+The file ``asked.json`` lies beside the run's file and holds suites, models and reasons, no answer.
+It is of the last command that wrote into the folder.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from guard.audit.files import write_whole
+from guard.audit.files import ASKED_FILE, write_whole
 from guard.errors import UsageError
-
-ASKED_FILE = "asked.json"
 
 
 @dataclass(frozen=True, slots=True)

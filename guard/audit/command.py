@@ -275,7 +275,7 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
             adapted = audit.adapted(has)
             if adapted is not audit:
                 audit = adapted.for_model(task.model, command.sending) if task.model else adapted
-        _log_line(f"{name}: {len(audit.items):,} items, journal {task.path}")
+        _log_line(f"{name}: {len(audit.items):,} items, recorded in {task.path}")
         notes = audit.sending.notes(model.name)
         if task.model:
             notes.insert(0, f"{model.name} is asked at {endpoint(task.model, audit.sending)}.")

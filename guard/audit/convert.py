@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from guard.audit.asked import ASKED_FILE
 from guard.audit.calls import Call, Guarded, Line, Piece, Reply, Slot, Usage
-from guard.audit.files import GZIP, JOURNAL, RUN_FILE
+from guard.audit.files import ASKED_FILE, GZIP, JOURNAL, RUN_FILE
 from guard.audit.header import FORMAT, Header
 from guard.audit.run_file import RunWriter
 from guard.errors import UsageError

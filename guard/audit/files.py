@@ -14,6 +14,8 @@ from guard.errors import UsageError
 
 RUN_FILE = "run.db"
 """The name of a run's file in its folder."""
+ASKED_FILE = "asked.json"
+"""The name of the file beside it that says what the last command was to ask."""
 SQLITE = b"SQLite format 3\0"
 """The first bytes of a run's file, or another database."""
 GZIP = b"\x1f\x8b"
@@ -134,6 +136,8 @@ def unwritable_file(path: Path, error: Exception) -> UsageError:
 
 def refuse_precious(path: Path) -> None:
     """Raise UsageError where ``path`` is a run's file, a journal, a baseline or a store."""
+    if path.name == ASKED_FILE and path.with_name(RUN_FILE).is_file():
+        raise UsageError(f"{path} is part of the run beside it; name another file.")
     if path.name.startswith(RUN_FILE) or path.name.endswith((JOURNAL, f"{JOURNAL}.lock")):
         raise UsageError(f"{path} has the name of a run's file or of a journal; name another file.")
     if not path.is_file():

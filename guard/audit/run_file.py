@@ -69,6 +69,14 @@ _TABLES = {"reply": "request JOIN reply USING (id)", "reading": "reading"}
 _Record = TypeVar("_Record")
 
 
+def _decoded(text: bytes) -> str:
+    """Return a text of the file; what is damaged becomes one that no checksum fits."""
+    try:
+        return text.decode("utf-8", "surrogatepass")  # a model may answer half a surrogate pair
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace")
+
+
 def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -89,7 +97,7 @@ class RunFile:
     def _open(self, path: Path, mode: str) -> None:
         self.path = path
         log = Path(f"{path}-wal")
-        has_log = log.exists()
+        log_size = _file_size(log)  # a reader makes an empty one
         try:
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",
@@ -101,8 +109,7 @@ class RunFile:
         except sqlite3.Error as error:
             raise self._unreadable(error) from None
         self.disconnect = weakref.finalize(self, self._connection.close)
-        # Half a surrogate pair, which a model may answer, has no UTF-8.
-        self._connection.text_factory = lambda text: text.decode("utf-8", "surrogatepass")
+        self._connection.text_factory = _decoded
         self.headers: dict[str, Header] = {}
         self._states: dict[str, int] = {}
         try:
@@ -110,7 +117,7 @@ class RunFile:
                 self._connection.execute("BEGIN")  # one state of the file for all queries
             if self._is_run():
                 self._read_headers()
-            if _NEEDS_LOG in self._states.values() and not has_log and not _file_size(log):
+            if _NEEDS_LOG in self._states.values() and not log_size and not _file_size(log):
                 raise UsageError(
                     f"{path} was copied without {log.name}, which has its last answers: copy that "
                     f"file, too. If it is lost, go on without them: sqlite3 {path.name} "
@@ -222,6 +229,9 @@ class RunWriter(RunFile):
     def _prepare(self) -> None:
         self._synced = time.monotonic()
         self._commits = 0
+        damage = self.value("PRAGMA integrity_check(1)")
+        if damage != "ok":
+            raise UsageError(f"{self.path} is damaged: {damage}; restore it from a copy.")
         with self._changing():
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -296,6 +306,8 @@ class RunWriter(RunFile):
         try:
             yield
         except sqlite3.Error as error:
+            if "malformed" in str(error):
+                raise super()._unreadable(error) from None
             raise unwritable_file(self.path, error) from None
 
     def close(self) -> None:

@@ -134,8 +134,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def row_checksum(seed: str, values: Sequence[object]) -> str:
-    """Return the checksum of a row; ``seed`` is that of its suite's header."""
-    return hashlib.sha256(f"{seed}{json.dumps(values)}".encode()).hexdigest()[:12]
+    """Return the checksum of a row; ``seed`` is that of its suite's header.
+
+    Bytes, which an edited row may have, make a checksum, too, that fits none.
+    """
+    return hashlib.sha256(f"{seed}{json.dumps(values, default=repr)}".encode()).hexdigest()[:12]
 
 
 def encoded(line: Line) -> bytes:

@@ -14,7 +14,7 @@ from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, outcome_counts, readable_share, scores_both_arms
 from guard.audit.sending import PATTERNS
 from guard.audit.silence import UnequalShare
-from guard.results.conclusions import BiasShown, bias_of, is_significant, test_conclusions
+from guard.results.conclusions import BiasShown, bias_conclusions, bias_of, is_significant
 from guard.results.estimate import Estimate
 from guard.results.intervals import LEAST_CLUSTERS, LEVEL
 from guard.results.jackknife import Line, estimate
@@ -228,7 +228,7 @@ def _arm_conclusions(suite: Suite, figures: Sequence[tuple[Measure, Estimate]]) 
     """Return the results of one arm in sentences, the suite's own if it has any."""
     if isinstance(suite, ExplainsResults):
         return suite.conclusions(figures)
-    return test_conclusions(figures, suite.about.meanings)
+    return bias_conclusions(figures, suite.about.meanings)
 
 
 def _bias_shown(
@@ -242,7 +242,7 @@ def _bias_shown(
         return ""
     if any(is_significant(measure, estimate) for measure, estimate in figures):
         return "found"
-    return bias_of(sentence) or bias_of(test_conclusions(figures, suite.about.meanings)[0])
+    return bias_of(sentence) or bias_of(bias_conclusions(figures, suite.about.meanings)[0])
 
 
 _SENTENCES = (

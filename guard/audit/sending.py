@@ -41,6 +41,8 @@ PATTERNS = "patterns"
 _LOGPROBS = "logprobs"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LEAST_KEY = 6  # characters; shorter values are words such as "none"
+# A key has them without what may be secret, so they are never sent again.
+_ONLY_RECORDED = ("system", "api_base", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Sending:
     ``left_out`` those that the model does not accept, with the reason. ``system`` goes before the
     suite's own system message. The values of ``headers`` are stored only as SHA-256.
     ``key_variable`` is the environment variable with the key, empty for the one that LiteLLM reads.
+    ``recorded`` is what a replay, which sends nothing, takes over from the recorded key.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class Sending:
     api_base: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     key_variable: str = ""
+    recorded: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def api_key(self) -> str | None:
@@ -92,15 +96,16 @@ class Sending:
             "api_base": shown_address(self.api_base) if self.api_base else "",
             "headers": {n.lower(): _text_digest(v) for n, v in sorted(self.headers.items())},
         }
-        return {name: value for name, value in settings.items() if value}
+        return {name: value for name, value in settings.items() if value} | dict(self.recorded)
 
     @classmethod
     def from_key(cls, key: Mapping[str, Any]) -> Sending:
-        """Return the parts of a recorded ``key`` that decide requests."""
+        """Return the parts of a recorded ``key`` that decide requests, with the rest as it is."""
         return cls(
             key.get("set", {}),
             tuple(key.get("drop", ())),
             dict.fromkeys(key.get("left_out", ()), ""),
+            recorded={name: key[name] for name in _ONLY_RECORDED if name in key},
         )
 
     def request(self, request: Request) -> Request:

@@ -295,8 +295,11 @@ def _show(series: list[Series], every_point: bool) -> None:
             f"{more:,} further series are of narrower axes: --points and --json have them all."
         )
     if in_pipe():
-        for line in (line for table in tables for line in table.lines()):
-            click.echo(line)
+        for table in tables:
+            if every_point:
+                click.echo(table.title)
+            for line in table.lines():
+                click.echo(line)
         click.echo("\n".join(sentences), err=True)
         return
     console = results_console()

@@ -211,7 +211,6 @@ def _print_report(
     unread: int,
     form: str | None,
 ) -> None:
-    from guard.results.table import Table
     from guard.watch.review_rates import nothing_reviewed
     from guard.watch.tables import line_values, reviewed_values
 
@@ -221,21 +220,16 @@ def _print_report(
         {**line_values(line), **reviewed_values(rate)}
         for line, rate in zip(report.lines, rates, strict=True)
     ]
-    if form == "json":
-        print_json(
-            {
-                "since": utc(report.since),
-                "until": utc(report.until),
-                "lines": lines,
-                "running": report.running,
-                "future": report.future,
-                "dropped": report.dropped,
-                "unreviewable": unread,
-            }
-        )
-        return
-    if form == "csv":
-        click.echo(Table.of_records("rates", lines).csv(), nl=False)
+    values = {
+        "since": utc(report.since),
+        "until": utc(report.until),
+        "lines": lines,
+        "running": report.running,
+        "future": report.future,
+        "dropped": report.dropped,
+        "unreviewable": unread,
+    }
+    if _print_values(form, values, "rates", lines):
         return
     header = [
         *report.by,
@@ -306,16 +300,11 @@ def _rates_notes(
 
 
 def _print_alerts(week: Alerts, form: str | None) -> None:
-    from guard.results.table import Table
     from guard.watch.compare import points
-    from guard.watch.tables import alert_values, alerts_values
+    from guard.watch.tables import alerts_values
 
-    if form == "json":
-        print_json(alerts_values(week))
-        return
-    if form == "csv":
-        rows = [alert_values(alert) for alert in week.results]
-        click.echo(Table.of_records("alerts", rows).csv(), nl=False)
+    values = alerts_values(week)
+    if _print_values(form, values, "alerts", values["alerts"]):
         return
     cells = [
         [
@@ -347,16 +336,11 @@ def _print_alerts(week: Alerts, form: str | None) -> None:
 
 
 def _print_comparison(comparison: RateComparison, form: str | None) -> None:
-    from guard.results.table import Table
     from guard.watch.compare import compare_notes, points
-    from guard.watch.tables import compare_row_values, comparison_values
+    from guard.watch.tables import comparison_values
 
-    if form == "json":
-        print_json(comparison_values(comparison))
-        return
-    if form == "csv":
-        rows = [compare_row_values(row) for row in comparison.rows]
-        click.echo(Table.of_records("rates", rows).csv(), nl=False)
+    values = comparison_values(comparison)
+    if _print_values(form, values, "rates", values["rows"]):
         return
     cells = [
         [
@@ -386,6 +370,19 @@ def estimate_text(estimate: ReviewedRate) -> str:
         return f"n/a: {estimate.reason}"
     unclear = f", {estimate.unclear:,} unclear" if estimate.unclear else ""
     return f"{_reviewed_text(estimate)} of {estimate.n:,} marked{unclear}"
+
+
+def _print_values(
+    form: str | None, values: dict[str, Any], title: str, records: Sequence[dict[str, Any]]
+) -> bool:
+    """Print ``values`` as JSON or ``records`` as CSV; return whether ``form`` is one of the two."""
+    if form == "json":
+        print_json(values)
+    elif form == "csv":
+        from guard.results.table import Table
+
+        click.echo(Table.of_records(title, records).csv(), nl=False)
+    return form in ("json", "csv")
 
 
 def _print_table(

@@ -46,7 +46,7 @@ def bias_of(sentence: str) -> BiasShown:
     return next((shown for start, shown in starts if sentence.startswith(start)), "")
 
 
-def test_conclusions(
+def bias_conclusions(
     estimates: Sequence[tuple[Measure, Estimate]], meanings: Mapping[str, tuple[str, str]]
 ) -> list[str]:
     """Return a sentence on the significant tests, or on why there is none.

@@ -116,7 +116,7 @@ class _OverClusters:
 
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change with what t and the sign flips allow; what the arms share cancels."""
-        change = _change_p(plain, guarded)
+        change = _change_value(plain, guarded)
         arms = plain, guarded
         sums = _aligned_sums(arms)
         if not math.isnan(change) and np.array_equal(sums[0], sums[1]):
@@ -173,7 +173,7 @@ class Jackknife(_OverClusters):
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change; without an interval where it would be on another scale."""
         if self.smooth is not None:
-            return Estimate(_change_p(plain, guarded))
+            return Estimate(_change_value(plain, guarded))
         return _OverClusters.change(self, plain, guarded)
 
     def jackknifed(self, measure: Measure) -> Value:
@@ -237,7 +237,7 @@ class ClopperPearson(_OverClusters):
         )
         gained, lost = np.maximum(after - before, 0), np.maximum(before - after, 0)
         shares = ShareDifference(np.stack([gained, weights, lost, weights], axis=1))
-        return Estimate(_change_p(plain, guarded), *shares.interval(), p=shares.p())
+        return Estimate(_change_value(plain, guarded), *shares.interval(), p=shares.p())
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class NoInterval:
 
     def change(self, plain: Measure, guarded: Measure) -> Estimate:
         """Return the change alone."""
-        return Estimate(_change_p(plain, guarded))
+        return Estimate(_change_value(plain, guarded))
 
 
 def _or_nan(value: float | None) -> float:
@@ -282,7 +282,7 @@ def _value_and_n(measure: Measure) -> tuple[float, float]:
     return float(evaluate(measure.value, totals)), float(np.asarray(measure.n(totals)))
 
 
-def _change_p(plain: Measure, guarded: Measure) -> float:
+def _change_value(plain: Measure, guarded: Measure) -> float:
     return _value_and_n(guarded)[0] - _value_and_n(plain)[0]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from guard.results.conclusions import test_conclusions
+from guard.results.conclusions import bias_conclusions
 from guard.results.estimate import Estimate
 from guard.results.measure import Measure
 from guard.suites.contract import About, Capability, Item, Record, Suite
@@ -98,7 +98,7 @@ class ExplainsResults:
 
         ``figures`` are the suite's measures with their estimates, in order.
         """
-        return test_conclusions(figures, self.about.meanings)
+        return bias_conclusions(figures, self.about.meanings)
 
     def findings(self, records: Sequence[Record]) -> Mapping[str, Any]:
         """Return what a report shows besides the measures of one arm, as JSON values.

@@ -45,10 +45,21 @@ def check_suite(suite: Suite, *, answer: Says | None = None) -> None:
     themselves are not readable. Raises ContractError, in one sentence that names the promise, for
     the first that is broken.
     """
-    checked = CheckedSuite(suite, answer)
-    for check in _CHECKS:
-        for problem in check(checked):
-            raise ContractError(f"{suite.name}: {problem}.")
+    name = getattr(suite, "name", type(suite).__name__)
+    doing = "to make it"
+    try:
+        checked = CheckedSuite(suite, answer)
+        for check in _CHECKS:
+            doing = check.__name__.strip("_").replace("_", " ")
+            for problem in check(checked):
+                raise ContractError(f"{name}: {problem}.")
+    except ContractError:
+        raise
+    except (Exception, SystemExit) as error:  # of the suite's code, or of what it returned
+        raise ContractError(
+            f"{name}: a suite's members return what guard.suites.Suite says and raise nothing, but "
+            f"{doing!r} ended with {type(error).__name__}: {error}."
+        ) from error
 
 
 def _check_names(checked: CheckedSuite) -> Iterator[str]:
@@ -56,6 +67,8 @@ def _check_names(checked: CheckedSuite) -> Iterator[str]:
     for name in ("name", "parser_version"):
         if not str(getattr(suite, name, "")).strip():
             yield f"a suite has a {name}, this one has none"
+    if not re.fullmatch(r"\w[\w.-]*", str(getattr(suite, "name", "none"))):
+        yield f"a name has letters, digits, '_', '-' and '.' alone, this one is {suite.name!r}"
     if not isinstance(getattr(suite, "about", None), About) or not suite.about.title.strip():
         yield "a suite has a title in its about, this one has none"
     if not re.fullmatch(r"\d+-\w+", suite.version):
@@ -91,6 +104,8 @@ def _item_promises(checked: CheckedSuite) -> Iterator[str]:
         if times > 1:
             yield f"the ids of items are unique, but {name!r} stands {times} times"
     for item in items:
+        if not item.id or not item.id.isprintable():
+            yield f"the id of an item is a printable text, this one is {item.id!r}"
         if item.samples < 1:
             yield f"an item has at least one sample, {item.id!r} has {item.samples}"
     for suite, when in ((checked.suite, "the second time"), (checked.again, "made again")):

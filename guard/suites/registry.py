@@ -69,8 +69,10 @@ def make(name: str, options: Mapping[str, Any]) -> Suite:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{name}: {key}: {first['msg']}, got {first['input']!r}.") from None
-    if checked.data is None or name in SUITES:
+    if name in SUITES:
         return suite_class(checked)
+    if checked.data is None:
+        return _with_sound_items(suite_class(checked), name)
     if not checked.data.exists():
         raise UsageError(f"{name}: there is no file or folder {checked.data} to take data from.")
     suite = suite_class(checked)
@@ -78,6 +80,21 @@ def make(name: str, options: Mapping[str, Any]) -> Suite:
         raise UsageError(
             f"The data of {name} is the same with and without {checked.data}; leave it out."
         )
+    return _with_sound_items(suite, name)
+
+
+def _with_sound_items(suite: Suite, name: str) -> Suite:
+    """Return an own suite; raises UsageError unless it has items, with ids of their own."""
+    ids: set[str] = set()
+    for item in suite.items():
+        if not item.id.isprintable() or not item.id or item.id in ids:
+            raise UsageError(
+                f"{name}: items have printable ids of their own, but one has {item.id!r}; "
+                "guard.testing.check_suite checks a suite."
+            )
+        ids.add(item.id)
+    if not ids:
+        raise UsageError(f"{name} has no items to ask; guard.testing.check_suite checks a suite.")
     return suite
 
 

@@ -13,6 +13,7 @@ from tests.audit.answering import Answering, answering
 from tests.watch.conftest import _browser as _browser
 from tests.watch.conftest import page as page
 from tests.watch.conftest import server as server
+from tests.watch.conftest import sqlite as sqlite
 from tests.watch.conftest import url as url
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from guard.cli import main
 from guard.cli.audit import audit
 from guard.cli.audit_options import PATH, AuditOptions
 from guard.core import Guard
+from guard.suites import Item
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny
 from tests.audit.written import read, write
@@ -282,6 +283,20 @@ def test_a_mistake_is_one_sentence_before_any_call(
 ) -> None:
     Path("file").write_text("")
     result = run(*args)
+    assert result.exit_code == 2
+    assert told in result.output
+    assert not provider.asked
+
+
+@rows(
+    "ids, told",
+    [([], "has no items to ask"), (["a", "a"], "one has 'a'"), (["\ud800"], "ids of their own")],
+)
+def test_a_suite_without_sound_items_is_refused(
+    provider: Answering, monkeypatch: pytest.MonkeyPatch, ids: list[str], told: str
+) -> None:
+    monkeypatch.setattr(Tiny, "items", lambda self: (Item(i, "", "") for i in ids))
+    result = run("--model", "openai/x")
     assert result.exit_code == 2
     assert told in result.output
     assert not provider.asked

@@ -184,7 +184,9 @@ def test_a_history_is_a_table_over_time(url: str, runs: Path) -> None:
     printed = call("--store", url)
     assert printed.stderr.startswith("4 series of 10 audits.")
     each = call("--store", url, "--points", "--axis", "gated/plain/coverage")
-    assert len(each.stdout.splitlines()) == 11
+    title, *lines = each.stdout.splitlines()
+    assert "coverage" in title
+    assert len(lines) == 11
     assert each.stderr == "1 series of 10 audits.\n"
     table = call("--store", url, "--csv", "-")
     assert len(list(csv.DictReader(io.StringIO(table.stdout)))) == 40

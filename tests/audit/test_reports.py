@@ -152,6 +152,8 @@ def test_bad_input_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
     assert "cannot be loaded" in refused(tiny, "--suite", "tests.nothing:Here")
     both = ("--csv", str(tmp_path / "x"), "--junit", str(tmp_path / "x"))
     assert "cannot both go to" in refused(tiny, "--suite", SUITE, *both)
+    own = str(tiny / "asked.json")
+    assert "is part of the run beside it" in refused(tiny, "--suite", SUITE, "--html", own)
     assert "--json uses standard output" in refused(tiny, "--csv", "-", "--json")
     assert "--allow belongs to --baseline" in refused(tiny, "--suite", SUITE, "--allow", "model")
     unknown = ("--suite", SUITE, "--baseline", str(tiny), "--allow", "everything")

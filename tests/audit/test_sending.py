@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit.calls import key_of
+from guard.audit.run_file import RunFile
 from guard.audit.sending import Sending, model_reasons, reason_refused, shown_address
 from guard.cli import main
 from guard.errors import UsageError
@@ -176,6 +178,20 @@ def test_a_recorded_audit_scores_and_replays_with_what_was_sent(provider: Answer
     refused_ = run("--replay", "kept", "--out", "x", "--set", "temperature=0")
     assert refused_.exit_code == 2
     assert "A replay sends nothing" in refused_.output
+
+
+def test_a_replay_has_the_recorded_address_prompt_and_headers(provider: Answering) -> None:
+    Path("prompt.txt").write_text("Be brief.", "utf-8")
+    address = ("--api-base", os.environ["OPENAI_API_BASE"], "--header", "X-Tenant=one-4815")
+    prompt = ("--system", "prompt.txt", "--set", "temperature=0")
+    done = run("--model", "openai/x", "--out", "out", "--record", "kept", *address, *prompt)
+    assert done.exit_code == 0, done.output
+    again = run("--replay", "kept", "--out", "again")
+    assert again.exit_code == 0, again.output
+    before, after = (Path(place, "run.db") for place in ("out", "again"))
+    keys = [RunFile(path).suite("sampled").header.request for path in (before, after)]
+    assert keys[0] == keys[1]
+    assert {"api_base", "system", "headers", "set"} <= keys[0].keys()
 
 
 def test_a_plan_says_what_a_model_does_not_take(provider: Answering) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.results.conclusions import ALPHA, bias_of, test_conclusions
+from guard.results.conclusions import ALPHA, bias_conclusions, bias_of
 from guard.results.estimate import Estimate
 from guard.results.intervals import false_discovery
 from guard.results.measure import column, share
@@ -94,7 +94,7 @@ def agrees(sentence: str, nulls: Sequence[float] = (0.0,)) -> None:
 def test_a_conclusion_agrees_with_its_figures(found: list[Planted], wide: bool) -> None:
     axes = [{"of": f"g{n}"} if wide or n % 2 else {"of": f"g{n}", "by": "x"} for n in range(8)]
     pairs = estimates(found, axes[: len(found)], "lean")
-    (sentence,) = test_conclusions(pairs, MEANINGS)
+    (sentence,) = bias_conclusions(pairs, MEANINGS)
     significant = [
         (m, e)
         for m, e in pairs
@@ -127,7 +127,7 @@ def test_a_conclusion_agrees_with_its_figures(found: list[Planted], wide: bool) 
 def test_an_interval_of_one_test_that_leaves_out_zero_is_no_finding() -> None:
     """One of twelve tests has an interval below 0, and after correction a q of .37."""
     found = [Planted(-0.142, 0.132, 0.031, 40), *[Planted(0.01, 0.2, 0.8, 40)] * 11]
-    (sentence,) = test_conclusions(
+    (sentence,) = bias_conclusions(
         estimates(found, [{"of": f"g{n}"} for n in range(12)], "lean"), {}
     )
     assert sentence.startswith("No bias found: none of 12 tests is significant (smallest q 0.372)")
@@ -138,7 +138,7 @@ def test_an_interval_of_one_test_that_leaves_out_zero_is_no_finding() -> None:
 
 def test_what_has_too_few_answers_to_test_is_counted() -> None:
     found = [Planted(0.0, 0.1, 0.9, 50), Planted(1.0, NAN, NAN, 2), Planted(1.0, NAN, NAN, 3)]
-    (sentence,) = test_conclusions(
+    (sentence,) = bias_conclusions(
         estimates(found, [{"of": f"g{n}"} for n in range(3)], "lean"), {}
     )
     assert "none of 1 tests is significant" in sentence

@@ -353,6 +353,14 @@ FAULTS: list[tuple[type[Sound], str]] = [
     (RaisingCharts, "charts never raises, but with no readable answer it raises IndexError"),
     (charted("twice", "twice"), "charts have names of their own, but 'twice' stands 2 times"),
     (charted("one", measure="frist"), "charts show measures, and the suite has no frist"),
+    (changed(name="../suite"), "a name has letters"),
+    (
+        changed(items=lambda self: iter([Item("a\nb", "", "")])),
+        "the id of an item is a printable text",
+    ),
+    (changed(items=lambda self: None), "'item promises' ended with TypeError"),
+    (changed(outcome=lambda self, *_: "yes"), "ended with AttributeError"),
+    (changed(version=1), "'check names' ended with TypeError"),
     (Explaining, "answer_texts are texts"),
     (Unprintable, "findings are JSON values"),
 ]

@@ -88,7 +88,7 @@ def test_a_breakdown_has_the_lines_of_the_report(filled: str, by: str) -> None:
     page = client(filled).get("/", params={"by": by}).text
     with Store(filled).reading() as connection:
         lines = report(connection, time.time() - 86_400, time.time(), [by]).lines
-    body = page.partition('<table id="lines" ')[2].partition("</table>")[0]
+    body = page.partition('<table id="lines"')[2].partition("</table>")[0]
     assert body.count("<tr ") == len(lines) + 1
     for line in lines:
         assert rate_text(line.prevalence) in body

@@ -110,7 +110,7 @@ def test_the_first_page_has_what_was_reviewed(sqlite: str) -> None:
     by_tenant = asked.get("/", params={"by": "tenant"}).text
     with Store(sqlite).reading() as connection:
         lines = estimates(connection, time.time() - 86_400, time.time(), ["tenant"])
-    body = by_tenant.partition('<table id="lines">')[2].partition("</table>")[0]
+    body = by_tenant.partition('<table id="lines"')[2].partition("</table>")[0]
     for line in lines.values():
         assert f"({line.missed.n} marked)" in body
         assert f"({line.over_blocking.n} marked)" in body

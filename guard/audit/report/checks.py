@@ -83,7 +83,8 @@ def counts_text(listed_checks: Sequence[Check]) -> str:
     """Return the counts of checks as a sentence, the same in every report."""
     counts = status_counts(listed_checks)
     return (
-        f"{len(listed_checks):,} checks: {counts['failed']:,} failed, {counts['error']:,} errors, "
+        f"{len(listed_checks):,} checks: {counts['failed']:,} failed, {counts['error']:,} "
+        f"error{'' if counts['error'] == 1 else 's'}, "
         f"{counts['skipped']:,} undecided, {counts['passed']:,} passed."
     )
 
