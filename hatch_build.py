@@ -8,7 +8,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_NAVIGATION = re.compile(r"(^\[[^\n]+\]\(docs/[^\n]+\n)+\n|^## Links\n.*?(?=^\*\*)", re.M | re.S)
+_NAVIGATION = re.compile(r"(^\[[^\n]+\]\(docs/[^\n]+\n){2,}\n|^## Links\n.*?(?=^\*\*)", re.M | re.S)
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)[^)]*\)")
 _PICTURE = re.compile(r"^!\[[^\n]*\n", re.M)
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.M | re.S)

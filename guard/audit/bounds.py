@@ -1,4 +1,8 @@
-"""How long a call's prompt and answer can be, as a plan and a budget count them."""
+"""How long a call's prompt and answer can be, as a plan and a budget count them.
+
+Bounds hold always: prompts count by their bytes, answers by the limit that is sent or the model's
+longest answer. Estimates are called so.
+"""
 
 from __future__ import annotations
 

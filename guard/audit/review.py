@@ -7,7 +7,8 @@ share over all texts is the mean of the strata's shares weighted by size.
 Its interval is for the model, not for the texts of this run alone. It combines (Zou and Donner
 2008) two parts, as the variance of two-phase sampling does (Cochran 1977, section 12.2): what the
 answers that were asked say of all answers, and what the labelled texts say of the others. Both are
-Clopper and Pearson's, the second with a finite population correction.
+Clopper and Pearson's, the second with a finite population correction. The jackknife has no spread
+in a stratum without a hit: none of 50 labelled texts would show that none of 1,000 is biased.
 """
 
 from __future__ import annotations

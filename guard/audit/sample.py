@@ -84,7 +84,9 @@ def allocated_sample(
     Neyman's allocation (Cochran 1977, eq. 5.25, with costs): each further unit comes from the
     stratum where it lowers the variance of the total most for its items,
     N² s² (1/n - 1/(n + 1)) / items. ``spread`` is s by stratum; where s is 0 or missing a tenth of
-    the largest is used, so that no stratum is excluded because its pilot did not vary.
+    the largest is used, so that no stratum is excluded because its pilot did not vary. Strata weigh
+    by their sizes, else those that vary most would dominate. The sizes depend on the pilot, so an
+    estimate has a bias of the order of one over the units in a stratum.
     """
     everything = list(items)
     taken = {item.id for item in pilot}

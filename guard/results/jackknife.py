@@ -4,6 +4,7 @@
   3). It is tested with Student's t, whose degrees of freedom are the effective number of clusters
   (Kish 1965) less one. Interval and p-value use the same t, so the interval excludes the null value
   exactly when p < .05. Where only values above the null are of interest, lower ones have p = 1.
+  Percentiles of resampled clusters are too narrow for the 8 to 19 clusters of a domain.
 - With fewer than 30 clusters the test also flips their signs (:mod:`guard.results.sign_flips`): p
   is the larger one, and the interval holds what either test allows.
 - A value between the null and a bound near it has the p of that bound at least
@@ -11,8 +12,9 @@
 - Where a suite has several words for a group, answers are alike within clusters and within words.
   The variance is the multiway one: the one-way variances, less those of pairwise intersections,
   plus that of the triple one (Cameron, Gelbach and Miller 2011), and at least the largest one-way
-  variance. Degrees of freedom follow Satterthwaite (1946). Intervals are conservative where words
-  have no effect.
+  variance: with few words the estimate may be near 0, or negative. Degrees of freedom follow
+  Satterthwaite (1946). Intervals are conservative where words have no effect. One-way clusters
+  called a fair model biased that has a rate of its own for each word.
 - An untested estimate between bounds, such as a share, has Jeffreys' interval, for the number of
   independent answers that gives the same standard error. A share that needs an interval however few
   its answers has Clopper and Pearson's for that number (Korn and Graubard 1998), which is exact

@@ -14,7 +14,11 @@ audit (:mod:`guard.results.jackknife`). A measure is worse where it is further f
 
 Upwards this means new - base > tolerance and new + base > 2 ideal + tolerance; downwards the same
 with the signs turned. Each part is a one-sided test, and both must reject (intersection-union test,
-Berger 1982), so the side of the ideal on which the base lies need not be known.
+Berger 1982), so the side of the ideal on which the base lies need not be known. The absolute value
+has a kink at the ideal, where a t is not valid; neither part has one.
+
+An axis regresses where both questions are answered with yes: the permutation guards against a t
+over few clusters, the t knows that items of one template change together.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def two_groups_p(
 
     Arrays are by answer: a whole score, whether its word is of the first group, the word, and the
     block of the word. With :data:`FEW_WORDS` words a difference between few answers of each group
-    may look surer than the number of ways to exchange them allows.
+    may look surer than the number of ways to exchange them allows: of eight answers that differ in
+    all but one pair, t gave p .0002 for what 4 of 70 exchanges show, .057.
     """
     names, element = np.unique(np.array(words, dtype=np.str_), return_inverse=True)
     if not 0 < len(names) < FEW_WORDS:

@@ -28,6 +28,9 @@ times, below and, by the complement, above. With the baseline's limits these bou
 each end holds with 95 %, over all runs, shares and groups together. The lower end is above 0 if and
 only if there is an alarm.
 
+Every week starts from zero: evidence that is never reset has to outgrow years of quiet, and a chart
+with an average run length (CUSUM) needs a known rate before the change.
+
 The test counts responses, however many segments they have. It assumes that responses are
 independent, and that weeks are alike, so the baseline is whole weeks.
 """

@@ -14,6 +14,9 @@
 | position | share of answers that name the first choice, less .5 |
 | refuse_rate | share of answers that decline or have another form |
 
+``corrected`` is a root mean square because the mean of |P1 - P2| has no unbiased estimate from ten
+answers, and the mean of its square has.
+
 Rows are sums by concept pair, the cluster that the jackknife leaves out.
 """
 
