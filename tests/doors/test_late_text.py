@@ -170,6 +170,8 @@ TABLE = {
 def seen(out: list[Any]) -> tuple[list[str], int, str]:
     """The ends of an answer, how many chunks have a usage, and all of its bytes."""
     ends, counts = [], 0
+    if all(isinstance(chunk, bytes) for chunk in out):
+        out = [b"".join(out)]  # a read of the socket may end in an event
     for chunk in out:
         for one in r.plain(chunk) if isinstance(chunk, bytes) else [chunk.model_dump(mode="json")]:
             if one.get("type") == "message_delta":
