@@ -8,8 +8,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 # Command -> its module and one line of help: `guard --help` imports no command.
 _COMMANDS = {
@@ -127,6 +128,22 @@ def in_pipe() -> bool:
     from rich.console import Console
 
     return not (Console().is_terminal or os.environ.get("COLUMNS", "").isdigit())
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """Show a progress bar on standard error while it has tasks; None if that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield bar
 
 
 def without_nan(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import detector_option, json_option, print_json, stdout_kept
+from guard.cli import detector_option, json_option, print_json, progress_bar, stdout_kept
 from guard.errors import UsageError
 from guard.installed import checkout_command
 from guard.places import shipped
@@ -101,16 +101,10 @@ def texts_of(path: Path | None) -> list[str]:
 @contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
     """Show a progress bar on standard error if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda done, total=None: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar() as bar:
+        if bar is None:
+            yield lambda done, total=None: None
+            return
         task = bar.add_task(what, total=total)
         yield lambda done, total=total: bar.update(task, completed=done, total=total)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, json_option, results_console, without_nan
+from guard.cli import detector_option, json_option, print_json, progress_bar, results_console
 from guard.cli.audit_report import write
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
@@ -202,12 +201,12 @@ def eval(
     if as_json:
         output: dict[str, Any] = {"sets": [r.as_json() for r in results]}
         if twice is not None:
-            output["cascade"] = without_nan({**twice._asdict(), "share": twice.share})
+            output["cascade"] = {**twice._asdict(), "share": twice.share}
         if checked is not None:
             output["behaviours"] = checked.as_json()
         if spent is not None:
-            output["judge"] = without_nan(spent.to_dict())
-        click.echo(json.dumps({**output, "interrupted": interrupted}, ensure_ascii=False))
+            output["judge"] = spent.to_dict()
+        print_json({**output, "interrupted": interrupted})
     elif markdown != "-":
         _show(results, checked)
         if twice is not None:
@@ -272,9 +271,7 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
             {"name": s.name, "title": s.title, "file": s.file, "present": here[s.name]}
             for s in SOURCES.values()
         ]
-        click.echo(
-            json.dumps({"data_dir": data_dir and str(data_dir), "sets": rows}, ensure_ascii=False)
-        )
+        print_json({"data_dir": data_dir and str(data_dir), "sets": rows})
         return
     for source in SOURCES.values():
         where = "" if data_dir or source.shipped else " in the folder of --data-dir"
@@ -315,16 +312,10 @@ def _markdown(results: list[Result], checked: Behaviours | None) -> str:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
     """Show a progress bar on standard error if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield lambda name: lambda count: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar() as bar:
+        if bar is None:
+            yield lambda name: lambda count: None
+            return
         task = bar.add_task("judging", total=total)
 
         def advance(name: str) -> Callable[[int], None]:

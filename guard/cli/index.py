@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from guard.cli import detector_option, json_option, print_json, with_options
+from guard.cli import detector_option, json_option, print_json, progress_bar, with_options
 from guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -303,16 +303,10 @@ def _report_wait(doing: str, done: int, total: int) -> None:
 @contextmanager
 def _progress() -> Iterator[Report]:
     """Show a progress bar on standard error; without a terminal, only report other writers."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield _report_wait
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar() as bar:
+        if bar is None:
+            yield _report_wait
+            return
         tasks: dict[str, Any] = {}
 
         def report(doing: str, done: int, total: int) -> None:

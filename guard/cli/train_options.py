@@ -28,6 +28,10 @@ def setting(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, default=_DEFAULTS[field], show_default=True, **attributes)
 
 
+def _taught_by(text: str) -> Callable[[Any], Any]:
+    return click.option("--taught-by", "teachers", type=FILE, multiple=True, default=(), help=text)
+
+
 WORK = click.option("--work", type=PATH, required=True, help="Folder of the run's checkpoints.")
 DATA = click.option(
     "--data",
@@ -95,14 +99,7 @@ RUN = (
         help="Whether the fusion sees statements of the index; only `fused` can be released.",
     ),
     QUOTAS,
-    click.option(
-        "--taught-by",
-        "teachers",
-        type=FILE,
-        multiple=True,
-        default=(),
-        help="A final.pt whose logits are learned beside the labels; if several, their mean.",
-    ),
+    _taught_by("A final.pt whose logits are learned beside the labels; if several, their mean."),
     setting("--lr", type=_POSITIVE, help=LR),
     setting("--head-lr", type=_POSITIVE, help="Highest learning rate of the heads."),
 )
@@ -118,14 +115,7 @@ ONWARD = (
     CACHE,
     click.option("--frozen", type=click.IntRange(min=0), default=4, show_default=True, help=FROZEN),
     QUOTAS,
-    click.option(
-        "--taught-by",
-        "teachers",
-        type=FILE,
-        multiple=True,
-        default=(),
-        help="A final.pt that is the teacher in place of --start, for a run after another.",
-    ),
+    _taught_by("A final.pt that is the teacher in place of --start, for a run after another."),
     click.option("--lr", type=_POSITIVE, default=2.5e-5, show_default=True, help=LR),
     SEED,
     *MACHINE,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from guard.evaluate import report
 from guard.evaluate.behaviours import LEAST, MEAN, Behaviour, Behaviours
-from guard.results.estimate import Estimate
 from guard.results.table import Table
 
 if TYPE_CHECKING:
@@ -37,10 +36,9 @@ def table(result: Behaviours) -> Table:
     ]
     rows = [_row(r) for r in sorted(result.rows, key=lambda r: (r.passed / r.n, r.name))]
     total = [sum(of) for of in zip(*(_counts(r) for r in result.rows), strict=True)]
-    mean = [f"mean of {result.mean.n}", str(total[0]), f"{result.mean.value:.3f}"]
-    return Table.of_figures(
-        "behaviours", header, [*rows, [*mean, _interval(result.mean), *_shares(*total)]]
-    )
+    interval = report.interval_text("passed", result.mean)
+    mean = [f"mean of {result.mean.n}", str(total[0]), f"{result.mean.value:.3f}", interval]
+    return Table.of_figures("behaviours", header, [*rows, [*mean, *_shares(*total)]])
 
 
 def notes(result: Behaviours) -> Iterator[str]:
@@ -100,7 +98,7 @@ def markdown(result: Behaviours) -> str:
 def _row(row: Behaviour) -> list[str]:
     share = f"{row.figure.value:.3f}"
     return [
-        _name(row), str(row.n), share, _interval(row.figure),
+        _name(row), str(row.n), share, report.interval_text("passed", row.figure),
         *_shares(*_counts(row)),
     ]  # fmt: skip
 
@@ -120,9 +118,3 @@ def _shares(n: int, biased: int, negatives: int, positives: int, misread: int) -
 
 def _of(count: int, n: int) -> str:
     return f"{count} of {n}" if n else ""
-
-
-def _interval(figure: Estimate) -> str:
-    if figure.low != figure.low:
-        return ""
-    return f"[{figure.low:.3f}, {figure.high:.3f}]"

@@ -32,7 +32,7 @@ from guard.errors import GuardError, UsageError
 from guard.evaluate.adapters import CaseLine
 from guard.evaluate.example import Case, Expect
 from guard.evaluate.metrics import NAN
-from guard.evaluate.result import ErrorText
+from guard.evaluate.result import ErrorText, estimate_values
 from guard.evaluate.run import batches
 from guard.places import shipped
 from guard.results.estimate import Estimate
@@ -130,13 +130,13 @@ class Behaviours:
             "operating_point": self.operating_point,
             "custom_thresholds": self.custom_thresholds,
             "seconds": round(self.seconds, 3),
-            "mean": _plain(self.mean),
+            "mean": estimate_values(self.mean),
             "least": {"behaviour": LEAST, "mean": MEAN},
             "weak": [r.name for r in self.weak],
             "behaviours": [
                 {
                     "name": r.name,
-                    **_plain(r.figure),
+                    **estimate_values(r.figure),
                     "biased": r.biased,
                     "passed": r.passed,
                     "false_negatives": r.false_negatives,
@@ -305,7 +305,3 @@ def _error_lines(
         counts[case.behaviour, kind] += 1
         texts.append(ErrorText(kind, case.id, verdict.score or 0.0, verdict.bias_type, case.text))
     return texts
-
-
-def _plain(figure: Estimate) -> dict[str, float | int | None]:
-    return {k: None if v != v else v for k, v in figure.parts("value", "low", "high", "n").items()}

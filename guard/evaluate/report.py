@@ -221,7 +221,7 @@ def _measures_table(result: Result) -> Table:
         others = [s.figures[name] for s in result.parts]
         if all(math.isnan(f.value) for f in (mine, *others)):
             continue
-        row = [label, str(mine.n), _value(name, mine), _interval(name, mine)]
+        row = [label, str(mine.n), _value(name, mine), interval_text(name, mine)]
         if result.own:
             row.append(_value(name, result.own.figures[name]))
         for figure in others:
@@ -333,7 +333,7 @@ def _reliability(result: Result) -> Iterator[Table]:
         return
     header = ["bin", "n", "mean score", "share biased", "95 % interval"]
     rows = [
-        [str(i), str(biased.n), f"{score:.3f}", f"{biased.value:.3f}", _interval("", biased)]
+        [str(i), str(biased.n), f"{score:.3f}", f"{biased.value:.3f}", interval_text("", biased)]
         for i, (score, biased) in enumerate(result.reliability, start=1)
     ]
     yield Table.of_figures(RELIABILITY, header, rows)
@@ -375,10 +375,11 @@ def _value(name: str, figure: Estimate) -> str:
 
 
 def _with_interval(name: str, figure: Estimate) -> str:
-    return f"{_value(name, figure)} {_interval(name, figure)}".strip()
+    return f"{_value(name, figure)} {interval_text(name, figure)}".strip()
 
 
-def _interval(name: str, figure: Estimate) -> str:
+def interval_text(name: str, figure: Estimate) -> str:
+    """Return the interval of the measure ``name``, empty if there is none."""
     if math.isnan(figure.low):
         return ""
     digits = 4 if name == "false_positive_rate" else 3

@@ -150,10 +150,12 @@ def compares_with(published: PublishedSystem) -> str:
 
 
 def _read_twice(readings: ReadTwice) -> dict[str, Any]:
+    ends = ("value", "low", "high")
     return {
         "texts_read": readings.read,
         "agreements": [
-            a._asdict() | {key: _interval(getattr(a, key)) for key in ("agreed", "kappa")}
+            a._asdict()
+            | {key: estimate_values(getattr(a, key), ends) for key in ("agreed", "kappa")}
             for a in readings.agreements
         ],
         "by_readers": _scope(readings.by_readers),
@@ -161,12 +163,12 @@ def _read_twice(readings: ReadTwice) -> dict[str, Any]:
     }
 
 
-def _numbers(estimate: Estimate, *names: str) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in estimate.parts(*names).items()}
-
-
-def _interval(estimate: Estimate) -> dict[str, float | None]:
-    return _numbers(estimate, "value", "low", "high")
+def estimate_values(
+    estimate: Estimate, names: tuple[str, ...] = ("value", "low", "high", "n")
+) -> dict[str, float | None]:
+    """Return the fields ``names`` of an estimate; nan becomes null."""
+    parts = estimate.parts(*names)
+    return {name: None if math.isnan(value) else value for name, value in parts.items()}
 
 
 def _bin(b: ScoreBin) -> dict[str, float | None]:
@@ -184,8 +186,4 @@ def _scope(scope: Scope) -> dict[str, Any]:
 
 
 def _figures(figures: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
-    return {name: _numbers(f, "value", "low", "high", "n") for name, f in figures.items()}
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return {name: estimate_values(figure) for name, figure in figures.items()}

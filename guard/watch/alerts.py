@@ -339,7 +339,7 @@ class _WeekCounts:
         self._in_share: dict[tuple[Share, Group], Floats] = defaultdict(lambda: np.zeros(DAYS))
         for line in lines:
             group = tuple(line.by.values())
-            self._n[self._without_type(group)][line.part] = line.responses
+            self._n[self.names_of(group)][line.part] = line.responses
             counts = (line.biased, line.leaked, line.with_unjudged)
             for share, count in zip(SHARES, counts, strict=True):
                 self._in_share[share, group][line.part] = count
@@ -349,19 +349,16 @@ class _WeekCounts:
 
     def names_of(self, group: Group) -> Group:
         """Return the values of the group's responses, without its bias type."""
-        return self._without_type(group)
+        pairs = zip(self._by, group, strict=True)
+        return tuple(value for name, value in pairs if name != "bias_type")
 
     def n(self, group: Group) -> Floats:
         """Return the responses of ``group``, by day."""
-        return self._n[self._without_type(group)]
+        return self._n[self.names_of(group)]
 
     def in_share(self, share: Share, group: Group) -> Floats:
         """Return the responses of ``group`` that are in ``share``, by day."""
         return self._in_share[share, group]
-
-    def _without_type(self, group: Group) -> Group:
-        pairs = zip(self._by, group, strict=True)
-        return tuple(value for name, value in pairs if name != "bias_type")
 
     def _with_type(self, rest: Group, bias_type: str) -> Group:
         others = iter(rest)
