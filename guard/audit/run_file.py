@@ -306,9 +306,7 @@ class RunWriter(RunFile):
         try:
             yield
         except sqlite3.Error as error:
-            if "malformed" in str(error):
-                raise super()._unreadable(error) from None
-            raise unwritable_file(self.path, error) from None
+            raise self._unreadable(error) from None
 
     def close(self) -> None:
         """Leave one file without a log; raises UsageError where it cannot be written."""
