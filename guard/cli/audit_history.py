@@ -172,8 +172,7 @@ def add(
     when = None if at is None else _parsed_time(at)
     from guard.audit.baseline import read_side
     from guard.audit.files import last_written
-    from guard.audit.history import Unfinished
-    from guard.audit.history import add_runs as added
+    from guard.audit.history import Unfinished, add_runs
 
     with stdout_kept():
         sides = [
@@ -181,7 +180,7 @@ def add(
             for run in runs
         ]
     try:
-        results = added(opened, sides, release)
+        results = add_runs(opened, sides, release)
     except Unfinished as error:
         click.echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(ExitCode.INCOMPLETE) from None

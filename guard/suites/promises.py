@@ -67,7 +67,7 @@ def _check_names(checked: CheckedSuite) -> Iterator[str]:
     for name in ("name", "parser_version"):
         if not str(getattr(suite, name, "")).strip():
             yield f"a suite has a {name}, this one has none"
-    if not re.fullmatch(r"\w[\w.-]*", str(getattr(suite, "name", "none"))):
+    if not re.fullmatch(r"\w[\w.-]*", suite.name):
         yield f"a name has letters, digits, '_', '-' and '.' alone, this one is {suite.name!r}"
     if not isinstance(getattr(suite, "about", None), About) or not suite.about.title.strip():
         yield "a suite has a title in its about, this one has none"
