@@ -17,8 +17,9 @@ from guard.audit.outcomes import Records
 from guard.audit.run_file import RecordedSuite, RunFile, RunWriter, resumed_header
 from guard.audit.runner import Runner, Settings, Stop, Watcher
 from guard.audit.sample import allocated_sample, quick_size, stratified_sample
-from guard.audit.score import SuiteResult, result_of
+from guard.audit.score import SuiteResult, result_of, shard_result
 from guard.audit.sending import Other, Sending
+from guard.audit.shards import Shard
 from guard.errors import GuardError, UsageError
 from guard.places import shipped_in
 from guard.suites import AdaptsRequests, AsksOtherModels, Capability, Item, Role, Suite
@@ -44,7 +45,8 @@ PILOT = 0.3
 class Audit:
     """A suite with the items to ask. ``size`` is None for every item.
 
-    ``others`` has, by role, the models asked besides the audited one.
+    ``others`` has, by role, the models asked besides the audited one. ``shard`` is the part of the
+    sample that ``items`` are, None for all of it.
     """
 
     suite: Suite
@@ -54,6 +56,7 @@ class Audit:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     sending: Sending = field(default_factory=Sending)
     others: Mapping[Role, Other] = field(default_factory=dict)
+    shard: Shard | None = None
 
     @classmethod
     def of(
@@ -65,12 +68,15 @@ class Audit:
         others: Mapping[Role, Other] | None = None,
         *,
         quick: bool = False,
+        shard: Shard | None = None,
     ) -> Audit:
         """Return the audit of all items of ``suite``, or of a stratified sample by its seed.
 
         ``widest`` asks a pilot first, then the strata whose intervals are widest; until the pilot
         is answered the items are those of an even sample. ``quick`` is a preset size that takes
-        minutes. It is part of the key, so quick runs compare only with quick runs.
+        minutes. It is part of the key, so quick runs compare only with quick runs. ``shard`` takes
+        its part of the sample. Raises UsageError where the sample depends on the answers, which a
+        shard does not have.
         """
         if quick and isinstance(suite, AdaptsRequests):
             suite = suite.for_quick_run()
@@ -78,6 +84,8 @@ class Audit:
         if quick:
             size = quick_size(list(suite.items()))
         items = stratified_sample(suite.items(), size, seed)
+        if shard is not None:
+            items = [item for item in items if shard.has_item(item.id)]
         sampling: dict[str, Any] = {} if size is None else {"size": size, "seed": seed}
         if sampling and allocate == "widest":
             if not has_spread(suite):
@@ -85,12 +93,17 @@ class Audit:
                     f"{suite.name} has no spread by stratum, which --allocate widest needs; leave "
                     "--allocate out."
                 )
+            if shard is not None:
+                raise UsageError(
+                    "--allocate widest asks where a pilot's answers vary, and a shard does not have "
+                    "all of them; leave --allocate or --shard out."
+                )
             sampling["allocate"] = allocate
         if quick:
             sampling["preset"] = "quick"
         sending, others = sending or Sending(), others or {}
         bound = sending.bound(suite, others)
-        return cls(bound, items, size, seed, sampling, sending, others)
+        return cls(bound, items, size, seed, sampling, sending, others, shard)
 
     def with_sending(self, sending: Sending) -> Audit:
         """Return the audit with its requests sent as ``sending`` says."""
@@ -151,7 +164,9 @@ class Audit:
             return self
         allocate: Allocation = "widest" if "allocate" in self.sampling else "even"
         quick = "preset" in self.sampling
-        return Audit.of(suite, self.size, allocate, self.sending, self.others, quick=quick)
+        return Audit.of(
+            suite, self.size, allocate, self.sending, self.others, quick=quick, shard=self.shard
+        )
 
     def adapted_like(self, options: Mapping[str, Any]) -> Audit:
         """Return the audit adapted as the recorded one with these ``options`` was."""
@@ -180,6 +195,7 @@ class Audit:
             guarded,
             self.sending.key(),
             others,
+            "" if self.shard is None else str(self.shard),
         )
 
     async def run(
@@ -218,8 +234,11 @@ class Audit:
     async def _ask_further(
         self, runner: Runner, items: Sequence[Item], recorded: RecordedSuite, stop: Stop | None
     ) -> None:
-        """Ask the items that follow from the answers, until no more follow."""
-        if not has_follow_ups(self.suite):
+        """Ask the items that follow from the answers, until no more follow.
+
+        They follow from all answers together, which a shard does not have.
+        """
+        if self.shard is not None or not has_follow_ups(self.suite):
             return
         asked: set[str] = set()
         while stop is None or not stop.requested:
@@ -238,7 +257,8 @@ class Audit:
         """Return the records of a recorded suite, of both arms where it has a guarded one."""
         items = self.allocated(recorded.calls).items
         readings = recorded.readings if self.has_guarded_arm(recorded.header) else None
-        return outcomes.read_records(self.suite, items, recorded.calls, readings)
+        whole = self.shard is None
+        return outcomes.read_records(self.suite, items, recorded.calls, readings, further=whole)
 
     def has_guarded_arm(self, header: Header) -> bool:
         """Return whether a run with ``header`` has readings of what users get."""
@@ -246,9 +266,12 @@ class Audit:
         return bool(header.guard) and judges and not judged_as_sentences(header, self.suite)
 
     def score(self, recorded: RecordedSuite) -> SuiteResult:
-        """Return the result of a recorded suite."""
+        """Return the result of a recorded suite; that of a shard has no figures."""
         about = self.about(recorded)
         records = self.records(recorded)
+        if self.shard is not None:
+            model = recorded.header.model
+            return shard_result(self.suite, records, self.shard, model=model, about=about)
         return result_of(self.suite, records, model=recorded.header.model, about=about)
 
     def about(self, recorded: RecordedSuite) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from dataclasses import replace as replace_
 from itertools import groupby
 from pathlib import Path
@@ -181,7 +180,7 @@ def _suite_to_json(suite_side: SuiteSide) -> dict[str, Any]:
     }
     clusters = [places["cluster"][cluster] for cluster in cluster_of_item.values()]
     return {
-        "key": asdict(suite_side.header),
+        "key": _key_to_json(suite_side.header),
         "run": suite_side.run,
         "asked": {
             "items": suite_side.items,
@@ -205,6 +204,10 @@ def _suite_to_json(suite_side: SuiteSide) -> dict[str, Any]:
         if suite_side.harness
         else {}
     )
+
+
+def _key_to_json(header: Header) -> dict[str, Any]:
+    return {name: value for name, value in header.line().items() if name not in ("k", "format")}
 
 
 def _outcomes_to_json(outcomes: Mapping[str, str], ids: Sequence[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from guard.audit.header import ANSWERS
 from guard.audit.models import CallError
 from guard.audit.others import Scorer, recorded_scorer
 from guard.audit.run_file import RunFile
+from guard.audit.shards import Shard
 from guard.errors import UsageError
 from guard.suites import AdaptsRequests, Capability, Judge, Request
 from guard.suites.optional import part_of
@@ -33,6 +34,12 @@ class Cassette:
     def __init__(self, path: Path, audit: Audit) -> None:
         recorded = RunFile(path).suite(audit.suite.name)
         header = recorded.header
+        if header.shard and header.shard != str(audit.shard):
+            shard = Shard.of_text(header.shard)
+            raise UsageError(
+                f"{path} is {shard.words} of {header.suite}; replay it with --shard {shard}, or "
+                "put all shards together first: guard audit merge SHARD... --out RUN"
+            )
         self.audit = audit.as_sent(header)
         """The audit with its requests as they were recorded."""
         adapted = self.audit.adapted_like(header.options)

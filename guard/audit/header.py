@@ -27,7 +27,11 @@ _WORDS = {
     "sampling": "sample",
     "guard": "guard settings",
     "request": "request settings",
+    "shard": "shard",
+    "others": "analyst, scorer or embedder",
 }
+_OF_RESUMED = tuple(name for name in _WORDS if name != "others")
+"""The fields that a resumed run must share: another analyst reads the same answers."""
 PARTS: Mapping[str, str] = {
     "version": "version",
     "data": "data_hash",
@@ -41,6 +45,8 @@ PARTS: Mapping[str, str] = {
     "others": "others",
 }
 """The fields that two audits must share, by the name that --allow takes for them."""
+SHARED_BY_SHARDS = tuple(name for name in _WORDS if name != "shard")
+"""The fields that the shards of one audit share."""
 ANSWERS = ("suite", "version", "data_hash", "prompt_hash", "parser_version", "options")
 """The fields on which answers depend; a cassette must share them."""
 
@@ -53,7 +59,8 @@ class Header:
     policy and detector of the guarded arm, empty without one; ``request`` the differences from the
     suite's requests (:meth:`guard.audit.sending.Sending.key`). ``others`` has by role who else is
     asked and with which settings, and under ``reading`` the options for reading answers. The
-    audited model's answers do not depend on it, so another analyst can resume a run.
+    audited model's answers do not depend on it, so another analyst can resume a run. ``shard`` is
+    empty for a whole run (:class:`guard.audit.shards.Shard`).
     """
 
     suite: str
@@ -67,6 +74,7 @@ class Header:
     guard: Mapping[str, Any] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    shard: str = ""
 
     @classmethod
     def of(cls, line: Mapping[str, Any], path: Path) -> Header:
@@ -77,17 +85,22 @@ class Header:
             raise UsageError(f"{path} is not the file of a run: a header is incomplete.") from None
 
     def line(self) -> dict[str, Any]:
-        """Return the key as JSON."""
-        return {"k": "header", "format": FORMAT, **asdict(self)}
+        """Return the key as JSON; that of a whole run says nothing of shards."""
+        line = {"k": "header", "format": FORMAT, **asdict(self)}
+        if not self.shard:
+            del line["shard"]
+        return line
 
     def check(
-        self, wanted: Header, path: Path, names: tuple[str, ...] = tuple(_WORDS), hint: str = ""
+        self, wanted: Header, path: Path, names: tuple[str, ...] = _OF_RESUMED, hint: str = ""
     ) -> None:
         """Raise UsageError that names the first of the fields ``names`` that ``wanted`` changes."""
         for name in names:
             have, want = getattr(self, name), getattr(wanted, name)
             if have != want:
                 difference = f"{_short_text(have)}, not {_short_text(want)}"
+                if name == "shard":
+                    difference = f"{have or 'the whole run'}, not {want or 'the whole run'}"
                 if isinstance(have, Mapping):
                     keys = [k for k in {**have, **want} if have.get(k) != want.get(k)]
                     difference = ", ".join(
@@ -122,7 +135,7 @@ class Header:
         return not have or (have["seed"] == want["seed"] and have["size"] >= want["size"])
 
     def check_compatible(self, wanted: Header, path: Path) -> None:
-        """Check all fields; ``wanted`` may have a larger sample by the same seed."""
+        """Check what a resumed run must share; the sample of ``wanted`` may be a larger one."""
         grown = replace(self, sampling=wanted.sampling)
         (grown if wanted.contains_sample(self) else self).check(wanted, path)
 

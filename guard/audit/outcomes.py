@@ -94,18 +94,20 @@ def read_records(
     items: Iterable[Item],
     calls: Mapping[str, Call],
     readings: Mapping[str, Guarded] | None,
+    *,
+    further: bool = True,
 ) -> Records:
     """Return the outcome of every sample in each arm; ``readings`` is None for the plain arm alone.
 
     A sample with an unanswered request is left out, and the request counted as missing. The items
-    that follow from the answers are read once no request is missing.
+    that follow from the answers are read once no request is missing, unless ``further`` is False.
     """
     records = _read_items(suite, items, calls, readings)
     known: set[str] = set()
     follow_up_items = part_of(suite, AsksOtherModels).follow_up_items
-    while not records.missing:
-        further = follow_up_items([*records.plain, *records.further])
-        new = [item for item in further if item.id not in known]
+    while further and not records.missing:
+        following = follow_up_items([*records.plain, *records.further])
+        new = [item for item in following if item.id not in known]
         if not new:
             break
         known |= {item.id for item in new}
@@ -116,6 +118,22 @@ def read_records(
         failed = sum(record.outcome.name == "failed" for record in new_records.plain)
         records.missing += new_records.missing + failed
     return records
+
+
+def unanswered_items(
+    suite: Suite,
+    items: Iterable[Item],
+    calls: Mapping[str, Call],
+    readings: Mapping[str, Guarded] | None,
+) -> Iterator[str]:
+    """Yield the ids of the items of which a request has no answer, or no reading of the guard.
+
+    Keeps no record in memory.
+    """
+    for item in items:
+        records = _read_items(suite, (item,), calls, readings)
+        if records.missing or any(record.outcome.name == "failed" for record in records.plain):
+            yield item.id
 
 
 def _read_items(

@@ -21,6 +21,7 @@ import weakref
 from collections import ChainMap
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -36,6 +37,7 @@ from guard.audit.run_rows import (
     CALL,
     PUT_HEADER,
     READING,
+    REMOVE_REQUEST,
     REMOVE_SUITE,
     REQUEST,
     Row,
@@ -256,14 +258,15 @@ class RunWriter(RunFile):
     def replace_suite(self, header: Header, records: Iterable[Call | Guarded]) -> None:
         """Write all of a suite in one transaction, in place of what the file has of it."""
         suite = RecordedSuite(self, header, unfinished=False)
+        self.write_suite(header, (row for record in records for row in suite.statements(record)))
 
-        def statements() -> Iterator[tuple[str, Row]]:
-            yield from ((statement, (header.suite,)) for statement in REMOVE_SUITE)
-            yield PUT_HEADER, header_row(header, _CLOSED)
-            for record in records:
-                yield from suite.statements(record)
+    def write_suite(self, header: Header, statements: Iterable[tuple[str, Row]]) -> None:
+        """Write a suite by the ``statements`` of its records, in place of what the file has of it.
 
-        self.commit(statements())
+        It is one transaction, whose statements may be made of what those before have written.
+        """
+        removal = [(statement, (header.suite,)) for statement in REMOVE_SUITE]
+        self.commit(chain(removal, [(PUT_HEADER, header_row(header, _CLOSED))], statements))
 
     def commit(self, statements: Iterable[tuple[str, Row]]) -> None:
         """Write ``statements`` in one transaction; when this returns, a killed process keeps them.
@@ -344,8 +347,10 @@ class RecordedSuite:
         self.run_file = run_file
         self.header = header
         self.unfinished = unfinished
-        # A sample may grow and another analyst may be asked, so they are no part of the checksums.
-        own = {k: v for k, v in header.line().items() if k not in ("sampling", "others")}
+        # A sample may grow, another analyst may be asked, and shards are merged, so they are no
+        # part of the checksums.
+        changing = ("sampling", "others", "shard")
+        own = {k: v for k, v in header.line().items() if k not in changing}
         self._seed = row_checksum("", (json.dumps(own, sort_keys=True),))
         place = (run_file, header.suite, self._seed)
         self.calls: Mapping[str, Call] = RecordedRows(*place, "reply", CALL, call_of_row)
@@ -390,6 +395,10 @@ class RecordedSuite:
         yield ADD_REQUEST, (suite, *request)
         reply = row[len(request) :]
         yield ADD_REPLY, (suite, record.key, *reply, row_checksum(self._seed, row))
+
+    def removal(self, key: str) -> Iterator[tuple[str, Row]]:
+        """Yield the statements that remove the request ``key`` with its reply."""
+        return ((statement, (self.header.suite, key)) for statement in REMOVE_REQUEST)
 
     def digest(self) -> str:
         """Return the SHA-256 of the header, calls and readings, independent of their order."""

@@ -49,6 +49,10 @@ REMOVE_SUITE = (
     "DELETE FROM request WHERE suite = ?",
     "DELETE FROM reading WHERE suite = ?",
 )
+REMOVE_REQUEST = (
+    "DELETE FROM reply WHERE id IN (SELECT id FROM request WHERE suite = ? AND key = ?)",
+    "DELETE FROM request WHERE suite = ? AND key = ?",
+)
 
 
 def header_row(header: Header, state: int) -> Row:

@@ -13,6 +13,7 @@ from typing import Any
 from guard.audit import mitigation, silence
 from guard.audit.outcomes import Records, outcome_counts, readable_share, scores_both_arms
 from guard.audit.sending import PATTERNS
+from guard.audit.shards import Shard
 from guard.audit.silence import UnequalShare
 from guard.results.conclusions import BiasShown, bias_conclusions, bias_of, is_significant
 from guard.results.estimate import Estimate
@@ -149,10 +150,7 @@ def result_of(
     about = dict(about or {})
     key = about.get("key", {})
     others, published = part_of(suite, AsksOtherModels), suite.published()
-    arms: dict[str, ArmResult] = {
-        arm: ArmResult(len(found), outcome_counts(suite, found), readable_share(suite, found))
-        for arm, found in records.arms()
-    }
+    arms = _arm_results(suite, records)
     all_of = {arm: [*found, *records.further] for arm, found in records.arms()}
     scores = {arm: list(suite.measures(found)) for arm, found in all_of.items()}
     silent = {arm: silence.silence_measures(found) for arm, found in records.arms()}
@@ -222,6 +220,39 @@ def result_of(
         bias_sentence,
         withheld_from,
     )
+
+
+def shard_result(
+    suite: Suite, records: Records, shard: Shard, *, model: str, about: Mapping[str, Any]
+) -> SuiteResult:
+    """Return what is known of a shard: its outcomes. The figures are those of all shards merged."""
+    arms = _arm_results(suite, records)
+    told = (
+        f"This is {shard.words}, and a part has no figures: put all {shard.count} together with "
+        "guard audit merge."
+    )
+    return SuiteResult(
+        suite.name,
+        suite.about.title,
+        suite.version,
+        model,
+        arms,
+        (),
+        (),
+        records.missing,
+        conclusions={
+            arm: [f"{told} {_coverage_text(of_arm, arm, (), (), unequal=False)}"]
+            for arm, of_arm in arms.items()
+        },
+        about=about,
+    )
+
+
+def _arm_results(suite: Suite, records: Records) -> dict[str, ArmResult]:
+    return {
+        arm: ArmResult(len(found), outcome_counts(suite, found), readable_share(suite, found))
+        for arm, found in records.arms()
+    }
 
 
 def _arm_conclusions(suite: Suite, figures: Sequence[tuple[Measure, Estimate]]) -> Sequence[str]:

@@ -14,6 +14,7 @@ from guard.audit.others import Embedder
 from guard.audit.outcomes import Records
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
+from guard.audit.shards import Shard
 from guard.datasets.rows import convert_rows, read_rows, whole_values
 from guard.errors import UsageError
 from guard.results.table import csv_text
@@ -75,12 +76,16 @@ def _suite_extent(suite: Suite, plain: Sequence[Record]) -> dict[str, Any]:
 
 
 def recorded_audit(
-    recorded: RecordedSuite, data: Path | None = None, classes: Mapping[str, str] | None = None
+    recorded: RecordedSuite,
+    data: Path | None = None,
+    classes: Mapping[str, str] | None = None,
+    *,
+    shards: bool = False,
 ) -> Audit:
     """Return the audit of a recorded suite.
 
     ``classes`` has unregistered suites as ``module:Class``. Raises UsageError where the suite is
-    not known, or has other ``data`` than the run.
+    not known, or has other ``data`` than the run, and for a shard unless ``shards`` is set.
     """
     header = recorded.header
     name = (classes or {}).get(header.suite, header.suite)
@@ -90,23 +95,36 @@ def recorded_audit(
             "--suite MODULE:CLASS."
         )
     options = header.options if data is None else {**header.options, "data": data}
-    return as_recorded(Audit.of(registry.make(name, options)), recorded)
+    return as_recorded(Audit.of(registry.make(name, options)), recorded, shards=shards)
 
 
-def as_recorded(audit: Audit, recorded: RecordedSuite) -> Audit:
+def as_recorded(audit: Audit, recorded: RecordedSuite, *, shards: bool = False) -> Audit:
     """Return ``audit`` with the items and requests of a recorded suite.
 
-    Raises UsageError where it has other data, prompts or options, or no answer.
+    Raises UsageError where it has other data, prompts or options, or no answer, and for a shard
+    unless ``shards`` is set.
     """
     header, path = recorded.header, recorded.path
+    shard = Shard.of_text(header.shard) if header.shard else None
+    if shard is not None and not shards:
+        raise UsageError(
+            f"{path} is {shard.words} of {header.suite}, not a whole run; put all {shard.count} "
+            "together first: guard audit merge SHARD... --out RUN"
+        )
     audit = audit.as_sent(header).adapted_like(header.options)
     header.check(audit.header(header.model, None), path, ANSWERS, _HINT)
-    if sampling := header.sampling:
-        allocate, quick = sampling.get("allocate", "even"), "preset" in sampling
+    sampling = header.sampling
+    if sampling or shard is not None:
         audit = Audit.of(
-            audit.suite, sampling["size"], allocate, audit.sending, audit.others, quick=quick
+            audit.suite,
+            sampling.get("size"),
+            sampling.get("allocate", "even"),
+            audit.sending,
+            audit.others,
+            quick="preset" in sampling,
+            shard=shard,
         )
-    if not recorded.calls:
+    if not recorded.calls and (audit.items or shard is None):
         raise UsageError(f"{path} has no answers to score; run the audit again.")
     return audit
 

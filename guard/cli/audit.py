@@ -24,6 +24,7 @@ from guard.cli import (
 )
 from guard.cli.audit_convert import convert
 from guard.cli.audit_history import HistoryRecorder, check_release, history, release_option
+from guard.cli.audit_merge import merge
 from guard.cli.audit_options import (
     NO_SECONDS,
     PATH,
@@ -73,6 +74,7 @@ audit.add_command(audit_compare.compare)
 audit.add_command(audit_compare.baseline)
 audit.add_command(audit_report.report)
 audit.add_command(convert)
+audit.add_command(merge)
 audit.add_command(history)
 audit.add_command(review)
 audit.add_command(list_suites, "suites")
@@ -234,6 +236,7 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
     from guard.audit.command import Command
 
     _options_by_suite(options)  # its mistakes come before those of the baseline
+    _refuse_conclusions(options)
     baseline_check = audit_compare.BaselineCheck(options) if options.baseline else None
     check_release(options.history, options.release)
     command = Command(
@@ -254,6 +257,22 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
     if options.table is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     return _PreparedRun(command, baseline_check, conditions)
+
+
+def _refuse_conclusions(options: AuditOptions) -> None:
+    """Raise UsageError where a shard is to be compared, judged or kept as if it were the run."""
+    if options.shard is None:
+        return
+    for value, name in (
+        (options.baseline, "--baseline"),
+        (options.fail_on, "--fail-on"),
+        (options.history, "--history"),
+    ):
+        if value:
+            raise UsageError(
+                f"{name} is about a whole run, and this is {options.shard.words}; give it to this "
+                "command without --shard, with the folder of guard audit merge as --out."
+            )
 
 
 @contextmanager
@@ -531,7 +550,14 @@ def _audits_of(options: AuditOptions) -> list[Audit]:
             for suite in suites
         ]
     return [
-        Audit.of(suite, options.size, options.allocate, others=models, quick=options.quick)
+        Audit.of(
+            suite,
+            options.size,
+            options.allocate,
+            others=models,
+            quick=options.quick,
+            shard=options.shard,
+        )
         for suite, models in zip(suites, others_by_suite, strict=True)
     ]
 

@@ -20,6 +20,7 @@ from guard.texts import printable
 if TYPE_CHECKING:
     from guard.audit.gating import AuditConditions, ConditionResults
     from guard.audit.score import SuiteResult
+    from guard.audit.shards import Shard
     from guard.suites import Suite
 
 
@@ -34,6 +35,25 @@ class _Path(click.Path):
         if not os.fspath(value):
             self.fail("the path is empty.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class _ShardType(click.ParamType):
+    """A shard, I/N."""
+
+    name = "I/N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Shard | None:
+        """Return the shard."""
+        from guard.audit.shards import Shard
+
+        if isinstance(value, Shard):
+            return value
+        try:
+            return Shard.of_text(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 PATH = _Path()
@@ -203,6 +223,13 @@ asking_options = with_options(
         help="Spread a sample evenly, or ask a pilot and then where the interval is widest.",
     ),
     click.option(
+        "--shard",
+        type=_ShardType(),
+        metavar="I/N",
+        help="Only the I-th of N parts of the items, for a machine of its own; guard audit merge "
+        "puts all N together.",
+    ),
+    click.option(
         "--concurrency",
         type=click.IntRange(1, 1000),
         default=8,
@@ -330,6 +357,7 @@ class AuditOptions(GatingOptions):
     size: int | None = None
     quick: bool = False
     allocate: Literal["even", "widest"] = "even"
+    shard: Shard | None = None
     concurrency: int = 8
     operating_point: str | None = None
     action: str | None = None

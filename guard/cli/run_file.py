@@ -34,6 +34,11 @@ _OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "size": {"quick": False},
     "allocate": {"quick": False},
     "models": {"replay": None},
+    # What is about the whole run; the same file, given after the merge, has it.
+    "shard": {
+        "baseline": None, "axes": (), "allowed": (), "fail_on": (), "history": None,
+        "release": None, "config": None,
+    },
     "replay": {
         "models": (), "analyst": None, "scorer": None, "dropped": (), "system": None,
         "api_base": None, "headers": (), "max_calls": None, "max_cost": None,
