@@ -95,8 +95,8 @@ class Audit:
                 )
             if shard is not None:
                 raise UsageError(
-                    "--allocate widest asks where a pilot's answers vary, and a shard does not have "
-                    "all of them; leave --allocate or --shard out."
+                    "--allocate widest asks where a pilot's answers vary, which no shard has all "
+                    "of; leave --allocate or --shard out."
                 )
             sampling["allocate"] = allocate
         if quick:
