@@ -1,6 +1,7 @@
 """An audit of the official HBB data fits into 400 MB: its plan, and its score.
 
 That of all 773,500 calls, and of 160,000 with both arms, of which the guard has stopped a tenth.
+Two shards of the latter are merged within it, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from guard.audit.audit import Audit
 from guard.audit.calls import Call, Guarded, Piece, Reply, Usage
 from guard.audit.outcomes import item_samples, sentence_key, walk_requests
+from guard.audit.shards import Shard
 from guard.core import Guard
 from guard.suites.registry import make
 from tests.audit.written import write
@@ -56,15 +58,9 @@ def peak(*args: str) -> float:
     return float(done.stderr.splitlines()[-1])
 
 
-def test_the_plan_of_773_500_calls_fits() -> None:
-    args = ("--model", "openai/o3", "--plain-only", "--json")  # the guard's weights are no calls
-    assert peak("plan", "--suite", "hbb", "--data", str(DATA), *args) < LIMIT
-
-
-@pytest.mark.parametrize("guarded", [False, True], ids=["773,500 plain", "160,000 of both"])
-def test_the_score_fits(tmp_path: Path, guarded: bool) -> None:
-    audit = Audit.of(make("hbb", {"data": str(DATA)}), 16_000 if guarded else None)
-    path = tmp_path / "run.db"
+def write_run(path: Path, size: int | None, shard: Shard | None = None, *, guarded: bool) -> None:
+    """Write an answer to every request, and in the guarded arm its readings."""
+    audit = Audit.of(make("hbb", {"data": str(DATA)}), size, shard=shard)
     guard = Guard(detector=Scripted()) if guarded else None
 
     def records() -> Iterator[Call | Guarded]:
@@ -85,7 +81,28 @@ def test_the_score_fits(tmp_path: Path, guarded: bool) -> None:
                     yield Guarded(key, "guarded", "This was stopped.", ("age",), 0.93)
 
     write(path, audit.header("openai/x", guard), records())
+
+
+def test_the_plan_of_773_500_calls_fits() -> None:
+    args = ("--model", "openai/o3", "--plain-only", "--json")  # the guard's weights are no calls
+    assert peak("plan", "--suite", "hbb", "--data", str(DATA), *args) < LIMIT
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["773,500 plain", "160,000 of both"])
+def test_the_score_fits(tmp_path: Path, guarded: bool) -> None:
+    path = tmp_path / "run.db"
+    write_run(path, 16_000 if guarded else None, guarded=guarded)
     options = ("--suite", "hbb", "--data", str(DATA), "--json")
     used = peak("score", *options, "--answers", str(path))
+    print(f"{used / 1e6:.0f} MB")
+    assert used < LIMIT
+
+
+def test_the_merge_of_160_000_answers_fits(tmp_path: Path) -> None:
+    shards = [tmp_path / str(number) for number in (1, 2)]
+    for number, folder in enumerate(shards, 1):
+        write_run(folder / "run.db", 16_000, Shard(number, 2), guarded=True)
+    out = tmp_path / "merged"
+    used = peak("merge", *map(str, shards), "--out", str(out), "--data", str(DATA), "--json")
     print(f"{used / 1e6:.0f} MB")
     assert used < LIMIT

@@ -213,7 +213,7 @@ def test_several_models_quick_runs_and_cassettes_are_merged(provider: Answering)
 
 
 def test_a_shard_without_an_item_is_a_shard(provider: Answering) -> None:
-    folders = run_shards(40, "--set", f"{SUITE}.count=6", "--plain-only")
+    folders = run_shards(12, "--set", f"{SUITE}.count=6", "--plain-only")
     run("--set", f"{SUITE}.count=6", "--plain-only", "--out", "whole")
     assert merge(*folders, "--out", "merged").exit_code == 0
     assert without_times("merged") == without_times("whole")
