@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
+import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from guard.audit.asked import AskedSuite, write_asked
 from guard.audit.audit import Audit
@@ -22,7 +24,7 @@ from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.files import RUN_FILE, check_place, check_writable, run_file_of
 from guard.audit.header import Header
 from guard.audit.models import LOCAL, check_model
-from guard.audit.others import Embedder, combined_model, open_model
+from guard.audit.others import Embedder, Opener, combined_model, open_model
 from guard.audit.progress import watching_run
 from guard.audit.run_file import (
     RunFile,
@@ -63,6 +65,10 @@ class Command:
     replay: Path | None = None
     sending: Sending = field(default_factory=Sending)
     budget: Budget = field(default_factory=Budget)
+    workers: int = 0
+    """How many workers on Ray ask, each with ``concurrency`` calls; 0 to ask in this process."""
+    address: str | None = None
+    """That of the cluster; None for one that is found or started on this machine."""
     check: Callable[[Suite, Header], None] | None = None
     """Called for each audit before the first call; its exceptions end the command."""
 
@@ -119,8 +125,8 @@ def run_all(command: Command) -> RunResult:
     stop, ran = Stop(), RunResult()
     _note_asked(tasks, ran)
     try:
-        with short_switch_interval():
-            asyncio.run(_run_tasks(command, tasks, stop, ran))
+        with short_switch_interval(), _ray_of(command) as ray:
+            asyncio.run(_run_on(ray, command, tasks, stop, ran))
     except KeyboardInterrupt:
         stop.requested = True
     except GuardError as error:
@@ -155,6 +161,8 @@ def _tasks_of(command: Command) -> list[_Task]:
         raise UsageError(
             "A replay sends nothing; leave --set, --drop, --system, --api-base and --header out."
         )
+    if command.replay is not None and command.workers:
+        raise UsageError("A replay asks nobody; leave --on and --workers out.")
     if command.replay is not None and command.budget.has_limit:
         raise UsageError("A replay costs nothing; leave --max-calls and --max-cost out.")
     models = list(dict.fromkeys(command.models)) or [""]
@@ -223,7 +231,37 @@ def _resumed_audit(task: _Task, header: Header | None, sending: Sending) -> Audi
     return audit if audit is task.audit or not task.model else audit.for_model(task.model, sending)
 
 
-async def _run_tasks(command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult) -> None:
+@contextlib.contextmanager
+def _ray_of(command: Command) -> Iterator[Any]:
+    """Yield Ray where workers are to ask, else None."""
+    if not command.workers:
+        yield None
+        return
+    from guard.ray_session import CPUS_OF_AN_ACTOR, ray_session
+
+    # Those that wait for a provider need less than their share of a machine of guard's own.
+    least = math.ceil((command.workers + 1) * CPUS_OF_AN_ACTOR)
+    with ray_session(command.address, max(os.cpu_count() or 1, least)) as ray:
+        yield ray
+
+
+async def _run_on(
+    ray: Any, command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult
+) -> None:
+    if ray is None:
+        await _run_tasks(command, open_model, tasks, stop, ran)
+        return
+    from guard.audit.ray_model import workers_on
+
+    async with workers_on(ray, command.workers, command.concurrency) as opener:
+        at_once = f"{command.concurrency} calls at a time each"
+        _log_line(f"{command.workers} workers on Ray ask, {at_once}.")
+        await _run_tasks(command, opener, tasks, stop, ran)
+
+
+async def _run_tasks(
+    command: Command, opener: Opener, tasks: Sequence[_Task], stop: Stop, ran: RunResult
+) -> None:
     failed_models: set[str] = set()
     with _stops_on_interrupt(stop):
         for task in tasks:
@@ -232,7 +270,7 @@ async def _run_tasks(command: Command, tasks: Sequence[_Task], stop: Stop, ran: 
             if task.model in failed_models:
                 continue
             try:
-                await _run_task(command, task, stop, ran)
+                await _run_task(command, opener, task, stop, ran)
                 if ran.skipped:
                     _note_asked(tasks, ran)
             except Stopped as error:
@@ -244,14 +282,16 @@ async def _run_tasks(command: Command, tasks: Sequence[_Task], stop: Stop, ran: 
         ran.stopped.append(command.budget.stop_sentence())
 
 
-async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -> None:
+async def _run_task(
+    command: Command, opener: Opener, task: _Task, stop: Stop, ran: RunResult
+) -> None:
     header = header_at(task.path, task.audit.suite.name)
     audit = _resumed_audit(task, header, command.sending)
     if task.model:
-        model = open_model(
+        model = opener(
             task.model, timeout_s=command.timeout_s, stream=command.stream, sending=audit.sending
         )
-        model = combined_model(model, audit.others, timeout_s=command.timeout_s)
+        model = combined_model(model, audit.others, timeout_s=command.timeout_s, opener=opener)
     else:
         assert command.replay is not None
         model = cassette_of(command.replay, audit)
@@ -285,7 +325,8 @@ async def _run_task(command: Command, task: _Task, stop: Stop, ran: RunResult) -
         for note in notes:
             _log_line(f"{name}: {note}")
         with watching_run(name, sample_count(audit.items)) as tally:
-            settings = Settings(command.concurrency, budget=command.budget)
+            at_once = command.concurrency * max(command.workers, 1)
+            settings = Settings(at_once, budget=command.budget)
             result = await audit.run(
                 model, task.path, command.guard, settings, tally, stop, ran.results
             )

@@ -196,7 +196,7 @@ def _checked_parts(recorded_suites: Mapping[Path, RecordedSuite]) -> list[_Part]
             )
         part = _Part(place, Shard.of_text(header.shard), recorded)
         first = first or part
-        if part.shard.count != first.shard.count:
+        if part.shard.total != first.shard.total:
             raise UsageError(
                 f"{place} is {part.shard.words}, and {first.place} is {first.shard.words}; give "
                 "the shards of one division."
@@ -210,7 +210,7 @@ def _checked_parts(recorded_suites: Mapping[Path, RecordedSuite]) -> list[_Part]
         hint = f"and so is not of the audit of {place}: {_HINT}"
         first.recorded.header.check(header, first.recorded.path, SHARED_BY_SHARDS, hint)
     assert first is not None
-    count = first.shard.count
+    count = first.shard.total
     lacking = [str(number) for number in range(1, count + 1) if number not in by_number]
     if lacking:
         more = f" and {len(lacking) - _FEW:,} more" if len(lacking) > _FEW else ""

@@ -59,6 +59,13 @@ class CallError(Exception):
         return self.message
 
 
+class CallLost(Exception):
+    """A call that was lost with the process that made it: it is asked again, and is no attempt.
+
+    It may have been paid for.
+    """
+
+
 class CombinedModel:
     """The audited model and those of other roles; sends each request to the model of its role."""
 

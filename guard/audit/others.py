@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from guard.audit.audit import guard_settings
 from guard.audit.calls import Piece, Reply, Slot
@@ -47,6 +47,16 @@ def open_model(
     from guard.audit.remote_model import RemoteModel
 
     return RemoteModel(name, timeout_s=timeout_s, stream=stream, sending=sending)
+
+
+class Opener(Protocol):
+    """Opens a model by its name, as :func:`open_model` does."""
+
+    def __call__(
+        self, name: str, *, timeout_s: float, stream: bool = False, sending: Sending | None = None
+    ) -> Model:
+        """Return the model ``name``; raises GuardError where it cannot be opened."""
+        ...
 
 
 def other_models(
@@ -110,9 +120,16 @@ def _scoring_guard(name: str) -> Guard:
     )
 
 
-def combined_model(model: Model, others: Mapping[Role, Other], *, timeout_s: float) -> Model:
+def combined_model(
+    model: Model,
+    others: Mapping[Role, Other],
+    *,
+    timeout_s: float,
+    opener: Opener = open_model,
+) -> Model:
     """Return ``model`` combined with ``others``; ``model`` itself where there are none.
 
+    ``opener`` opens an analyst that is a model; scorer, embedder and patterns run in this process.
     Raises GuardError where one cannot be loaded.
     """
     models: dict[Role, Model] = {}
@@ -125,7 +142,7 @@ def combined_model(model: Model, others: Mapping[Role, Other], *, timeout_s: flo
         elif other.name == PATTERNS:
             models[role] = Patterns()
         else:
-            models[role] = open_model(other.name, timeout_s=timeout_s, sending=other.sending)
+            models[role] = opener(other.name, timeout_s=timeout_s, sending=other.sending)
     return CombinedModel(model, models) if models else model
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from guard.audit.budget import Budget, OverBudget
 from guard.audit.calls import Call, Reply
 from guard.audit.failures import cause_of
-from guard.audit.models import CallError, CombinedModel, Model
+from guard.audit.models import CallError, CallLost, CombinedModel, Model
 from guard.audit.outcomes import (
     Asked,
     item_samples,
@@ -222,6 +222,9 @@ class Runner:
             except OverBudget:
                 self._ended = True
                 raise _Draining from None
+            except CallLost:
+                attempt -= 1
+                continue
             except CallError as error:
                 if error.throttled:
                     self._pace.reduce(began, error.retry_after_s)

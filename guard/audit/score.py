@@ -228,7 +228,7 @@ def shard_result(
     """Return what is known of a shard: its outcomes. The figures are those of all shards merged."""
     arms = _arm_results(suite, records)
     told = (
-        f"This is {shard.words}, and a part has no figures: put all {shard.count} together with "
+        f"This is {shard.words}, and a part has no figures: put all {shard.total} together with "
         "guard audit merge."
     )
     return SuiteResult(

@@ -16,10 +16,10 @@ _FORM = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})", re.ASCII)
 
 
 class Shard(NamedTuple):
-    """The shard ``number`` of ``count``; numbers start at 1."""
+    """The shard ``number`` of ``total``; numbers start at 1."""
 
     number: int
-    count: int
+    total: int
 
     @classmethod
     def of_text(cls, text: str) -> Shard:
@@ -36,12 +36,12 @@ class Shard(NamedTuple):
     def number_of(self, item: str) -> int:
         """Return the number of the shard that has the item with this id."""
         digest = hashlib.sha256(item.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:8], "big") % self.count + 1
+        return int.from_bytes(digest[:8], "big") % self.total + 1
 
     @property
     def words(self) -> str:
         """The shard in words."""
-        return f"shard {self.number} of {self.count}"
+        return f"shard {self.number} of {self.total}"
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+        return f"{self.number}/{self.total}"

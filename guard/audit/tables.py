@@ -108,7 +108,7 @@ def as_recorded(audit: Audit, recorded: RecordedSuite, *, shards: bool = False) 
     shard = Shard.of_text(header.shard) if header.shard else None
     if shard is not None and not shards:
         raise UsageError(
-            f"{path} is {shard.words} of {header.suite}, not a whole run; put all {shard.count} "
+            f"{path} is {shard.words} of {header.suite}, not a whole run; put all {shard.total} "
             "together first: guard audit merge SHARD... --out RUN"
         )
     audit = audit.as_sent(header).adapted_like(header.options)

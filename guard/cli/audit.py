@@ -29,6 +29,7 @@ from guard.cli.audit_options import (
     NO_SECONDS,
     PATH,
     STDOUT,
+    WORKERS,
     AuditOptions,
     RunTables,
     asking_options,
@@ -44,12 +45,14 @@ from guard.cli.audit_options import (
     show_unread,
     suite_options,
     tables_option,
+    workers_option,
 )
 from guard.cli.audit_review import review
 from guard.cli.run_file import audit_options, run_file_argument
 from guard.cli.suites import list_ as list_suites
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode, worst_code
+from guard.ray_session import read_place
 
 if TYPE_CHECKING:
     from guard.audit.audit import Audit
@@ -118,6 +121,12 @@ audit.add_command(list_suites, "suites")
     help="End before the calls of this command cost more, by LiteLLM's prices, with exit code 4. "
     "The same command goes on.",
 )
+@click.option(
+    "--on",
+    metavar="ray[=ADDRESS]",
+    help="Have workers on Ray ask: on this machine, or on the cluster at HOST:PORT.",
+)
+@workers_option
 @click.option("--stream", is_flag=True, help="Ask for streams and record the provider's chunks.")
 @click.option(
     "--baseline",
@@ -238,6 +247,8 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
 
     _options_by_suite(options)  # its mistakes come before those of the baseline
     _refuse_conclusions(options)
+    if options.workers is not None and options.on is None:
+        raise UsageError("--workers belongs to --on; give --on ray.")
     baseline_check = audit_compare.BaselineCheck(options) if options.baseline else None
     check_release(options.history, options.release)
     command = Command(
@@ -252,12 +263,21 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
         replay=options.replay,
         sending=_sending(options),
         budget=Budget(options.max_calls, options.max_cost),
+        workers=_worker_count(options),
+        address=None if options.on is None else read_place(options.on),
         check=baseline_check.check if baseline_check else None,
     )
     conditions = conditions_of_options(options, [audit_.suite for audit_ in command.audits])
     if options.table is not None and len(command.audits) * max(len(command.models), 1) > 1:
         raise UsageError("--csv writes the items of one suite and model; give one of each.")
     return _PreparedRun(command, baseline_check, conditions)
+
+
+def _worker_count(options: AuditOptions) -> int:
+    """Return how many workers on Ray ask; 0 where this process does."""
+    if options.on is None:
+        return 0
+    return options.workers or WORKERS
 
 
 def _refuse_conclusions(options: AuditOptions) -> None:

@@ -52,8 +52,8 @@ def merge(
     if as_json:
         print_json({"merged": [asdict(one) | {"run_file": str(one.run_file)} for one in merged]})
         return
-    for one in merged:
-        click.echo(_merged_text(one))
+    for merged_suite in merged:
+        click.echo(_merged_text(merged_suite))
 
 
 def _merged_text(suite: MergedSuite) -> str:

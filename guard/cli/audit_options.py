@@ -37,7 +37,7 @@ class _Path(click.Path):
         return super().convert(value, param, ctx)
 
 
-class _ShardType(click.ParamType):
+class _ShardType(click.ParamType):  # type: ignore[type-arg]
     """A shard, I/N."""
 
     name = "I/N"
@@ -139,6 +139,15 @@ suite_options = with_options(
 """Options of suites and their scoring."""
 
 
+WORKERS = 2
+"""The workers on Ray where --workers does not say how many."""
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="How many workers on Ray ask, each with --concurrency calls at a time. Pace, limits and "
+    f"the run's file are one.  [default: {WORKERS}]",
+)
 embedder_option = click.option(
     "--embedder",
     metavar="NAME",
@@ -358,6 +367,7 @@ class AuditOptions(GatingOptions):
     quick: bool = False
     allocate: Literal["even", "widest"] = "even"
     shard: Shard | None = None
+    workers: int | None = None
     concurrency: int = 8
     operating_point: str | None = None
     action: str | None = None
@@ -375,6 +385,7 @@ class AuditOptions(GatingOptions):
     max_calls: int | None = None
     max_cost: float | None = None
     stream: bool = False
+    on: str | None = None
     history: str | None = None
     release: str | None = None
     # of plan
