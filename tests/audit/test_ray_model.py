@@ -1,0 +1,354 @@
+"""Audits whose models workers on Ray ask: real processes, also killed in mid-call; one file."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.audit.calls import Call
+from guard.audit.ray_model import sent_variables
+from guard.audit.run_file import RunFile, RunWriter
+from guard.audit.sending import Sending
+from guard.cli import main
+from guard.core import Guard
+from guard.ray_session import ray_session
+from tests.audit.answering import Answering, answering
+from tests.audit.test_merge import without_times
+from tests.scripted import Scripted
+
+SUITE = "tests.audit.tiny_suite:Tiny"
+ROOT = Path(__file__).parents[2]
+KEY = "sk-of-nobody-0123456789"
+# Not importorskip: Ray reads its token when it is imported.
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="the extra scale is missing")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster on this machine, which every command of this process joins."""
+    with ray_session(cpus=4) as ray:
+        yield ray
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A detector that needs no weights; the folder that runs leave things in."""
+    monkeypatch.chdir(tmp_path)
+    init = Guard.__init__
+
+    def made(self: Guard, policy: Any = None, **rest: Any) -> None:
+        rest = {name: value for name, value in rest.items() if name not in ("index", "detector")}
+        init(self, policy, detector=Scripted(), **rest)
+
+    monkeypatch.setattr(Guard, "__init__", made)
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(main, ["audit", *args], catch_exceptions=False)
+
+
+def asking(*args: str, count: int = 40) -> list[str]:
+    asked = ["run", "--suite", SUITE, "--set", f"{SUITE}.count={count}", "--json"]
+    return [*asked, *([] if "--model" in args else ["--model", "openai/x"]), *args]
+
+
+def run(*args: str, count: int = 40) -> Any:
+    done = call(*asking(*args, count=count))
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def recorded_calls(folder: str) -> list[Call]:
+    return list(RunFile(Path(folder) / "run.db").suite("tiny").calls.values())
+
+
+def workers(driver: int | None = None) -> list[int]:
+    """The processes of the workers that ask for a driver, by default this process."""
+    pids: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if not (folder / "cmdline").read_bytes().startswith(b"ray::AskingWorker"):
+                continue
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            names = dict(pair.partition(b"=")[::2] for pair in environment)
+            status = Path("/proc", names[b"RAY_RAYLET_PID"].decode(), "status").read_text()
+            if f"PPid:\t{driver or os.getpid()}\n" in status:
+                pids.append(int(folder.name))
+    return sorted(pids)
+
+
+@contextmanager
+def meanwhile(action: Any) -> Iterator[None]:
+    """Run ``action`` in a thread, and raise what it raises."""
+    raised: list[BaseException] = []
+
+    def guarded_action() -> None:
+        try:
+            action()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=guarded_action)
+    thread.start()
+    yield
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def wait_until(holds: Any, seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came about"
+        time.sleep(0.01)
+
+
+def test_a_run_on_ray_is_the_run_of_one_process(cluster: Any, provider: Answering) -> None:
+    plain = run("--out", "plain")
+    asked = Counter(provider.asked)
+    provider.asked.clear()
+    on_ray = run("--out", "ray", "--on", "ray", "--workers", "2")
+    assert Counter(provider.asked) == asked
+    for key in ("scores", "guarded", "effects", "outcomes", "key", "complete"):
+        assert on_ray["suites"][0][key] == plain["suites"][0][key]
+    assert without_times("ray") == without_times("plain")
+    # The other goes on with what one has recorded.
+    provider.asked.clear()
+    run("--out", "ray")
+    assert provider.asked == []
+    wait_until(lambda: not workers())  # they end with the command
+
+
+def test_capabilities_are_asked_once_and_pace_and_limits_are_one(
+    cluster: Any, provider: Answering
+) -> None:
+    options = ("--on", "ray", "--concurrency", "2", "--workers", "2", "--plain-only")
+    form = ("--set", f"{SUITE}.form=logprobs")
+    provider.delay_s = 0.05
+
+    def throttle() -> None:
+        wait_until(lambda: len(provider.asked) > 10)
+        provider.retry_after, provider.busy = "0.2", 3
+
+    with meanwhile(throttle):
+        run("--out", "a", *options, *form)
+    assert sum("Say a." in one for one in provider.asked) == 1
+    assert max(one.attempts for one in recorded_calls("a")) > 1
+    assert 2 < provider.most_at_once <= 4
+    limited = call(*asking("--out", "c", *options, "--max-calls", "7"))
+    assert limited.exit_code == 4
+    assert "Stopped at --max-calls 7: this command made 7 calls" in limited.output
+    assert len(recorded_calls("c")) == 7
+
+
+def test_a_worker_killed_in_mid_call_is_replaced_and_loses_nothing(
+    cluster: Any, provider: Answering
+) -> None:
+    run("--out", "plain", "--plain-only")
+    expected = Counter(provider.asked)
+    provider.asked.clear()
+    provider.delay_s = 0.3
+
+    def kill_one() -> None:
+        wait_until(lambda: provider.at_once >= 4 and len(provider.asked) > 4)
+        os.kill(random.choice(workers()), signal.SIGKILL)
+
+    with meanwhile(kill_one):
+        options = ("--on", "ray", "--workers", "2", "--concurrency", "4", "--plain-only")
+        killed = run("--out", "killed", *options)
+    assert killed["complete"]
+    assert without_times("killed") == without_times("plain")  # attempts, too: none was a failure
+    again = Counter(provider.asked) - expected
+    assert 0 < again.total() <= 4
+    assert max(again.values()) == 1
+    assert not expected - Counter(provider.asked)
+
+
+def test_keys_prompts_and_answers_are_in_no_file_and_no_state_of_ray(
+    cluster: Any, provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}-other")
+    header = ("--header", "X-Tenant=tenant-of-nobody", "--set", "api_key_env=OWN_KEY")
+    provider.malformed = ["no JSON: to blame"] * 3
+    ray = ("--on", "ray", "--workers", "1")
+    run("--out", "a", *ray, "--plain-only", *header)
+    assert {one["authorization"] for one in provider.headers} == {f"Bearer {KEY}"}
+    assert {one["x-tenant"] for one in provider.headers} == {"tenant-of-nobody"}
+    refused = call(*asking("--out", "b", *ray, "--set", "api_key_env=NO_SUCH_KEY"))
+    assert refused.exit_code == 2
+    assert "The environment variable NO_SUCH_KEY is not set" in refused.output
+    import ray._private.state
+    import ray._private.worker
+
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    state = json.dumps(ray._private.state.actors(), default=str)
+    texts = [state, *(p.read_text("utf-8", "replace") for p in session.rglob("*") if p.is_file())]
+    assert len(texts) > 10
+    for secret in (KEY, "tenant-of-nobody", "Who is to blame", "to blame"):
+        assert not any(secret in text for text in texts), secret
+
+
+def test_what_cannot_be_is_told_in_a_sentence(
+    cluster: Any, provider: Answering, subtests: pytest.Subtests
+) -> None:
+    run("--out", "tape")
+    ray = ("--on", "ray", "--workers", "1")
+    cases: list[tuple[list[str], str]] = [
+        (asking("--on", "dask"), "--on takes ray or ray=HOST:PORT, not 'dask'"),
+        (asking("--workers", "2"), "--workers belongs to --on; give --on ray"),
+        (
+            asking("--on", "ray", "--workers", "99"),
+            "99 workers need 50 CPUs, with room to replace one",
+        ),
+        (
+            ["run", "--suite", SUITE, "--replay", "tape", *ray],
+            "A replay asks nobody; leave --on and --workers out",
+        ),
+        (asking("--model", "local:nowhere", "--out", "o", *ray), "nowhere"),
+    ]
+    for command, told in cases:
+        with subtests.test(told):
+            result = call(*command)
+            assert result.exit_code == 2
+            assert told in " ".join(result.output.split())
+    with subtests.test("two drivers"), RunWriter(Path("mine/run.db")):
+        result = call(*asking("--out", "mine", *ray))
+        assert result.exit_code == 2
+        assert "mine/run.db is being written by another audit" in result.output
+
+
+@pytest.mark.slow("starts two workers")
+def test_a_fatal_error_of_the_provider_ends_the_audit(cluster: Any, provider: Answering) -> None:
+    provider.busy, provider.status, provider.words = 1000, 401, "bad key"
+    result = call(*asking("--out", "a", "--on", "ray", "--plain-only"))
+    assert result.exit_code == 4
+    assert "openai/x cannot be asked: " in result.output
+    assert len(provider.refused_at) <= 16
+
+
+def test_only_the_variables_of_a_provider_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    names = ["OPENAI_API_KEY", "OPENAI_API_BASE", "ANTHROPIC_API_KEY", "AWS_REGION", "LITELLM_LOG",
+             "MY_KEY", "HOME"]  # fmt: skip
+    for name in names:
+        monkeypatch.setenv(name, "x")
+    assert [*sent_variables("openai/x", Sending())] == [names[0], names[1], "LITELLM_LOG"]
+    assert [*sent_variables("bedrock/amazon.nova-micro-v1:0", Sending())] == [names[3], names[4]]
+    own = Sending(key_variable="MY_KEY")
+    assert [*sent_variables("anthropic/claude-x", own)] == [names[2], names[4], "MY_KEY"]
+    assert [*sent_variables("local:smollm2", Sending())] == ["LITELLM_LOG"]
+
+
+@pytest.mark.slow("starts five workers one after another")
+def test_workers_that_die_again_and_again_end_the_audit(cluster: Any, provider: Answering) -> None:
+    run("--out", "a", "--plain-only", count=4)
+    ended = threading.Event()
+
+    def kill_all() -> None:
+        while not ended.wait(0.01):
+            for pid in workers():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    with meanwhile(kill_all):
+        result = call(*asking("--out", "a", "--plain-only", "--on", "ray", "--workers", "1"))
+        ended.set()
+    assert result.exit_code == 4
+    assert "5 workers on Ray died one after another before any answered" in result.output
+
+
+class Killing:
+    """Runs the command in a process of its own until it is done, killing it and its workers."""
+
+    def __init__(self, folder: Path, *, count: int, driver_kills: int, worker_kills: int) -> None:
+        self.command = [
+            *(sys.executable, "-m", "guard.cli", "audit"),
+            *asking("--out", str(folder), "--plain-only", "--on", "ray", count=count),
+            *("--concurrency", "16", "--workers", "2"),
+        ]
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("RAY_")},
+            "PYTHONPATH": str(ROOT),
+        }
+        self.folder = folder
+        self.driver_kills, self.worker_kills = driver_kills, worker_kills
+        self.random = random.Random(17)
+
+    def run(self, provider: Answering, samples: int) -> subprocess.CompletedProcess[str]:
+        """Kill at answered counts that are spread over the run; return how the last run ended."""
+        kills = ["driver"] * self.driver_kills + ["worker"] * self.worker_kills
+        self.random.shuffle(kills)
+        due = [(n + 1) * samples // (len(kills) + 1) for n in range(len(kills))]
+        process = self.start()
+        for at, kill in zip(due, kills, strict=True):
+            wait_until(lambda at=at: self.recorded() >= at, 600)
+            wait_until(lambda pid=process.pid: workers(pid), 600)
+            if kill == "driver":
+                process.kill()
+                process.communicate()
+                process = self.start()
+            else:
+                os.kill(self.random.choice(workers(process.pid)), signal.SIGKILL)
+        out, error = process.communicate(timeout=600)
+        return subprocess.CompletedProcess(self.command, process.returncode, out, error)
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def recorded(self) -> int:
+        with suppress(Exception):  # the file is not there yet
+            return RunFile(self.folder / "run.db").suite("tiny").count_answers()
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("count", "driver_kills", "worker_kills"), [(4000, 5, 20)], ids=["6,000 calls"]
+)
+@pytest.mark.slow("kills drivers and workers, each of which takes seconds to start", limit_s=1800)
+def test_kills_of_workers_and_drivers_lose_and_double_nothing(
+    count: int, driver_kills: int, worker_kills: int, tmp_path: Path
+) -> None:
+    """4,000 samples of 6,000 calls; most of the time is that of starting processes."""
+    with answering() as provider:
+        os.environ["OPENAI_API_BASE"], os.environ["OPENAI_API_KEY"] = provider.base, "none"
+        run("--out", "plain", "--plain-only", "--concurrency", "16", count=count)
+        expected = Counter(provider.asked)
+        provider.asked.clear()
+        provider.delay_s = 0.05
+        killing = Killing(
+            tmp_path / "killed", count=count, driver_kills=driver_kills, worker_kills=worker_kills
+        )
+        done = killing.run(provider, 3 * count // 2)
+        assert done.returncode == 0, done.stderr
+        asked = Counter(provider.asked)
+    calls = recorded_calls(str(tmp_path / "killed"))
+    assert len({one.key for one in calls}) == len(calls) == sum(expected.values())
+    assert not expected - asked
+    again = asked - expected
+    # A worker has 16 calls at a time, a driver 32; each of them is asked once more a kill.
+    assert again.total() <= 16 * worker_kills + 32 * driver_kills
+    print(f"asked again: {again.total()}, the same one at most {max(again.values())} times")
+    assert without_times(str(tmp_path / "killed")) == without_times("plain")
