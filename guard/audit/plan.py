@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,6 +29,7 @@ from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import item_samples
 from guard.audit.progress import duration_text
+from guard.audit.projection import ADVICE, RUNNER_S, Projection
 from guard.audit.remote_model import may_give_logprobs
 from guard.audit.score import json_number
 from guard.audit.sending import Other, Sending
@@ -113,18 +114,22 @@ class Plan:
     probes: int
     others: Mapping[Role, Mapping[str, Any]]
     parts: Mapping[str, float]
+    projection: Projection
     concurrency: int
     latency_s: float
     notes: Sequence[str]
     detectable: float | None
+    workers: int = 0
+    """The workers on Ray that ask; 0 for this process."""
+    rate: float | None = None
+    """The provider's limit in calls a minute, if it is known."""
     replayed: str = ""
     """The model of the cassette that is replayed, which costs nothing."""
 
     @property
     def seconds(self) -> float:
         """The time of all: other work goes on while providers answer."""
-        here = sum(seconds for part, seconds in self.parts.items() if part != CALLS)
-        return max(self.parts[CALLS], here)
+        return self.projection.seconds
 
     @property
     def assumes_longest_answers(self) -> bool:
@@ -174,6 +179,9 @@ class Plan:
             "seconds_by_part": {part: json_number(n) for part, n in self.parts.items()},
             "seconds_by_part_at_most": self.assumes_longest_answers,
             "concurrency": self.concurrency,
+            "workers": self.workers,
+            "rate_per_minute": self.rate,
+            "bottleneck": self.projection.bottleneck,
             "latency_s_assumed": self.latency_s,
             "clusters": len({item.cluster for item in audit.items}),
             "counts": {category: dict(row) for category, row in self.counts.items()},
@@ -196,14 +204,16 @@ def make_plan(
     guard: Guard | None = None,
     replay: Cassette | None = None,
     measure: bool = False,
+    workers: int = 0,
+    rate: float | None = None,
 ) -> Plan:
     """Return the plan of ``audit``, or of the ``replay`` of a cassette; makes no call.
 
     A suite that can use log-probabilities is planned with them where LiteLLM's map says that the
-    model gives them. The time is calls x latency / concurrency, without ramp-up and rate limits,
-    and never less than that of the longest sample, whose turns follow each other; ``measure`` adds
-    that of ``guard``, of the scorer and of local models, by short probes. Raises UsageError where
-    the model refuses a setting of ``sending``.
+    model gives them. The time is calls x latency / concurrency, that of all ``workers`` on Ray,
+    without ramp-up, and never less than ``rate``, in calls a minute, or the longest sample allows,
+    whose turns follow each other; ``measure`` adds that of ``guard``, of the scorer and of local
+    models, by short probes. Raises UsageError where the model refuses a setting of ``sending``.
     """
     litellm.suppress_debug_info = True
     sending = sending or Sending()
@@ -223,7 +233,8 @@ def make_plan(
         audit = adapted.for_model(model, sending)
     counted = _counted_requests(audit, model)
     others = {role: _calls_of(audit, role, one) for role, one in audit.others.items()}
-    at_once = 1 if local else concurrency  # local models answer one request at a time
+    concurrency *= max(workers, 1)
+    at_once = max(workers, 1) if local else concurrency  # a local model answers one at a time
     notes = [] if model is None else audit.sending.notes(model)
     parts = {CALLS: 0.0}
     if replay is None:
@@ -242,10 +253,33 @@ def make_plan(
     if missing:
         notes.append(f"A run skips it: {model} does not have {', '.join(sorted(missing))}.")
     least = detectable_worsening(audit) if find_spec("scipy") else None
+    projection = _projection_of(parts, workers)
+    if rate is not None:
+        projection = replace(projection, rate_s=(counted.calls + probes) / rate * 60.0)
     return Plan(
-        audit, model, counted, other, probes, others, parts, at_once, latency_s, notes, least,
-        replay.name if replay else "",
+        audit, model, counted, other, probes, others, parts, projection, at_once, latency_s, notes,
+        least, workers, rate, replay.name if replay else "",
     )  # fmt: skip
+
+
+def _projection_of(parts: dict[str, float], workers: int) -> Projection:
+    """Return what ``parts`` need; with ``workers`` the runner's becomes the driver's and theirs."""
+    handled = parts.get("runner", 0.0) / RUNNER_S
+    projection = Projection.of_calls(
+        handled,
+        parts[CALLS],
+        workers=workers,
+        judging_s=sum(parts.get(part, 0.0) for part in ("guard", "scorer")),
+        local_s=sum(parts.get(part, 0.0) for part in ("local model", "local analyst")),
+    )
+    if workers:
+        parts.pop("runner", None)
+        parts |= {
+            "driver": projection.driver_s,
+            "each worker": projection.workers_s,
+            "start of Ray": projection.start_s,
+        }
+    return projection
 
 
 def _measured_seconds(
@@ -263,7 +297,7 @@ def _measured_seconds(
     else:
         pairs, answers = timing.recorded_answers(audit, replay.calls)
     asked = counted.calls + sum(one["calls"] for one in others.values())
-    parts = {"runner": timing.RUNNER_S * (answers if replay else asked)}
+    parts = {"runner": RUNNER_S * (answers if replay else asked)}
     changed = 0.0
     if guard is not None and "chat" in audit.suite.needs:
         judged = timing.guard_speed(guard, pairs)
@@ -464,6 +498,11 @@ def _plan_rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
         yield role, f"{calls['model']}: {where}; {calls['calls']:,} calls, {priced}"
         if calls["settings"]:
             yield f"{role}'s settings", _settings_text(calls["settings"])
+    if shown_plan.rate is not None:
+        rate_s = duration_text(shown_plan.projection.rate_s)
+        yield "provider's rate", f"{rate_s} at {shown_plan.rate:g} calls a minute"
+    if not shown_plan.replayed:
+        yield "what limits it", ADVICE[shown_plan.projection.bottleneck]
     at_most = shown_plan.assumes_longest_answers and shown_plan.seconds > shown_plan.parts[CALLS]
     yield "wall time", f"{'at most ' if at_most else ''}about {duration_text(shown_plan.seconds)}"
     assumed = f"at {shown_plan.concurrency} at a time and {shown_plan.latency_s:g} s a call"

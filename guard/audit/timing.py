@@ -24,8 +24,6 @@ from guard.core import Guard
 from guard.errors import GuardError
 from guard.suites import Chat, Judge, LogLikelihood
 
-RUNNER_S = 0.002
-"""Seconds of the runner and LiteLLM for each answer (`benchmarks/speed/runner.py`)."""
 _BUDGET_S = 1.0  # of a probe, besides loading
 _MOST = 64  # answers of a probe
 _CHARACTERS = 4.5  # of a token

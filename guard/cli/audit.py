@@ -162,6 +162,8 @@ def run(options: AuditOptions) -> None:
     from guard.audit.files import check_writable, refuse_precious
     from guard.audit.report.tables import incomplete_reasons
 
+    if options.workers is not None and options.on is None:
+        raise UsageError("--workers belongs to --on; give --on ray.")
     prepared = _prepared_run(options)
     command, baseline_check = prepared.command, prepared.baseline
     recorder = HistoryRecorder(options.history, options.release) if options.history else None
@@ -247,8 +249,6 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
 
     _options_by_suite(options)  # its mistakes come before those of the baseline
     _refuse_conclusions(options)
-    if options.workers is not None and options.on is None:
-        raise UsageError("--workers belongs to --on; give --on ray.")
     baseline_check = audit_compare.BaselineCheck(options) if options.baseline else None
     check_release(options.history, options.release)
     command = Command(
@@ -373,6 +373,13 @@ def score(options: AuditOptions) -> None:
     show_default=True,
     help="Seconds that one call is assumed to take.",
 )
+@click.option(
+    "--rate",
+    type=Number(0.0, min_open=True, wrong="not a number of calls"),
+    metavar="N",
+    help="The provider's limit, in calls a minute.",
+)
+@workers_option
 @click.option("--replay", type=PATH, help="Plan the replay of this run or cassette.")
 @guard_options
 @detector_option
@@ -384,7 +391,7 @@ def plan(options: AuditOptions) -> None:
 
     FILE is a run file; see guard audit run. What that command refuses in it is refused here with
     the same sentence. The time of the guard, of the scorer and of local models is measured with a
-    few texts.
+    few texts. With --workers it is that of an audit on Ray; with --shard, of that shard alone.
     """
     from guard.audit import plan as plans
     from guard.audit.command import cassette_of, check_command
@@ -407,6 +414,8 @@ def plan(options: AuditOptions) -> None:
                 guard=prepared.command.guard,
                 replay=None if options.replay is None else cassette_of(options.replay, audit_),
                 measure=True,
+                workers=0 if options.replay else options.workers or _worker_count(options),
+                rate=None if options.replay else options.rate,
             )
             for model in dict.fromkeys(options.models) or [None]
             for audit_ in prepared.command.audits

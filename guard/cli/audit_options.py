@@ -390,6 +390,7 @@ class AuditOptions(GatingOptions):
     release: str | None = None
     # of plan
     latency_s: float = 1.0
+    rate: float | None = None
     # of score
     answers: Path | None = None
 
