@@ -178,10 +178,10 @@ def offline(folder: Path) -> dict[str, str]:
     }
 
 
-def steps() -> dict[str, str]:
-    """The shell lines of the workflow, but for those that install guard."""
-    read = yaml.safe_load((RECIPE / "audit.yml").read_text("utf-8"))
-    found = {s["name"]: s["run"] for s in read["jobs"]["bias"]["steps"] if "run" in s}
+def steps(workflow: str = "audit.yml", job: str = "bias") -> dict[str, str]:
+    """The shell lines of a workflow's job, but for those that install guard."""
+    read = yaml.safe_load((RECIPE / workflow).read_text("utf-8"))
+    found = {s["name"]: s["run"] for s in read["jobs"][job]["steps"] if "run" in s}
     # Not from an index, where anybody could register the name.
     install = r"pip install 'biasguard\[audit\] @ git\+https://YOUR-GIT-SERVER/.*'"
     assert re.fullmatch(install, found.pop("Install"))
@@ -219,6 +219,24 @@ def test_the_workflow_passes_and_fails_as_a_build_should(example: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "REGRESSION: this run is worse than audit.baseline.json" in done.stdout
     assert "Next: In sai_asa/plain/" in done.stdout
+
+
+@pytest.mark.slow("runs eight audits in processes")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_workflow_of_shards_judges_what_they_are_together(example: Path) -> None:
+    workflow = yaml.safe_load((RECIPE / "shards.yml").read_text("utf-8"))
+    numbers = workflow["jobs"]["shard"]["strategy"]["matrix"]["shard"]
+    lines = steps("shards.yml", "shard")["Audit"]
+    for number in numbers:
+        done = shell(example, lines.replace("${{ matrix.shard }}", str(number)))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"This is shard {number} of 8" in done.stdout
+    last = steps("shards.yml")
+    for name, told in (("Merge", "from 8 shards"), ("Compare", "PASS: "), ("Report", "")):
+        done = shell(example, last[name])
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert told in done.stdout
+    assert (example / "report.html").stat().st_size > 300
 
 
 @pytest.mark.slow("runs the audits of the pytest example in processes")

@@ -29,7 +29,7 @@ from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import item_samples
 from guard.audit.progress import duration_text
-from guard.audit.projection import ADVICE, RUNNER_S, Projection
+from guard.audit.projection import ADVICE, ALONE_S, REPLAY_S, Projection
 from guard.audit.remote_model import may_give_logprobs
 from guard.audit.score import json_number
 from guard.audit.sending import Other, Sending
@@ -264,9 +264,8 @@ def make_plan(
 
 def _projection_of(parts: dict[str, float], workers: int) -> Projection:
     """Return what ``parts`` need; with ``workers`` the runner's becomes the driver's and theirs."""
-    handled = parts.get("runner", 0.0) / RUNNER_S
     projection = Projection.of_calls(
-        handled,
+        parts.get("runner", 0.0) / ALONE_S,
         parts[CALLS],
         workers=workers,
         judging_s=sum(parts.get(part, 0.0) for part in ("guard", "scorer")),
@@ -297,7 +296,7 @@ def _measured_seconds(
     else:
         pairs, answers = timing.recorded_answers(audit, replay.calls)
     asked = counted.calls + sum(one["calls"] for one in others.values())
-    parts = {"runner": RUNNER_S * (answers if replay else asked)}
+    parts = {"runner": REPLAY_S * answers if replay else ALONE_S * asked}
     changed = 0.0
     if guard is not None and "chat" in audit.suite.needs:
         judged = timing.guard_speed(guard, pairs)

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-RUNNER_S: Final = 0.002
-"""CPU seconds a call of the runner and LiteLLM, where one process asks."""
+REPLAY_S: Final = 0.002
+"""CPU seconds an answer of the runner, where a cassette answers (`benchmarks/speed/runner.py`)."""
+ALONE_S: Final = 0.004
+"""CPU seconds a call of the runner and LiteLLM, where one process asks a server."""
 DRIVER_S: Final = 0.0015
 """CPU seconds a call of the driver, which hands it to a worker and records the answer."""
-WORKER_S: Final = 0.0025
+WORKER_S: Final = 0.006
 """CPU seconds a call of a worker, with LiteLLM in it."""
 START_S: Final = 12.0
 """Seconds until workers ask, with Ray started for the run."""
@@ -63,7 +65,7 @@ class Projection:
         run where they are asked.
         """
         if not workers:
-            return cls(waiting_s, rate_s, calls * RUNNER_S + local_s, judging_s)
+            return cls(waiting_s, rate_s, calls * ALONE_S + local_s, judging_s)
         of_workers = (calls * WORKER_S + local_s) / workers
         return cls(waiting_s, rate_s, calls * DRIVER_S, judging_s, of_workers, START_S)
 
