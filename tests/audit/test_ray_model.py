@@ -258,7 +258,7 @@ def test_only_the_variables_of_a_provider_are_sent(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow("starts five workers one after another")
 def test_workers_that_die_again_and_again_end_the_audit(cluster: Any, provider: Answering) -> None:
-    run("--out", "a", "--plain-only", count=4)
+    run("--out", "a", "--plain-only", "--sample", "4")
     ended = threading.Event()
 
     def kill_all() -> None:
@@ -279,7 +279,7 @@ class Killing:
 
     def __init__(self, folder: Path, *, count: int, driver_kills: int, worker_kills: int) -> None:
         self.command = [
-            *(sys.executable, "-m", "guard.cli", "audit"),
+            *(sys.executable, "-m", "guard", "audit"),
             *asking("--out", str(folder), "--plain-only", "--on", "ray", count=count),
             *("--concurrency", "16", "--workers", "2"),
         ]
@@ -296,21 +296,22 @@ class Killing:
         kills = ["driver"] * self.driver_kills + ["worker"] * self.worker_kills
         self.random.shuffle(kills)
         due = [(n + 1) * samples // (len(kills) + 1) for n in range(len(kills))]
-        process = self.start()
+        self.start()
         for at, kill in zip(due, kills, strict=True):
-            wait_until(lambda at=at: self.recorded() >= at, 600)
-            wait_until(lambda pid=process.pid: workers(pid), 600)
+            while self.recorded() < at or not workers(self.process.pid):
+                assert self.process.poll() is None, self.process.communicate()
+                time.sleep(0.01)
             if kill == "driver":
-                process.kill()
-                process.communicate()
-                process = self.start()
+                self.process.kill()
+                self.process.communicate()
+                self.start()
             else:
-                os.kill(self.random.choice(workers(process.pid)), signal.SIGKILL)
-        out, error = process.communicate(timeout=600)
-        return subprocess.CompletedProcess(self.command, process.returncode, out, error)
+                os.kill(self.random.choice(workers(self.process.pid)), signal.SIGKILL)
+        out, error = self.process.communicate(timeout=600)
+        return subprocess.CompletedProcess(self.command, self.process.returncode, out, error)
 
-    def start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def start(self) -> None:
+        self.process = subprocess.Popen(
             self.command,
             env=self.environment,
             text=True,
