@@ -81,8 +81,8 @@ class Measured:
     """A run of 60 answers in both arms, and where its time went."""
 
     def __init__(self, folder: Path, concurrency: int = 4) -> None:
-        options = ("--suite", SUITE, "--model", "openai/x", "--out", str(folder))
-        options += ("--concurrency", f"{concurrency}")
+        options = ["--suite", SUITE, "--model", "openai/x", "--out", str(folder)]
+        options += ["--concurrency", f"{concurrency}"]
         done = CliRunner().invoke(main, ["audit", "run", *options], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         recorded = RunFile(folder / "run.db").suite("tiny")

@@ -186,17 +186,19 @@ def test_keys_prompts_and_answers_are_in_no_file_and_no_state_of_ray(
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}-other")
     header = ("--header", "X-Tenant=tenant-of-nobody", "--set", "api_key_env=OWN_KEY")
     provider.malformed = ["no JSON: to blame"] * 3
-    ray = ("--on", "ray", "--workers", "1")
-    run("--out", "a", *ray, "--plain-only", *header)
+    on_ray = ("--on", "ray", "--workers", "1")
+    run("--out", "a", *on_ray, "--plain-only", *header)
     assert {one["authorization"] for one in provider.headers} == {f"Bearer {KEY}"}
     assert {one["x-tenant"] for one in provider.headers} == {"tenant-of-nobody"}
-    refused = call(*asking("--out", "b", *ray, "--set", "api_key_env=NO_SUCH_KEY"))
+    refused = call(*asking("--out", "b", *on_ray, "--set", "api_key_env=NO_SUCH_KEY"))
     assert refused.exit_code == 2
     assert "The environment variable NO_SUCH_KEY is not set" in refused.output
     import ray._private.state
     import ray._private.worker
 
-    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    node = ray._private.worker._global_node
+    assert node is not None
+    session = Path(node.get_session_dir_path())
     state = json.dumps(ray._private.state.actors(), default=str)
     texts = [state, *(p.read_text("utf-8", "replace") for p in session.rglob("*") if p.is_file())]
     assert len(texts) > 10
