@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from guard.audit import ray_model
 from guard.audit.calls import Call
 from guard.audit.ray_model import sent_variables
 from guard.audit.run_file import RunFile, RunWriter
@@ -30,6 +32,7 @@ from guard.ray_session import ray_session
 from tests.audit.answering import Answering, answering
 from tests.audit.test_merge import without_times
 from tests.scripted import Scripted
+from tests.tiny_model import save_model
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 ROOT = Path(__file__).parents[2]
@@ -233,6 +236,56 @@ def test_what_cannot_be_is_told_in_a_sentence(
         result = call(*asking("--out", "mine", *ray))
         assert result.exit_code == 2
         assert "mine/run.db is being written by another audit" in result.output
+
+
+def test_a_worker_of_another_version_and_workers_that_cannot_begin_are_told(
+    cluster: Any, provider: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asking("--out", "a", "--plain-only", "--on", "ray", "--workers", "1")
+    with monkeypatch.context() as patched:
+        mine = {**ray_model.versions(), "litellm": "0.1.2"}
+        patched.setattr(ray_model, "versions", lambda: mine)
+        result = call(*asked)
+        assert result.exit_code == 2
+        assert "and this command 0.1.2, so their answers may differ" in result.output
+    patched_notice = partial(ray_model.StallNotice, after_s=0.5)
+    monkeypatch.setattr(ray_model, "StallNotice", patched_notice)
+    monkeypatch.setattr(ray_model, "_LOOK_S", 0.2)
+    busy = cluster.remote(num_cpus=4)(Counter).remote()
+    cluster.get(busy.total.remote())
+
+    def make_room() -> None:
+        time.sleep(2.0)
+        cluster.kill(busy)
+
+    with meanwhile(make_room):
+        result = call(*asked)
+    assert result.exit_code == 0, result.output
+    assert "waiting for 1 workers to begin; of the cluster's 4 CPUs 0 are free" in result.output
+
+
+@pytest.mark.slow("starts workers for a model and an analyst")
+def test_an_analyst_is_asked_by_workers_and_the_scorer_judges_here(
+    cluster: Any, provider: Answering
+) -> None:
+    suite = ["--suite", "tests.audit.test_others:Read", "--analyst", "openai/analyst"]
+    results = []
+    for folder, on_ray in (("plain", ()), ("ray", ("--on", "ray"))):
+        asked = ["run", *suite, "--model", "openai/x", "--out", folder, "--json", *on_ray]
+        result = call(*asked)
+        assert result.exit_code == 0, result.output
+        results.append(json.loads(result.stdout)["suites"][0])
+    for key in ("scores", "guarded", "outcomes", "calls"):
+        assert results[0][key] == results[1][key]
+
+
+@pytest.mark.slow("workers import transformers", limit_s=600)
+def test_workers_have_local_models_of_their_own(cluster: Any, tmp_path: Path) -> None:
+    model = ("--model", f"local:{save_model(tmp_path / 'model')}")
+    for folder, on_ray in (("plain", ()), ("ray", ("--on", "ray"))):
+        result = call(*asking("--out", folder, "--plain-only", *model, *on_ray))
+        assert result.exit_code == 3, result.output  # it answers at random
+    assert without_times("ray") == without_times("plain")
 
 
 @pytest.mark.slow("starts two workers")
