@@ -1,7 +1,7 @@
 """What an audit on Ray costs, and how fast it is beside the projection of ``guard audit plan``.
 
 ``python benchmarks/speed/scale.py`` asks a server on this machine that waits 200 and 50 ms, without
-Ray and with 1, 2 and 4 workers, 8 calls at a time each. It prints a line of JSON a case: calls a
+Ray and with 1, 2 and 4 workers. It prints a line of JSON a case: calls a
 second once all workers ask, the projected figure, and CPU milliseconds a call of the driver and of
 all workers. The server's own share is of the same cores.
 """
@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.speed.runner import Blank
 
-CONCURRENCY = 8
+CONCURRENCY = 8  # of each worker
 RAMP_UP = 0.4  # of the calls: connections, workers that begin
 ANSWER = json.dumps(
     {
@@ -131,19 +131,23 @@ class Clock(Watcher):
 
 
 @asynccontextmanager
-async def opening(ray: Any, workers: int) -> Any:
+async def opening(ray: Any, workers: int, concurrency: int) -> Any:
     """Yield what opens models, on workers if there are any."""
     if not workers:
         yield open_model
         return
     from guard.audit.ray_model import workers_on
 
-    async with workers_on(ray, workers, CONCURRENCY) as opener:
+    async with workers_on(ray, workers, concurrency) as opener:
         yield opener
 
 
-async def measured(ray: Any, workers: int, delay_s: float, base: str, calls: int) -> dict[str, Any]:
-    """Return the figures of one audit."""
+async def measured(
+    ray: Any, workers: int, delay_s: float, concurrency: int, base: str, seconds: float
+) -> dict[str, Any]:
+    """Return the figures of one audit, which would ideally take ``seconds``."""
+    at_once = concurrency * max(workers, 1)
+    calls = round(at_once / delay_s * seconds)
     sending = Sending(api_base=base)
     suite = Blank(Options())
     suite.count = calls
@@ -151,15 +155,13 @@ async def measured(ray: Any, workers: int, delay_s: float, base: str, calls: int
     clock = Clock(calls)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        async with opening(ray, workers) as opener:
+        async with opening(ray, workers, concurrency) as opener:
             model = opener("openai/x", timeout_s=120.0, sending=sending)
-            settings = Settings(CONCURRENCY * max(workers, 1))
-            await audit.run(model, Path(folder) / "run.db", None, settings, clock)
+            await audit.run(model, Path(folder) / "run.db", None, Settings(at_once), clock)
             await model.aclose()
     took = time.monotonic() - began
     (first, start, driver, asking), (last, end, driver_end, asking_end) = clock.seen
     done = last - first
-    at_once = CONCURRENCY * max(workers, 1)
     projected = Projection.of_calls(calls, calls * delay_s / at_once, workers=workers)
     return {
         "workers": workers,
@@ -179,6 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--serve", nargs=2, metavar=("PORT", "SECONDS"))
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 4])
     parser.add_argument("--delays", type=float, nargs="+", default=[0.2, 0.05])
+    parser.add_argument("--concurrency", type=int, default=CONCURRENCY, help="Of each worker.")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each case, ideally")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -193,8 +196,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for delay_s in options.delays:
                 with server(delay_s) as base:
                     for workers in options.workers:
-                        calls = round(CONCURRENCY * max(workers, 1) / delay_s * options.seconds)
-                        case = measured(ray, workers, delay_s, base, calls)
+                        case = measured(
+                            ray, workers, delay_s, options.concurrency, base, options.seconds
+                        )
                         print(json.dumps(asyncio.run(case)), flush=True)
 
 
