@@ -186,6 +186,7 @@ class Plan:
             "clusters": len({item.cluster for item in audit.items}),
             "counts": {category: dict(row) for category, row in self.counts.items()},
             "sampling": dict(audit.sampling),
+            "shard": None if audit.shard is None else str(audit.shard),
             "settings": dict(counted.settings),
             "settings_without_logprobs": {} if other is None else dict(other.settings),
             "left_out": dict(audit.sending.left_out),
@@ -458,11 +459,10 @@ def show_plans(console: Console, plans: Sequence[Plan]) -> None:
 
 def _plan_rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
     facts, counted, sampling = shown_plan.as_json(), shown_plan.counted, shown_plan.audit.sampling
-    kind = "quick run" if "preset" in sampling else "sample"
-    yield (
-        "items",
-        f"{facts['items']:,}" + (f" (a {kind}, seed {sampling['seed']})" if sampling else ""),
-    )
+    kind, shard = "quick run" if "preset" in sampling else "sample", shown_plan.audit.shard
+    drawn = [] if shard is None else [shard.words]
+    drawn += [f"a {kind}, seed {sampling['seed']}"] if sampling else []
+    yield "items", f"{facts['items']:,}" + (f" ({', '.join(drawn)})" if drawn else "")
     yield "samples", f"{facts['samples']:,} in {facts['clusters']:,} clusters"
     by_turn = ", ".join(f"turn {turn}: {n:,}" for turn, n in facts["requests_by_turn"].items())
     yield "requests", f"{facts['requests']:,} ({by_turn})"
@@ -480,7 +480,8 @@ def _plan_rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
         yield "cost", "LiteLLM has no price"
     else:
         yield "cost", f"about ${cost:,.2f}, {_bound_text(facts['cost_usd_at_most'], '$', 2)}"
-    yield "against a baseline", _detectable_text(shown_plan.detectable)
+    if shard is None:
+        yield "against a baseline", _detectable_text(shown_plan.detectable)
     if shown_plan.model is not None:
         yield "asked at", str(endpoint(shown_plan.model, shown_plan.audit.sending))
     settings, without_logprobs = (

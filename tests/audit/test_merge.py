@@ -308,8 +308,11 @@ def test_a_plan_of_a_shard_is_of_its_items() -> None:
         json.loads(call("plan", "--suite", "mist", "--plain-only", "--json", *shard).stdout)
         for shard in ((), ("--shard", "1/2"), ("--shard", "2/2"))
     ]
-    whole, *parts = (plan["suites"][0]["items"] for plan in plans)
-    assert whole == sum(parts)
+    whole, *parts = (plan["suites"][0] for plan in plans)
+    assert whole["items"] == sum(part["items"] for part in parts)
+    assert [plan["suites"][0]["shard"] for plan in plans] == [None, "1/2", "2/2"]
+    shown = call("plan", "--suite", "mist", "--plain-only", "--shard", "2/2", "--quick").stdout
+    assert "(shard 2 of 2, a quick run, seed 17)" in " ".join(shown.split())
 
 
 # What is no division of one audit.
