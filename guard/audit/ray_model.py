@@ -71,11 +71,15 @@ def sent_variables(name: str, sending: Sending) -> dict[str, str]:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """An actor; ``begun`` once it runs. ``opened`` has the models that it was told to open."""
+    """An actor; ``begun`` once it runs.
+
+    ``calls`` counts those in flight by the number of their model; ``opened`` has the models that it
+    was told to open.
+    """
 
     actor: Any
     begun: bool = False
-    calls: int = 0
+    calls: Counter[int] = field(default_factory=Counter)
     opened: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
 
@@ -125,8 +129,8 @@ class _WorkerPool:
 
         ``most`` is how many calls to the model a worker may have at a time.
         """
-        worker = await self._free_worker(most)
-        worker.calls += 1
+        worker = await self._free_worker(model.number, most)
+        worker.calls[model.number] += 1
         try:
             await self._opened(worker, model)
             remote = getattr(worker.actor, method).remote(model.number, *args)
@@ -137,21 +141,21 @@ class _WorkerPool:
             self._replace(worker)
             raise CallLost from None
         finally:
-            worker.calls -= 1
+            worker.calls[model.number] -= 1
             self._changed.set()
         self._deaths = 0
         if isinstance(returned, Exception):
             raise returned
         return returned
 
-    async def _free_worker(self, most: int) -> _Worker:
-        """Return the worker with the fewest calls once one has room."""
+    async def _free_worker(self, number: int, most: int) -> _Worker:
+        """Return the worker with the fewest calls once one has room for another to a model."""
         while True:
             if self._failure is not None:
                 raise self._failure
             begun = [worker for worker in self._workers if worker.begun]
-            if begun and (worker := min(begun, key=lambda w: w.calls)).calls < most:
-                return worker
+            if free := [worker for worker in begun if worker.calls[number] < most]:
+                return min(free, key=lambda worker: worker.calls.total())
             self._changed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _LOOK_S)
