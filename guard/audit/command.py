@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import math
-import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,8 +124,8 @@ def run_all(command: Command) -> RunResult:
     stop, ran = Stop(), RunResult()
     _note_asked(tasks, ran)
     try:
-        with short_switch_interval(), _ray_of(command) as ray:
-            asyncio.run(_run_on(ray, command, tasks, stop, ran))
+        with short_switch_interval():
+            _run_somewhere(command, partial(_run_tasks, command, tasks, stop, ran))
     except KeyboardInterrupt:
         stop.requested = True
     except GuardError as error:
@@ -231,36 +230,19 @@ def _resumed_audit(task: _Task, header: Header | None, sending: Sending) -> Audi
     return audit if audit is task.audit or not task.model else audit.for_model(task.model, sending)
 
 
-@contextlib.contextmanager
-def _ray_of(command: Command) -> Iterator[Any]:
-    """Yield Ray where workers are to ask, else None."""
+def _run_somewhere(command: Command, run: Callable[[Opener], Coroutine[Any, Any, None]]) -> None:
+    """Run the tasks with models that workers on Ray ask, or this process."""
     if not command.workers:
-        yield None
+        asyncio.run(run(open_model))
         return
-    from guard.ray_session import CPUS_OF_AN_ACTOR, ray_session
+    from guard.audit.ray_model import run_with_workers
 
-    # Those that wait for a provider need less than their share of a machine of guard's own.
-    least = math.ceil((command.workers + 1) * CPUS_OF_AN_ACTOR)
-    with ray_session(command.address, max(os.cpu_count() or 1, least)) as ray:
-        yield ray
-
-
-async def _run_on(
-    ray: Any, command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult
-) -> None:
-    if ray is None:
-        await _run_tasks(command, open_model, tasks, stop, ran)
-        return
-    from guard.audit.ray_model import workers_on
-
-    async with workers_on(ray, command.workers, command.concurrency) as opener:
-        at_once = f"{command.concurrency} calls at a time each"
-        _log_line(f"{command.workers} workers on Ray ask, {at_once}.")
-        await _run_tasks(command, opener, tasks, stop, ran)
+    _log_line(f"{command.workers} workers on Ray ask, {command.concurrency} calls at a time each.")
+    run_with_workers(command.address, command.workers, command.concurrency, run)
 
 
 async def _run_tasks(
-    command: Command, opener: Opener, tasks: Sequence[_Task], stop: Stop, ran: RunResult
+    command: Command, tasks: Sequence[_Task], stop: Stop, ran: RunResult, opener: Opener
 ) -> None:
     failed_models: set[str] = set()
     with _stops_on_interrupt(stop):

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -25,7 +26,13 @@ from guard.audit.ray_worker import AskingWorker, versions
 from guard.audit.runner import Stopped
 from guard.audit.sending import Sending
 from guard.errors import UsageError
-from guard.ray_session import CPUS_OF_AN_ACTOR, StallNotice, check_room, worker_refusal
+from guard.ray_session import (
+    CPUS_OF_AN_ACTOR,
+    StallNotice,
+    check_room,
+    ray_session,
+    worker_refusal,
+)
 from guard.suites import Capability, Chat, Request
 
 MOST_LOSSES = 4
@@ -39,6 +46,25 @@ _PREFIXES: Final = {
     "gemini": ("GOOGLE",), "huggingface": ("HF",), "azure_ai": ("AZURE",),
     "together_ai": ("TOGETHER",),
 }  # fmt: skip
+
+
+def run_with_workers(
+    address: str | None, count: int, at_once: int, run: Callable[[Opener], Awaitable[None]]
+) -> None:
+    """Run ``run`` in an event loop with what opens models on workers (:func:`workers_on`).
+
+    Without an ``address`` they are on a cluster of this machine. Raises UsageError where Ray cannot
+    be used.
+    """
+    # On a machine of guard's own they need less than their share: they wait for providers.
+    cpus = max(os.cpu_count() or 1, math.ceil((count + 1) * CPUS_OF_AN_ACTOR))
+
+    async def run_on(ray: Any) -> None:
+        async with workers_on(ray, count, at_once) as opener:
+            await run(opener)
+
+    with ray_session(address, cpus) as ray:
+        asyncio.run(run_on(ray))
 
 
 @contextlib.asynccontextmanager

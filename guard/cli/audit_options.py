@@ -243,8 +243,8 @@ asking_options = with_options(
         type=click.IntRange(1, 1000),
         default=8,
         show_default=True,
-        help="The most concurrent calls; fewer while the provider throttles. A killed run asks at "
-        "most this many calls again.",
+        help="The most concurrent calls, with --on of each worker; fewer while the provider "
+        "throttles. A killed run asks at most this many calls again.",
     ),
 )
 """What is asked, of which models, and how much of it."""
