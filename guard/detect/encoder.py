@@ -162,6 +162,11 @@ class Encoder:
         return self._weights.name
 
     @property
+    def weights_digest(self) -> str:
+        """The SHA-256 of the manifest, which has the hash of every file of the weights."""
+        return self._weights.digest
+
+    @property
     def folder(self) -> Path:
         """The folder of the weights."""
         return self._weights.folder

@@ -45,6 +45,12 @@ def on_worker() -> bool:
     return getattr(_here, "working", False)
 
 
+def call_deadline() -> float | None:
+    """Return when the call that this thread makes is late, of ``time.monotonic()``; None: never."""
+    deadline: float | None = getattr(_here, "deadline", None)
+    return deadline
+
+
 @contextlib.contextmanager
 def as_worker() -> Iterator[None]:
     """Make the calling thread count as a worker while it calls a detector."""
@@ -334,6 +340,7 @@ def _work_in_pool(pool: _Pool) -> None:
     while me not in pool.replaced and pool.wakeups.get():
         call = pool.next()
         if call is not None:
+            _here.deadline = None if call.limit is None else call.began + call.limit
             try:
                 call.run()
             finally:
