@@ -24,6 +24,7 @@ from guard.gate.response import Sink
 from guard.judge_settings import JudgeSettings
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy, PolicyLike
+from guard.served_settings import ServedSettings
 from guard.signatures import async_litellm_signature, litellm_signature
 from guard.verdict import Decision, GuardTrail, Verdict
 
@@ -51,12 +52,14 @@ class Guard:
     ``"encoder-small"`` (faster, less accurate), ``"cascade"`` (``encoder-small``, and ``encoder``
     where that is expected to decide otherwise), ``"generative:FOLDER_OR_ID"`` (an
     instruction-tuned model in this process), ``"judge:MODEL"`` (any chat model of LiteLLM),
-    ``"cascade:FIRST,NEXT"`` (two of these; the second judges what is doubtful to the first), or any
-    object of the Detector protocol. ``index`` is the folder of a bias index for a detector named
-    so, which is watched: new streams use its latest version.
+    ``"cascade:FIRST,NEXT"`` (two of these; the second judges what is doubtful to the first),
+    ``"http://HOST:PORT"`` (one that ``guard serve`` serves, at one address or at several with
+    commas between), or any object of the Detector protocol. ``index`` is the folder of a bias index
+    for a detector named so, which is watched: new streams use its latest version.
     ``weights`` is a folder that replaces those of an encoder: of ``"encoder"``, if no detector is
     named. ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
-    given. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
+    given; ``served`` those of a detector at an address. ``sinks`` are called with every decision;
+    if a ``rewrite`` fails, also with the
     ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
@@ -81,6 +84,7 @@ class Guard:
         index: str | Path | None = None,
         weights: str | Path | None = None,
         judge: Mapping[str, Any] | None = None,
+        served: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
         events: str | None = None,
         keep_text: str | None = None,
@@ -103,16 +107,18 @@ class Guard:
         kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
-            self.detector = _checked_detector(detector, index, weights, judge)
+            self.detector = _checked_detector(detector, index, weights, judge, served)
         else:
-            arguments = {"detector": detector, "index": index, "weights": weights}
-            arguments |= {"judge": None if judge is None else own_value("judge", judge, "Guard")}
+            arguments: dict[str, Any] = {"detector": detector, "index": index, "weights": weights}
+            tables = {"judge": judge, "served": served}
+            arguments |= {k: own_value(k, v, "Guard") for k, v in tables.items() if v is not None}
             own = merge_settings(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = detector_named(
                 own.get("detector", DEFAULT),
                 _absolute_path(own.get("index")),
                 _absolute_path(own.get("weights")),
                 JudgeSettings.of(own.get("judge", {})),
+                ServedSettings(**own.get("served", {})),
             )
         exports = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in exports.items() if v is not None}
@@ -355,16 +361,17 @@ def _checked_detector(
     index: str | Path | None,
     weights: str | Path | None,
     judge: Mapping[str, Any] | None,
+    served: Mapping[str, Any] | None,
 ) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
             f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(DETECTORS)} or "
             "an object with name, operating_points and snapshot()."
         )
-    if not (index is None and weights is None and judge is None):
+    if any(setting is not None for setting in (index, weights, judge, served)):
         raise ConfigError(
-            "Guard: index, weights and judge belong to detectors that guard makes; pass them to "
-            "your own detector instead."
+            "Guard: index, weights, judge and served belong to detectors that guard makes; pass "
+            "them to your own detector instead."
         )
     return detector
 

@@ -1,4 +1,4 @@
-"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``cascade:FIRST,NEXT``.
+"""From a detector's name to the detector: ``encoder``, ``judge:MODEL``, ``http://HOST:PORT``.
 
 Why: docs/decisions/two-encoders.md.
 """
@@ -15,39 +15,55 @@ from guard.detect.weights import MANIFEST, read_file, read_manifest, shipped_wei
 from guard.errors import ConfigError
 from guard.forks import Lock, native
 from guard.judge_settings import JudgeSettings
-from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, DetectorName
+from guard.places import CASCADE, ENCODERS, GENERATIVE, JUDGE, SERVED, DetectorName
+from guard.served_settings import ServedSettings
 
 if TYPE_CHECKING:
     from guard.detect.encoder import Encoder
 
 _USUAL = JudgeSettings()
+_USUALLY_SERVED = ServedSettings()
 # Threads that need the same detector at the same time load it once.
 _loading = Lock(threading.RLock)
 
 
 @native
 def detector_named(
-    name: str, index: Path | None, weights: Path | None, judge: JudgeSettings = _USUAL
+    name: str,
+    index: Path | None,
+    weights: Path | None,
+    judge: JudgeSettings = _USUAL,
+    served: ServedSettings = _USUALLY_SERVED,
 ) -> Detector:
     """Return the detector called ``name``, loaded once per process.
 
     ``index`` is the folder of a bias index in place of the shipped one, ``weights`` a folder in
-    place of an encoder's shipped weights. ``judge`` are the settings of a judge, alone or in a
-    cascade.
+    place of an encoder's shipped weights. ``judge`` are the settings of a judge, ``served`` those
+    of a detector in another process, alone or in a cascade. One that is served, and a cascade that
+    has one, are made anew: another one may be served by now.
 
     Raises:
-        ConfigError: there is no such detector, ``weights`` do not belong to it, or a judge cannot
-            be asked as ``judge`` says.
+        ConfigError: there is no such detector, ``weights`` or ``index`` do not belong to it, a
+            judge cannot be asked as ``judge`` says, or no served detector answers.
         WeightsError: its weights are missing, damaged, or for another base.
         BiasIndexError: as for an encoder.
 
     """
     kind, argument = DetectorName.read(name)
+    if kind == SERVED and not (index is None and weights is None):
+        raise ConfigError(
+            "Guard: index and weights are the server's where detector is an address; give them to "
+            "guard serve, or name those that it must have in served."
+        )
     if kind not in ENCODERS and weights is not None:
         raise ConfigError(
             f"Guard: weights names the folder of an encoder's weights, which {name!r} does not "
             f"have; leave weights out, or use detector={ENCODERS[0]!r}."
         )
+    if kind == SERVED:
+        from guard.detect.served import ServedDetector
+
+        return ServedDetector(argument, served)
     with _loading:
         if kind == GENERATIVE:
             stored = Path(argument).expanduser() / MANIFEST  # of an adapter
@@ -56,7 +72,7 @@ def detector_named(
         if kind == JUDGE:
             return _named_judge(argument, _retrieving_encoder(index), judge)
         if kind == CASCADE and argument:
-            return _of_two(*DetectorName(kind, argument).members(), index, judge)
+            return _of_two(*DetectorName(kind, argument).members(), index, judge, served)
         if kind == CASCADE:
             folders = (shipped_weights(CASCADE), *map(shipped_weights, ENCODERS))
             return _named_cascade(index, tuple(map(read_manifest, folders)))
@@ -102,7 +118,9 @@ def _named_judge(model: str, retriever: Encoder, settings: JudgeSettings) -> Det
     return ModelJudge(model, retriever, settings)
 
 
-def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) -> Detector:
+def _of_two(
+    first: str, later: str, index: Path | None, judge: JudgeSettings, served: ServedSettings
+) -> Detector:
     """Return the cascade of two detectors, with the band stored for them or the default one."""
     from guard.detect.band_files import band_place, stored_bytes
 
@@ -115,7 +133,17 @@ def _of_two(first: str, later: str, index: Path | None, judge: JudgeSettings) ->
         )
     place = band_place(first, later)
     content = None if place is None else stored_bytes(place)
+    if has_served(first) or has_served(later):
+        return _band_cascade(first, later, index, judge, place, served)
     return _named_band(first, later, index, judge, place, content)
+
+
+def has_served(name: str) -> bool:
+    """Whether a detector is served by another process, or a cascade has one that is."""
+    kind, argument = DetectorName.read(name)
+    if kind == CASCADE and argument:
+        return any(map(has_served, DetectorName(kind, argument).members()))
+    return kind == SERVED
 
 
 # A band that is chosen again is another cascade.
@@ -128,9 +156,23 @@ def _named_band(
     place: Path | None,
     _content: bytes | None,
 ) -> Detector:
+    return _band_cascade(first, later, index, judge, place, _USUALLY_SERVED)
+
+
+def _band_cascade(
+    first: str,
+    later: str,
+    index: Path | None,
+    judge: JudgeSettings,
+    place: Path | None,
+    served: ServedSettings,
+) -> Detector:
     from guard.detect.band import BandCascade
     from guard.detect.band_files import DEFAULT_BAND, read_band
 
-    first_detector, other = (detector_named(name, index, None, judge) for name in (first, later))
+    first_detector, other = (
+        detector_named(name, None if has_served(name) else index, None, judge, served)
+        for name in (first, later)
+    )
     band = DEFAULT_BAND if place is None else read_band(place, first_detector, other)
     return BandCascade(first_detector, other, band)

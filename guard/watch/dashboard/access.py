@@ -118,7 +118,8 @@ class Access:
     def _signed_in(self, headers: Headers) -> bool:
         parts = "; ".join(headers.getlist("cookie")).split(";")
         pairs = (part.strip().partition("=") for part in parts)
-        return any(n == self._rules.cookie and same_secret(v, self._rules.session) for n, _, v in pairs)
+        cookie, session = self._rules.cookie, self._rules.session
+        return any(name == cookie and same_secret(value, session) for name, _, value in pairs)
 
     async def _sign_in(self, headers: Headers, receive: Receive) -> Response:
         """Answer to the sign-in form."""
