@@ -12,8 +12,9 @@ import ipaddress
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
 from guard.errors import UsageError
@@ -89,14 +90,19 @@ def checked_host(name: str) -> str:
     return name
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a name or an address is always this machine's own."""
     name = canonical_host(host)
     return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
-def is_known_host(header: str, server: str, hosts: Iterable[str]) -> bool:
-    """Whether a ``Host`` header names this server, which listens on the address ``server``."""
+@lru_cache(maxsize=256)
+def is_known_host(header: str, server: str, hosts: tuple[str, ...]) -> bool:
+    """Whether a ``Host`` header names this server, which listens on the address ``server``.
+
+    A client's requests all have the same one.
+    """
     match = _HOST.fullmatch(header.lower())
     if match is None:
         return False

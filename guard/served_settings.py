@@ -59,9 +59,13 @@ class ServerAddress:
         self.port = port or (443 if self.secure else 80)
         self.path = parts.path.rstrip("/")
 
+    @property
+    def authority(self) -> str:
+        """Host and port, as a request's ``Host`` names them."""
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
     def __str__(self) -> str:
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http{'s' if self.secure else ''}://{shown}:{self.port}{self.path}"
+        return f"http{'s' if self.secure else ''}://{self.authority}{self.path}"
 
 
 def read_addresses(name: str) -> list[ServerAddress]:

@@ -21,13 +21,7 @@ from guard.detect.description import DetectorDescription
 from guard.detect.protocol import Detector
 from guard.detect.served_addresses import AddressBook, ServedAddress, look_deadline, refusal_of
 from guard.detect.served_http import HttpReply, ServedFailure
-from guard.detect.wire import (
-    DEADLINE,
-    SCORES_PATH,
-    MalformedMessage,
-    plain_window,
-    read_scores,
-)
+from guard.detect.wire import MalformedMessage, plain_window, read_scores
 from guard.detect.workers import call_deadline
 from guard.errors import ConfigError
 from guard.served_settings import ServedSettings, read_addresses
@@ -236,8 +230,7 @@ class ServedDetector:
     ) -> list[Scores | None]:
         """Return what an address answers; None for a window that it did not judge."""
         try:
-            left_ms = f"{(until - time.monotonic()) * 1000:.0f}"
-            reply = address.ask("POST", SCORES_PATH, body, until, **{DEADLINE: left_ms})
+            reply = address.ask(body, until)
             if reply.status != 200:
                 raise self._refusal(address, reply, version)
             answer = _json_answer(reply)

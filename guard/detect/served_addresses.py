@@ -20,12 +20,11 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from guard.detect.description import DetectorDescription
 from guard.detect.served_http import HttpConnections, HttpReply, ServedFailure
 from guard.detect.shutdown import leaves_at_exit
-from guard.detect.wire import DETECTOR_PATH, MalformedMessage
+from guard.detect.wire import DEADLINE, DETECTOR_PATH, SCORES_PATH, MalformedMessage
 from guard.forks import Lock
 from guard.served_settings import ServedSettings, ServerAddress
 
@@ -46,10 +45,10 @@ class ServedAddress:
         self.works = True
         self.lacks: str | None = None  # the version of the index that it last had no session of
         self._rests_until = 0.0
-        self._http = HttpConnections(address, settings.concurrency, context)
-        self._headers = {"content-type": "application/json"}
+        headers = {"Content-Type": "application/json"}
         if settings.token is not None:
-            self._headers["authorization"] = f"Bearer {settings.token}"
+            headers["Authorization"] = f"Bearer {settings.token}"
+        self._http = HttpConnections(address, settings.concurrency, context, headers)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -63,13 +62,16 @@ class ServedAddress:
         """Prefer other addresses for so long."""
         self._rests_until = time.monotonic() + min(max(seconds, 0.1), _LONGEST_REST)
 
-    def ask(self, method: str, path: str, body: bytes | None, until: float, **more: str) -> Any:
-        """Return the answer to a request; raises ServedFailure as :class:`HttpConnections`."""
-        return self._http.ask(method, path, body, {**self._headers, **more}, until)
+    def ask(self, body: bytes, until: float) -> HttpReply:
+        """Return the answer to a request for scores; raises ServedFailure if there is none."""
+        left = until - time.monotonic()
+        return self._http.ask(
+            "POST", SCORES_PATH, body, until, f"{DEADLINE}: {left * 1000:.0f}\r\n"
+        )
 
     def describe(self, until: float) -> DetectorDescription:
         """Return what the address serves; raises ServedFailure if it does not tell."""
-        reply = self.ask("GET", DETECTOR_PATH, None, until)
+        reply = self._http.ask("GET", DETECTOR_PATH, b"", until)
         if reply.status != 200:
             raise ServedFailure(refusal_of(reply))
         try:
