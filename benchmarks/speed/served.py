@@ -21,10 +21,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
@@ -62,7 +62,7 @@ class Arm(NamedTuple):
 
     name: str
     judge: WindowJudge
-    processes: Sequence[int]
+    processes: Iterable[int]
 
 
 class Cost(NamedTuple):
@@ -93,22 +93,31 @@ def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
         process.wait(30)
 
 
-def serving_processes(root: int) -> list[int]:
-    """Return a process and its children; with Ray also its replicas and proxies."""
-    import psutil
+def stat_fields(process: int | str) -> list[str]:
+    """Return the fields of a process's ``stat`` from its state on; none if it has ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
-    children = psutil.Process(root).children(recursive=True)
-    named = [p for p in psutil.process_iter(["cmdline"]) if "ray::" in str(p.info["cmdline"])]
-    return sorted({root, *(p.pid for p in (*children, *named))})
+
+def serving_processes(root: int) -> set[int]:
+    """Return a process and what it has started, such as Ray's replicas and proxies."""
+    parents = {
+        int(place.name): int(fields[1])
+        for place in Path("/proc").iterdir()
+        if place.name.isdigit() and (fields := stat_fields(place.name))
+    }
+    family = {root}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family
 
 
-def processor_seconds(processes: Sequence[int]) -> float:
-    """Return the processor's time of processes so far."""
-    total = 0
-    for process in processes:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / _TICK
+def processor_seconds(processes: Iterable[int]) -> float:
+    """Return the processor's time of processes so far; of those that run still."""
+    fields = [stat_fields(process) for process in processes]
+    return sum(int(f[11]) + int(f[12]) for f in fields if f) / _TICK
 
 
 async def one_round(arm: Arm, windows: Sequence[Window], clients: int, seconds: float) -> Cost:
