@@ -24,7 +24,8 @@ from guard.policy import Policy
 # Settings that do not belong to the policy.
 SWITCHES = ("metrics", "traces")
 _EVENTS = ("events", "keep_text", "keep_days", "review_share")
-OWN_KEYS = ("detector", "index", "weights", "judge", "served", *_EVENTS, *SWITCHES)
+OWN_KEYS = ("detector", "index", "weights", "device", "judge", "served", *_EVENTS, *SWITCHES)
+DEVICES = ("cpu", "cuda")
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes
@@ -204,6 +205,10 @@ def own_value(key: str, value: Any, where: str) -> Any:
     if key == "keep_text" and value not in KEEP_TEXT:
         raise ConfigError(
             f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened_value(value)}."
+        )
+    if key == "device" and value not in DEVICES:
+        raise ConfigError(
+            f"{where}: device is one of {', '.join(DEVICES)}, got {_shortened_value(value)}."
         )
     if key in SWITCHES:
         flag = {"true": True, "false": False}.get(str(value).casefold())

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from guard import signatures
 from guard.config import OWN_KEYS, merge_settings, own_value, policy_from, read_settings, values_of
 from guard.detect.breaker import Breakers
-from guard.detect.named import detector_named
+from guard.detect.named import DetectorOptions, detector_named
 from guard.detect.protocol import Detector
+from guard.detect.runtime import CPU
 from guard.detect.serving import WindowJudge
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
@@ -57,7 +58,8 @@ class Guard:
     commas between), or any object of the Detector protocol. ``index`` is the folder of a bias index
     for a detector named so, which is watched: new streams use its latest version.
     ``weights`` is a folder that replaces those of an encoder: of ``"encoder"``, if no detector is
-    named. ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
+    named. ``device`` is ``"cuda"`` for ONNX Runtime's CUDA provider, which `onnxruntime-gpu` has.
+    ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
     given; ``served`` those of a detector at an address. ``sinks`` are called with every decision;
     if a ``rewrite`` fails, also with the
     ``terminate`` that replaces it.
@@ -83,6 +85,7 @@ class Guard:
         detector: str | Detector | None = None,
         index: str | Path | None = None,
         weights: str | Path | None = None,
+        device: str | None = None,
         judge: Mapping[str, Any] | None = None,
         served: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
@@ -107,18 +110,24 @@ class Guard:
         kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
-            self.detector = _checked_detector(detector, index, weights, judge, served)
+            loading = {"index": index, "weights": weights, "device": device}
+            self.detector = _checked_detector(
+                detector, {**loading, "judge": judge, "served": served}
+            )
         else:
             arguments: dict[str, Any] = {"detector": detector, "index": index, "weights": weights}
-            tables = {"judge": judge, "served": served}
-            arguments |= {k: own_value(k, v, "Guard") for k, v in tables.items() if v is not None}
+            checked = {"device": device, "judge": judge, "served": served}
+            arguments |= {k: own_value(k, v, "Guard") for k, v in checked.items() if v is not None}
             own = merge_settings(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = detector_named(
                 own.get("detector", DEFAULT),
-                _absolute_path(own.get("index")),
                 _absolute_path(own.get("weights")),
-                JudgeSettings.of(own.get("judge", {})),
-                ServedSettings(**own.get("served", {})),
+                DetectorOptions(
+                    _absolute_path(own.get("index")),
+                    JudgeSettings.of(own.get("judge", {})),
+                    ServedSettings(**own.get("served", {})),
+                    own.get("device", CPU),
+                ),
             )
         exports = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in exports.items() if v is not None}
@@ -356,21 +365,16 @@ def _absolute_path(path: str | Path | None) -> Path | None:
     return Path(path).absolute()
 
 
-def _checked_detector(
-    detector: Detector,
-    index: str | Path | None,
-    weights: str | Path | None,
-    judge: Mapping[str, Any] | None,
-    served: Mapping[str, Any] | None,
-) -> Detector:
+def _checked_detector(detector: Detector, settings: Mapping[str, object]) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
             f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(DETECTORS)} or "
             "an object with name, operating_points and snapshot()."
         )
-    if any(setting is not None for setting in (index, weights, judge, served)):
+    if any(value is not None for value in settings.values()):
+        *others, last = settings
         raise ConfigError(
-            "Guard: index, weights, judge and served belong to detectors that guard makes; pass "
+            f"Guard: {', '.join(others)} and {last} belong to detectors that guard makes; pass "
             "them to your own detector instead."
         )
     return detector

@@ -125,10 +125,10 @@ def test_the_variable_names_the_detector_and_its_token(
         assert Guard().check("BIAS.").detector == "scripted-1"
 
 
-@pytest.mark.parametrize("setting", ["index", "weights"])
+@pytest.mark.parametrize("setting", ["index", "weights", "device"])
 def test_what_is_the_servers_is_refused(setting: str, elsewhere: None) -> None:
-    with pytest.raises(ConfigError, match="index and weights are the server's"):
-        Guard(detector="http://127.0.0.1:1", **{setting: "folder"})
+    with pytest.raises(ConfigError, match="index, weights and device are the server's"):
+        Guard(detector="http://127.0.0.1:1", **{setting: "cuda"})
 
 
 def test_a_detector_of_the_users_takes_no_such_setting() -> None:

@@ -75,7 +75,7 @@ class Cost(NamedTuple):
 
 def own_detector(name: str) -> Detector:
     """Return the detector that is measured, in this process."""
-    return Ready() if name == "ready" else detector_named(name, None, None)
+    return Ready() if name == "ready" else detector_named(name)
 
 
 @contextmanager

@@ -203,7 +203,7 @@ async def _read_body(receive: Receive, most: int) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Refused(400, "bad_request", "The request ended before its body.")
-        part = message.get("body", b"")
+        part: bytes = message.get("body", b"")
         body = body + part if body else part
         if len(body) > most:
             raise Refused(
