@@ -17,6 +17,7 @@ import json
 import os
 import random
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from guard.detect.named import detector_named
 from guard.detect.protocol import Detector
 from guard.detect.serving import WindowJudge
 from guard.policy import DEFAULT_POINTS, Policy
+from guard.server.app import ScoreServer
 from guard.server.run import serve_detector
 from guard.server.scoring import ServerLimits
 from guard.verdict import Reference, Scores, Window
@@ -78,6 +80,24 @@ def own_detector(name: str) -> Detector:
     return Ready() if name == "ready" else detector_named(name)
 
 
+def serve_on_ray(detector: str) -> None:
+    """Serve as examples/cluster/serve_ray.py does, until a signal."""
+    from guard.ray_session import ray_session
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ray_session(cpus=4):
+        from ray import serve
+
+        deployment = serve.deployment(name="guard", max_ongoing_requests=1024)
+        app = deployment(serve.ingress(lambda: ScoreServer(own_detector(detector)))()).bind()
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        serve.run(app)
+        print(json.dumps({"url": f"http://127.0.0.1:{port}/"}), flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        serve.shutdown()
+
+
 @contextmanager
 def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Run a server that prints its URL as JSON; yield the URL and the process."""
@@ -90,7 +110,7 @@ def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
         yield json.loads(line)["url"].rstrip("/"), process.pid
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def stat_fields(process: int | str) -> list[str]:
@@ -169,8 +189,11 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=0, help="of the client")
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=["uvicorn", "ray serve"], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve == "ray serve":
+        serve_on_ray(options.detector)
+        return
     if options.serve:
         serve_detector(
             own_detector(options.detector), ServerLimits(), "127.0.0.1", 0, None, (),
@@ -184,12 +207,8 @@ def main() -> None:
     policy = Policy(timeout_ms=60_000)
     with ExitStack() as stack:
         arms = [Arm("in process", WindowJudge(own_detector(options.detector), policy), ())]
-        own = [sys.executable, __file__, "--serve", "--detector", options.detector]
-        commands = {"uvicorn": own}
-        if options.ray:
-            place = Path(__file__).parents[2] / "examples" / "cluster" / "serve_ray.py"
-            commands["ray serve"] = [sys.executable, str(place), "--detector", options.detector]
-        for name, command in commands.items():
+        for name in ("uvicorn", "ray serve") if options.ray else ("uvicorn",):
+            command = [sys.executable, __file__, "--serve", name, "--detector", options.detector]
             url, process = stack.enter_context(started(command))
             served = ServedDetector(url, ServedSettings(timeout_s=60, **given))
             arms.append(Arm(name, WindowJudge(served, policy), serving_processes(process)))
