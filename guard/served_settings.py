@@ -14,6 +14,7 @@ from guard.judge_settings import checked_count, checked_seconds
 #: What the address of a served detector begins with.
 SCHEMES = ("http://", "https://")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_CONTROL = re.compile(r"[\s\x00-\x1f\x7f]")
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 _MOST_SHOWN = 80  # characters of a value that a message quotes
 
@@ -48,7 +49,7 @@ class ServerAddress:
             raise ConfigError(
                 "The address of a served detector holds no user or password; set served.token."
             )
-        plain = not (parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", url))
+        plain = url.isascii() and not (parts.query or parts.fragment or _CONTROL.search(url))
         if not name or parts.scheme not in ("http", "https") or not plain or port == 0:
             raise ConfigError(
                 f"{url[:_MOST_SHOWN]!r} is no address of a served detector, such as "

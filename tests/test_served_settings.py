@@ -33,6 +33,7 @@ GOOD: list[tuple[str, str]] = [
 BAD = [
     "http://", "http://:80", "http://a:0", "http://a:99999", "http://a:b", "http://a?x=1",
     "http://a#b", "http://a b", "ftp://a", "http://a,", "http://a,encoder", "http://[::1",
+    "http://a/ü",
 ]  # fmt: skip
 
 

@@ -256,8 +256,9 @@ def _detector() -> Iterator[Diagnosis]:
     yield Diagnosis("detector", "in use", "ok", detector.name)
     yield Diagnosis("detector", "bias index", "ok", f"version {version}" if version else "none")
     for member in (detector, *(getattr(detector, part, None) for part in ("first", "later"))):
-        if asks := getattr(member, "asks", ""):  # of a judge, alone or in a cascade
-            yield Diagnosis("detector", "judge", "ok", asks)
+        if asks := getattr(member, "asks", ""):  # of a judge or a server, alone or in a cascade
+            where = "judge" if hasattr(member, "spent") else "server"
+            yield Diagnosis("detector", where, "ok", asks)
 
 
 def _detectors() -> Iterator[Diagnosis]:
