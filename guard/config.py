@@ -18,14 +18,13 @@ from pydantic import ValidationError
 
 from guard import judge_settings, served_settings
 from guard.errors import ConfigError
-from guard.places import read_toml, unreadable_settings
+from guard.places import DEVICES, read_toml, unreadable_settings
 from guard.policy import Policy
 
 # Settings that do not belong to the policy.
 SWITCHES = ("metrics", "traces")
 _EVENTS = ("events", "keep_text", "keep_days", "review_share")
 OWN_KEYS = ("detector", "index", "weights", "device", "judge", "served", *_EVENTS, *SWITCHES)
-DEVICES = ("cpu", "cuda")
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes

@@ -25,6 +25,8 @@ ENCODERS = ("encoder", "encoder-small")
 CASCADE = "cascade"
 #: All embedded detectors.
 DETECTORS = (*ENCODERS, CASCADE)
+#: What the networks of encoders may run on; the first by default.
+DEVICES = ("cpu", "cuda")
 #: The detector where no setting names one.
 DEFAULT = "encoder"
 #: What begins the name of a detector with a model of the user's, before a colon.

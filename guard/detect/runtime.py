@@ -9,10 +9,9 @@ import os
 from typing import Any
 
 from guard.errors import ConfigError
+from guard.places import DEVICES
 
-#: What a network may run on.
-CPU, CUDA = "cpu", "cuda"
-DEVICES = (CPU, CUDA)
+CPU, CUDA = DEVICES
 _CUDA_PROVIDER = "CUDAExecutionProvider"
 _CPU_PROVIDER = "CPUExecutionProvider"
 

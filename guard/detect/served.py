@@ -30,6 +30,8 @@ from guard.verdict import BiasType, Scores, Window
 _log = logging.getLogger("guard")
 _FAILED = Scores(unjudged="failure")
 _USUAL = ServedSettings()
+#: A call ends so long before its limit, after which its thread would count as hung.
+_MARGIN_S = 0.01
 T = TypeVar("T")
 
 
@@ -179,7 +181,7 @@ class ServedDetector:
         """
         until = time.monotonic() + self._settings.timeout_s
         if (limit := call_deadline()) is not None:
-            until = min(until, limit)
+            until = min(until, limit - _MARGIN_S)
         most = self._description.most_windows
         lots = [windows[i : i + most] for i in range(0, len(windows), most)]
         return [scores for lot in lots for scores in self._lot_scores(lot, version, until)]
