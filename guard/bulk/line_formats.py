@@ -1,8 +1,8 @@
 """JSON lines, CSV and text: how a row is read, and how verdicts are added to its own bytes.
 
 Nothing is rendered anew. A row of JSON gets its verdict before the closing brace, so that the order
-of keys, repeated keys, long numbers and escapes stay. In CSV the verdict's columns come first: there
-a row with too many or too few fields keeps them under their own names.
+of keys, repeated keys, long numbers and escapes stay. In CSV the verdict's columns come first:
+there a row with too many or too few fields keeps them under their own names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from guard.errors import UsageError
 
 _BOM = codecs.BOM_UTF8
 _PIECE = 2**20
+_SPACE = 4096  # bytes of white space that are looked through
 _BLANK = b" \t\r\n"
+_Bytes = bytes | memoryview
 
 
 class LineFormat(Protocol):
@@ -48,7 +50,7 @@ class LineFormat(Protocol):
         """Return what is written before the first row."""
         ...
 
-    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[bytes]:
+    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[_Bytes]:
         """Yield a row with its verdict: its line, and the same as values."""
         ...
 
@@ -77,8 +79,8 @@ def raw_rows(
             raw = _whole_record(file, raw, quoted, name, begin)
         if len(raw) > MOST_ROW:
             raise UsageError(
-                f"{name} has a row of more than {MOST_ROW >> 20} MiB at byte {begin:,}; if its rows "
-                "do not end with a line feed, convert it first."
+                f"{name} has a row of more than {MOST_ROW >> 20} MiB at byte {begin:,}; if its "
+                "rows do not end with a line feed, convert it first."
             )
         if not raw:
             return
@@ -133,6 +135,10 @@ def _is_open(line: bytes, delimiter: bytes, inside: bool) -> bool:
             return False
 
 
+# What stands before the closing brace if no member does.
+_NO_MEMBER = (b"", b"{", b",", b":")
+
+
 class _Pairs(list[tuple[str, Any]]):
     """The members of an object."""
 
@@ -180,25 +186,23 @@ class JsonLines:
             return None
         return next((key for key in self.keys(raw) if key in self._own), None)
 
-    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[bytes]:
+    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[_Bytes]:
         """Yield the row with its verdict before the closing brace."""
-        body = raw.rstrip(_BLANK)
         reason = fields[self._names["unjudged"]]
-        inner = body[:-1].rstrip(_BLANK)
-        whole = reason != "row_too_long" or _may_be_object(body, inner)
+        brace = len(raw.rstrip(_BLANK)) - 1
+        before = raw[max(0, brace - _SPACE) : brace].rstrip(_BLANK)[-1:]
+        whole = reason != "row_too_long" or _may_be_object(raw, brace, before)
         if reason in NO_OBJECT or not whole:
             yield from _wrapped(raw, verdict, self._names)
             return
-        comma = (
-            b"" if inner.endswith(b"{") and not inner.rstrip(b"{").strip(_BLANK + _BOM) else b","
-        )
-        yield from (body[:-1], comma, verdict[1:], raw[len(body) :])
+        comma = b"" if (before or raw[:brace].rstrip(_BLANK)[-1:]) == b"{" else b","
+        yield from (memoryview(raw)[:brace], comma, verdict[1:], raw[brace + 1 :])
 
 
-def _may_be_object(body: bytes, inner: bytes) -> bool:
+def _may_be_object(raw: bytes, brace: int, before: bytes) -> bool:
     """Whether a row that was not read begins and ends as an object with members."""
-    start = body[:4096].removeprefix(_BOM).lstrip(_BLANK)
-    return start.startswith(b"{") and body.endswith(b"}") and inner[-1:] not in (b"{", b",", b":")
+    start = raw[:_SPACE].removeprefix(_BOM).lstrip(_BLANK)
+    return start.startswith(b"{") and raw[brace:][:1] == b"}" and before not in _NO_MEMBER
 
 
 def _members(raw: bytes) -> _Pairs | RowText:
@@ -235,7 +239,7 @@ class TextLines:
         except UnicodeDecodeError:
             return RowText(reason="not_utf8")
 
-    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[bytes]:
+    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[_Bytes]:
         """Yield an object of the text and its verdict."""
         yield from _wrapped(_without_end(raw) + b"\n", verdict, {**self._names, "row": "text"})
 
@@ -312,7 +316,7 @@ class CsvRows:
             return RowText(reason="ragged")
         return checked_text(fields[self._at])
 
-    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[bytes]:
+    def joined(self, raw: bytes, verdict: bytes, fields: dict[str, Any]) -> Iterator[_Bytes]:
         """Yield the record after its verdict."""
         yield self._line([_as_field(value) for value in fields.values()])
         yield self.delimiter

@@ -74,7 +74,7 @@ class BlockPlan:
     def block_of(self, row: int) -> int:
         """Return the number of the block that has a row."""
         firsts = _Firsts(self._numbers)
-        return bisect_right(firsts, row) - 1  # type: ignore[arg-type]  # it has len and getitem
+        return bisect_right(firsts, row) - 1
 
     def add_input(self, file: InputFile, column: str, prefix: str) -> None:
         """Read an input and add its blocks; raises UsageError if it cannot be judged."""
@@ -179,7 +179,11 @@ def _check_encoding(file: InputFile, source: IO[bytes]) -> None:
 def _checked_lines(
     lines: Iterable[bytes], form: JsonLines, column: str, name: str
 ) -> Iterator[bytes]:
-    """Yield the lines; raise UsageError if one has a verdict's column, or the first no ``column``."""
+    """Yield the lines.
+
+    Raises UsageError if one has a column of a verdict's name, or if none of the first has
+    ``column``.
+    """
     seen: set[str] = set()
     for number, raw in enumerate(lines):
         if number < _SEARCHED and column not in seen:

@@ -2,9 +2,9 @@
 
 ``verdicts.jsonl`` holds the verdicts of all rows up to some row, in order. The first block that is
 not complete is the head: its verdicts are added there as they come. Those of later blocks wait in a
-file of their own, ``block-N.jsonl``, until theirs is the head. So the folder never holds many files,
-and no index of it is kept in memory. A line that was cut when the process or the machine ended is
-dropped when the folder is opened again.
+file of their own, ``block-N.jsonl``, until theirs is the head. So the folder never holds many
+files, and no index of it is kept in memory. A line that was cut when the process or the machine
+ended is dropped when the folder is opened again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class VerdictStore:
         path = folder / _VERDICTS
         path.touch()
         self.rows = _whole_lines(path, plan.rows)
-        self._file: IO[bytes] = open(path, "ab")
+        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115  (closed by close())
         self._waiting = dict(self._waiting_blocks())
         self._move_up()
 
@@ -135,7 +135,7 @@ class VerdictStore:
 
 
 def _whole_lines(path: Path, most: int) -> int:
-    """Cut a file after its last whole line, at most the ``most``\\ th; return how many there are."""
+    """Cut a file after its last whole line, or after ``most`` lines; return how many are left."""
     count = length = 0
     with open(path, "rb") as file:
         while count < most and (line := file.readline()):
@@ -166,7 +166,7 @@ class JobFolder:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock: IO[bytes] = open(path / _LOCK, "ab")
+            self._lock: IO[bytes] = open(path / _LOCK, "ab")  # noqa: SIM115
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
         if not _locked(self._lock):

@@ -116,11 +116,11 @@ def check(
 
         if texts or every:
             raise UsageError("--text and --all do not go with --to, which judges rows of files.")
-        point = operating_point
         options = BulkOptions(
-            to, column, prefix, form, on, workers, point, detector, strict, as_json
+            to, column, prefix, form, on, workers, operating_point, detector, strict, as_json
         )
-        return check_files((*arguments, *files), options)
+        check_files((*arguments, *files), options)
+        return
     if column or form or workers or on:
         raise UsageError("--column, --format, --workers and --on need --to OUT.")
     from guard.core import Guard, highest_verdict
