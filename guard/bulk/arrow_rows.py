@@ -157,15 +157,18 @@ def _tables(source: ParquetInput, schema: Any) -> Iterator[Any]:
         yield pyarrow.Table.from_batches(waiting, schema)
 
 
+_WRITTEN = {"UNCOMPRESSED": "NONE"}  # Arrow's reader has another word for it than its writer
+
+
 def _compression(source: ParquetInput) -> Any:
     """Return the codec of each column, for a writer."""
     metadata = source.file.metadata
     if not metadata.num_row_groups:
-        return "snappy"
+        return "NONE"
     group = metadata.row_group(0)
     columns = [group.column(n) for n in range(group.num_columns)]
-    codecs = {c.path_in_schema: c.compression for c in columns}
-    usual = next(iter(codecs.values()), "snappy")
+    codecs = {c.path_in_schema: _WRITTEN.get(c.compression, c.compression) for c in columns}
+    usual = next(iter(codecs.values()), "NONE")
     return usual if len(set(codecs.values())) == 1 else codecs
 
 

@@ -28,14 +28,14 @@ from guard.bulk.planning import BlockPlan
 from guard.bulk.processes import judged_by_processes
 from guard.bulk.rows import VerdictLines
 from guard.bulk.sources import InputFile, output_format
-from guard.bulk.verdict_store import JobFolder, VerdictStore
+from guard.bulk.verdict_store import DONE, JobFolder, VerdictStore
 from guard.errors import UsageError
 
 Report = Callable[[int, int], None]
 """Called with the rows that have a verdict and the number of all."""
 # Blocks that may wait for an earlier one, in a file each.
 _MOST_WAITING = 512
-_DONE, _OUTPUTS = "done.json", "out"
+_OUTPUTS = "out"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -121,7 +121,7 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
     identity = identity_of(job.spec.make_guard())
     folder.check_manifest(_manifest(job, plan, identity))
     counts, judged, before = RowCounts(), 0, plan.rows
-    if not (folder.path / _DONE).exists():
+    if not (folder.path / DONE).exists():
         _refuse_output(job)
         store = VerdictStore(folder.path, plan)
         try:
@@ -135,7 +135,7 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
             store.close()
         values = {"biased": counts.biased, "harmless": counts.harmless, **counts.unjudged}
     else:
-        values = json.loads((folder.path / _DONE).read_bytes())
+        values = json.loads((folder.path / DONE).read_bytes())
     _publish(folder, job)
     biased, harmless = values.pop("biased"), values.pop("harmless")
     seconds = time.monotonic() - began
@@ -148,7 +148,7 @@ def _check_output(job: BulkJob) -> None:
         if job.out.exists() and Path(file.path).exists() and job.out.samefile(file.path):
             raise UsageError(f"{job.out} is the input; name another file by --to.")
     job.targets()
-    if not (job.partial / _DONE).exists():
+    if not (job.partial / DONE).exists():
         _refuse_output(job)
     named = output_format(job.out)
     if len(job.inputs) > 1 or named is None:
@@ -239,7 +239,7 @@ def _write_all(folder: JobFolder, job: BulkJob, plan: BlockPlan, store: VerdictS
     values = {"biased": counts.biased, "harmless": counts.harmless, **counts.unjudged}
     temporary = folder.path / "done.new"
     temporary.write_text(json.dumps(values), "utf-8")
-    os.replace(temporary, folder.path / _DONE)
+    os.replace(temporary, folder.path / DONE)
     return counts
 
 
@@ -253,5 +253,4 @@ def _publish(folder: JobFolder, job: BulkJob) -> None:
             outputs.rmdir()
         else:
             os.rename(outputs, job.out)
-    (folder.path / _DONE).unlink()
     folder.remove()

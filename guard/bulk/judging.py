@@ -113,6 +113,12 @@ class BlockReader:
             raise UsageError(f"{file.path} was changed while it was judged; judge it anew.")
         return texts
 
+    def close(self) -> None:
+        """Close what was read last."""
+        if self._parquet is not None:
+            self._parquet[1].close()
+            self._parquet = None
+
     def _read(self, file: InputFile, block: InputBlock) -> list[RowText]:
         if file.format == "parquet":
             return self._parquet_input(file, block.file).texts(block.group, block.begin, block.end)
@@ -126,8 +132,7 @@ class BlockReader:
 
     def _parquet_input(self, file: InputFile, number: int) -> ParquetInput:
         if self._parquet is None or self._parquet[0] != number:
-            if self._parquet is not None:
-                self._parquet[1].close()
+            self.close()
             self._parquet = number, ParquetInput(file, self._column)
         return self._parquet[1]
 

@@ -27,6 +27,8 @@ _Task = tuple[InputBlock, int, bool]
 _AHEAD = 2
 # How often a row may end its process before it gets a reason in place of a verdict.
 _TRIES = 3
+# How often processes may end, for each of them, before any judges a row.
+_MOST_DEATHS = 10
 # Seconds between looks whether the driver is still there.
 _LOOK = 1.0
 
@@ -57,6 +59,7 @@ class _BulkWorker:
     def __init__(self, process: Any, pipe: Connection) -> None:
         self.process, self.pipe = process, pipe
         self.tasks: deque[_Task] = deque()
+        self.ready = False  # it has loaded the detector
 
 
 class _ProcessPool:
@@ -123,6 +126,9 @@ class _ProcessPool:
             return
         if isinstance(message, GuardError):
             raise message
+        worker.ready = True
+        if message is None:
+            return
         assert isinstance(message, JudgedRows)
         self._idle_deaths = 0
         block, start, careful = worker.tasks.popleft()
@@ -137,7 +143,7 @@ class _ProcessPool:
         worker.pipe.close()
         worker.process.join()
         self._idle_deaths += 1
-        if self._idle_deaths > _TRIES * count + _TRIES:
+        if self._idle_deaths > _MOST_DEATHS * count:
             code = worker.process.exitcode
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise DetectorError(
@@ -145,15 +151,15 @@ class _ProcessPool:
                 "for them? Run the same command again, with fewer --workers."
             )
         for number, (block, start, _) in enumerate(worker.tasks):
-            if number == 0:
+            blamed = worker.ready and number == 0
+            if blamed:
                 self._deaths[block.number, start] += 1
                 if self._deaths[block.number, start] >= _TRIES:
-                    self._idle_deaths = 0
                     yield JudgedRows(block.number, start, [self._crashed()])
                     start += 1
             if start < block.rows:
                 # By single rows, so that one that ends the process is told from its neighbours.
-                self._again.append((block, start, number == 0))
+                self._again.append((block, start, blamed))
         self._start()
 
     def end(self) -> None:
@@ -174,6 +180,7 @@ def _work(make_judge: Callable[[], BlockJudge], pipe: Connection, others: list[C
         other.close()
     try:
         judge = make_judge()
+        pipe.send(None)
         while True:
             while not pipe.poll(_LOOK):
                 if os.getppid() != driver:

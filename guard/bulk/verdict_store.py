@@ -20,6 +20,8 @@ from guard.bulk.planning import BlockPlan, InputBlock
 from guard.errors import UsageError
 
 _PIECE = 2**20
+#: Says that the outputs are whole, and holds their counts.
+DONE = "done.json"
 _VERDICTS, _MANIFEST, _LOCK = "verdicts.jsonl", "manifest.json", "lock"
 
 
@@ -200,11 +202,11 @@ class JobFolder:
         return True
 
     def remove(self) -> None:
-        """Remove the folder, the lock last; and leave what is not the job's."""
+        """Remove the folder, what makes it a finished job last; leave what is not the job's."""
         for path in [*self.path.glob("block-*.jsonl"), self.path / _VERDICTS]:
             path.unlink(missing_ok=True)
-        (self.path / _MANIFEST).unlink(missing_ok=True)
-        (self.path / _LOCK).unlink(missing_ok=True)
+        for name in (DONE, _MANIFEST, _LOCK):
+            (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             self.path.rmdir()
 
