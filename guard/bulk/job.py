@@ -199,6 +199,12 @@ def _judged(
         job.prefix,
         identity,
     )
+    if job.ray is not None:
+        from guard.bulk.actors import judged_on_ray
+
+        workers = job.workers if job.spec.embedded else job.workers or 1
+        yield from judged_on_ray(make_judge, list(todo), job.ray or None, workers)
+        return
     if not job.spec.embedded:
         # One that waits for a provider or fills all cores by itself has threads of its own.
         if (job.workers or 1) > 1:

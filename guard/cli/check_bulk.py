@@ -19,6 +19,7 @@ from guard.bulk.sources import FormatName, InputFile, input_file, is_url
 from guard.cli import print_json, progress_bar
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
+from guard.ray_session import read_place
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -80,9 +81,7 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
         raise UsageError("A text file has no columns, so leave --column out: each line is a text.")
     ray = None
     if options.on is not None:
-        kind, _, ray = options.on.partition("=")
-        if kind != "ray":
-            raise UsageError(f"--on takes ray or ray=ADDRESS, not {options.on}.")
+        ray = read_place(options.on) or ""
     return BulkJob(
         inputs,
         Path(options.to).absolute(),
