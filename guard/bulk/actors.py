@@ -7,9 +7,12 @@ ends is replaced by Ray, and what it had not given back is judged again.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from inspect import signature
 from typing import Any
 
 from guard.bulk.judging import BlockJudge, JudgedRows
@@ -82,69 +85,66 @@ def judged_on_ray(
         actors = min(actors, len(todo))
         check_room(ray, actors)
         notice = StallNotice(ray, f"{actors} judging actors of {CPUS_OF_AN_ACTOR:g} CPUs each")
-        answers: SimpleQueue[Any] = SimpleQueue()
-        reader = threading.Thread(
-            target=_read_answers,
-            args=(ray, make_judge, todo, actors, answers),
-            name="guard-ray",
-            daemon=True,
-        )
-        reader.start()
-        while True:
-            try:
-                answer = answers.get(timeout=_LOOK_S)
-            except Empty:
-                notice.check()
-                continue
-            if answer is None:
-                return
-            if isinstance(answer, Exception):
-                raise _told_error(answer) from answer
-            notice.progressed()
-            for row in answer.to_pylist():
+        with _looking(notice), contextlib.closing(_answers(ray, make_judge, todo, actors)) as rows:
+            for row in rows:
+                notice.progressed()
                 if row["error"] is not None:
                     raise UsageError(f"{row['error']} (on a node of the cluster)")
                 yield JudgedRows(row["block"], row["start"], row["lines"])
 
 
-def _read_answers(
+@contextlib.contextmanager
+def _looking(notice: StallNotice) -> Iterator[None]:
+    """Look every second whether the run stands still."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_S):
+            notice.check()
+
+    thread = threading.Thread(target=look, name="guard-ray", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _answers(
     ray: Any,
     make_judge: Callable[[], BlockJudge],
     todo: Sequence[tuple[InputBlock, int]],
     actors: int,
-    answers: SimpleQueue[Any],
-) -> None:
-    """Put the answers in the queue as they come, and at last None or an error."""
+) -> Generator[dict[str, Any], None, None]:
+    """Yield what the actors return, a row for each block, as it comes."""
+    data = ray.data  # its logger is made here
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # Not from_arrow, which starts a task of Ray's for each table.
+    items = [dict(zip(_TASK, (*block, start), strict=True)) for block, start in todo]
+    tasks = data.from_items(items, override_num_blocks=min(len(items), _MOST_TASKS))
+    options: dict[str, Any] = {"num_cpus": CPUS_OF_AN_ACTOR}
+    if "ray_remote_args" in signature(tasks.map_batches).parameters:
+        options["max_task_retries"] = _RETRIES  # else for ever
     try:
-        rows = ray.data.from_arrow(_task_tables(todo)).map_batches(
-            BlockActor,
-            fn_constructor_args=(make_judge,),
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=actors),
-            num_cpus=CPUS_OF_AN_ACTOR,
-            max_task_retries=_RETRIES,
-        )
-        for batch in rows.iter_batches(batch_size=None, batch_format="pyarrow"):
-            answers.put(batch)
-        answers.put(None)
+        with warnings.catch_warnings():
+            # Ray has no other name for it yet.
+            warnings.filterwarnings("ignore", message=".*ray_remote_args.*")
+            judged = tasks.map_batches(
+                BlockActor,
+                fn_constructor_args=(make_judge,),
+                batch_size=None,
+                batch_format="pyarrow",
+                compute=data.ActorPoolStrategy(size=actors),
+                **options,
+            )
+        batches = iter(judged.iter_batches(batch_size=None, batch_format="pyarrow"))
+        # Closed at once, where this is: later its threads would start another Ray.
+        with contextlib.closing(batches):
+            for batch in batches:
+                yield from batch.to_pylist()
     except Exception as error:
-        answers.put(error)
-
-
-def _task_tables(todo: Sequence[tuple[InputBlock, int]]) -> list[Any]:
-    """Return a table for each task: the blocks that are judged in one call."""
-    pyarrow, _ = arrow_modules()
-    size = -(-len(todo) // _MOST_TASKS)
-    return [
-        pyarrow.table(
-            {
-                name: pyarrow.array([(*block, start)[n] for block, start in some], "int64")
-                for n, name in enumerate(_TASK)
-            }
-        )
-        for some in (todo[at : at + size] for at in range(0, len(todo), size))
-    ]
+        raise _told_error(error) from error
 
 
 def _told_error(error: Exception) -> Exception:
