@@ -39,6 +39,11 @@ _OUTPUTS = "out"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
+def partial_folder(out: Path) -> Path:
+    """Return the folder of a job that is not finished, beside its output."""
+    return out.with_name(out.name + ".partial")
+
+
 @dataclass(frozen=True)
 class BulkJob:
     """What to judge, who judges it, and where the rows with their verdicts go.
@@ -58,7 +63,7 @@ class BulkJob:
     @property
     def partial(self) -> Path:
         """The folder of what is not finished."""
-        return self.out.with_name(self.out.name + ".partial")
+        return partial_folder(self.out)
 
     def targets(self) -> list[str]:
         """Return the name of each input's output; raises UsageError if two are the same."""

@@ -11,10 +11,10 @@ from guard.bulk.arrow_rows import ParquetInput
 from guard.bulk.line_formats import CsvRows, is_blank, line_format, raw_rows
 from guard.bulk.planning import InputBlock
 from guard.bulk.rows import RowText, VerdictLines
-from guard.bulk.sources import InputFile, open_input
+from guard.bulk.sources import InputFile, open_input, unreadable_input
 from guard.config import merge_settings, own_value, policy_from, read_settings
 from guard.core import Guard, highest_verdict
-from guard.errors import UsageError
+from guard.errors import GuardError, UsageError
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy
 
@@ -107,8 +107,10 @@ class BlockReader:
         file = self._inputs[block.file]
         try:
             texts = self._read(file, block)
-        except OSError as error:
-            raise UsageError(f"{file.path} cannot be read: {error.strerror or error}.") from None
+        except GuardError:
+            raise
+        except Exception as error:  # of a file system or of Arrow: no row's fault
+            raise unreadable_input(file.path, error) from None
         if len(texts) != block.rows:
             raise UsageError(f"{file.path} was changed while it was judged; judge it anew.")
         return texts

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from guard.bulk.job import BulkJob, BulkSummary, run_job
+from guard.bulk.job import BulkJob, BulkSummary, partial_folder, run_job
 from guard.bulk.judging import JudgeSpec
 from guard.bulk.sources import FormatName, InputFile, input_file, is_url
 from guard.cli import print_json, progress_bar
@@ -74,7 +74,13 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
         )
     if not _PREFIX.fullmatch(options.prefix):
         raise UsageError("--prefix begins with a letter and has letters, digits and _ alone.")
-    inputs = [file for name in arguments for file in _input_files(name, options.form)]
+    out = Path(options.to).absolute()
+    inputs = [
+        file
+        for name in arguments
+        for file in _input_files(name, options.form)
+        if not _lies_in(file, out)
+    ]
     if not inputs:
         raise UsageError("There is nothing to judge; name files, folders or globs.")
     if options.column is not None and any(file.format == "text" for file in inputs):
@@ -84,7 +90,7 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
         ray = read_place(options.on) or ""
     return BulkJob(
         inputs,
-        Path(options.to).absolute(),
+        out,
         options.column or "text",
         options.prefix,
         JudgeSpec.read(options.operating_point, options.detector),
@@ -113,6 +119,12 @@ def _input_files(name: str, form: FormatName | None) -> Iterator[InputFile]:
         raise UsageError(f"There is no file {name}.")
     for each in paths:
         yield input_file(str(each), form)
+
+
+def _lies_in(file: InputFile, out: Path) -> bool:
+    """Whether a file is within the folder that is written, which an input folder may hold."""
+    parents = Path(file.path).parents
+    return out in parents or partial_folder(out) in parents
 
 
 def _is_seen(path: Path, folder: Path) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -116,51 +118,82 @@ def test_more_actors_than_there_is_room_for_are_refused(
         run_job(job)
 
 
-def actor_processes() -> list[int]:
-    """The processes of judging actors on this machine that this test's Ray has started."""
-    folder = os.environ["RAY_AUTH_TOKEN"].encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                b"BlockActor" in (path / "cmdline").read_bytes()
-                and folder in (path / "environ").read_bytes()
-            ):
-                found.append(int(path.name))
-        except OSError:  # noqa: PERF203  (it has ended)
-            continue
-    return found
-
-
-@pytest.mark.slow("kills actors", limit_s=900)
-def test_killed_actors_lose_and_double_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planning, "BLOCK_ROWS", 50)
-    count, kills = 6_000, 6
-    source = write_rows(tmp_path / "in.jsonl", count, lambda n: f"Row {n} of old men.")
-    job = job_of(source, tmp_path / "out.jsonl")
-    killed: list[int] = []
-    done = threading.Event()
-    reached: list[int] = [0]
-
-    def kill() -> None:
-        for number in range(kills):
-            while not done.is_set() and reached[0] < (number + 1) * count // (kills + 2):
-                time.sleep(0.05)
-            for pid in actor_processes()[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
+def family(pid: int) -> Iterator[int]:
+    """A process and all that it has started."""
+    yield pid
     try:
-        run_job(job, lambda rows, total: reached.__setitem__(0, rows))
-    finally:
-        done.set()
-        thread.join()
-    assert len(killed) == kills
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [c for t in tasks for c in (t / "children").read_text().split()]
+    except OSError:
+        return
+    for child in children:
+        yield from family(int(child))
+
+
+def actors_of(pid: int) -> list[int]:
+    """The processes of the judging actors that a driver has started, on this machine."""
+
+    def title(each: int) -> bytes:
+        try:
+            return Path(f"/proc/{each}/cmdline").read_bytes()
+        except OSError:
+            return b""
+
+    return [each for each in family(pid) if b"BlockActor" in title(each)]
+
+
+def stored_bytes(folder: Path) -> int:
+    """How much of a job is judged."""
+    sizes = 0
+    for path in folder.glob("*.jsonl"):
+        with contextlib.suppress(OSError):
+            sizes += path.stat().st_size
+    return sizes
+
+
+@pytest.mark.slow("kills 10 actors and 5 drivers over 100,000 rows", limit_s=3600)
+def test_killed_actors_and_drivers_lose_and_double_nothing(tmp_path: Path) -> None:
+    count = 100_000
+    # Most rows have no word, which costs nothing: what is killed is the same.
+    source = write_rows(
+        tmp_path / "in.jsonl", count, lambda n: f"{n}" if n % 4 else f"Old men are {n}."
+    )
+    job = job_of(source, tmp_path / "out.jsonl")
+    command = [sys.executable, "-m", "guard", "check", str(source), "--to", str(job.out)]
+    command += ["--on", "ray", "--workers", "2", "--detector", "encoder-small", "--json"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    whole, started = 230 * count, set[int]()
+    # Two actors, then the driver.
+    steps = [whole * n // 17 for n in range(1, 16)]
+    drivers = actors = 0
+    while True:
+        with open(tmp_path / "said", "ab") as said:
+            driver = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+        while driver.poll() is None:
+            time.sleep(0.1)
+            started.update(family(driver.pid))
+            if not steps or stored_bytes(job.partial) < steps[0]:
+                continue
+            if len(steps) % 3 == 1:
+                driver.kill()
+                driver.wait()
+                drivers += 1
+                steps.pop(0)
+            elif pids := actors_of(driver.pid):
+                os.kill(pids[0], signal.SIGKILL)
+                actors += 1
+                steps.pop(0)
+        if driver.returncode != -signal.SIGKILL:
+            break
+    assert driver.returncode == 0, (tmp_path / "said").read_text()
+    assert (drivers, actors, steps) == (5, 10, [])
     rows = [json.loads(line) for line in job.out.read_bytes().splitlines()]
     assert [row["id"] for row in rows] == list(range(count))
-    plain_job(job, tmp_path / "plain.jsonl")
-    assert job.out.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+    assert not any(row["guard_unjudged"] for row in rows)
+    # And what Ray had started went with its driver.
+    for _ in range(300):
+        left = [pid for pid in started if Path(f"/proc/{pid}").exists()]
+        if not left:
+            break
+        time.sleep(0.1)
+    assert left == []
