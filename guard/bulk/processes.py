@@ -97,7 +97,7 @@ class _ProcessPool:
         forks = self._context.get_start_method() == "fork"
         others = [ours, *self._workers] if forks else []
         process = self._context.Process(
-            target=_work, args=(self._make_judge, theirs, others), daemon=True
+            target=_work, args=(self._make_judge, theirs, others, os.getpid()), daemon=True
         )
         with warnings.catch_warnings():
             # Of threads at a fork: guard.forks waits for those that are in native code.
@@ -171,9 +171,10 @@ class _ProcessPool:
             worker.pipe.close()
 
 
-def _work(make_judge: Callable[[], BlockJudge], pipe: Connection, others: list[Connection]) -> None:
+def _work(
+    make_judge: Callable[[], BlockJudge], pipe: Connection, others: list[Connection], driver: int
+) -> None:
     """Judge what the driver asks for, until it is gone."""
-    driver = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's: it ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # else this process would keep the pipes of the others open

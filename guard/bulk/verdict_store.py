@@ -77,7 +77,9 @@ class VerdictStore:
 
     def add(self, number: int, start: int, lines: list[bytes]) -> int:
         """Store verdicts on a block's rows from ``start`` on; return how many of them are new."""
-        lines = lines[self.rows_of(number) - start :]
+        stored = self.rows_of(number)
+        assert start <= stored  # rows come in order
+        lines = lines[stored - start :]
         if not lines:
             return 0
         content = b"".join(line + b"\n" for line in lines)
