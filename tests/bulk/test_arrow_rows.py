@@ -107,6 +107,13 @@ def test_text_that_is_not_utf8_is_a_row_with_a_reason(tmp_path: Path) -> None:
     assert [row.reason for row in rows] == ["not_utf8", None, "null"]
 
 
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 no")
+    with pytest.raises(UsageError, match="is no Parquet file"):
+        planned(path)
+
+
 @pytest.mark.parametrize(
     "kind", [pa.int64(), pa.list_(pa.string()), pa.struct([("a", pa.string())])], ids=str
 )

@@ -252,7 +252,6 @@ def test_a_row_of_csv_that_cannot_be_judged_says_why(tmp_path: Path) -> None:
         ("a.jsonl", b'[\n{"text": "a"}\n]\n', "is not JSON lines"),
         ("a.jsonl", b'{"body": "a"}\n', "has no column 'text' in its first rows"),
         ("a.jsonl", b'{"text": "a", "guard_biased": 1}\n', "has a column 'guard_biased' in line 1"),
-        ("a.parquet", b"PAR1 no", "is no Parquet file"),
     ],
 )
 def test_a_file_that_cannot_be_judged_is_refused(
