@@ -156,6 +156,10 @@ class Guard:
         """
         return self._trails_of([text], user or "")[0]
 
+    def trails(self, texts: Iterable[str]) -> list[GuardTrail]:
+        """Return one trail for each text, in order; each as :meth:`trail` returns it."""
+        return self._trails_of(list(texts))
+
     def stream(self, texts: Iterable[str], *, guard: PolicyLike | None = None) -> TextStream:
         """Return an iterator of the released text of ``texts``, guarded as they come."""
         return TextStream(texts, self.session(guard))

@@ -18,6 +18,7 @@ from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from guard.bulk.sources import FormatName
     from guard.verdict import Decision, GuardTrail
 
 
@@ -53,6 +54,31 @@ class _Input(NamedTuple):
     is_flag=True,
     help="Exit with 1 if something is biased, else with 3 if something was not judged.",
 )
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Judge each row of the files, and write the rows with their verdicts to OUT.",
+)
+@click.option("--column", metavar="NAME", help="With --to: the column of the text (text).")
+@click.option(
+    "--prefix", default="guard_", metavar="PREFIX", help="With --to: begins the added columns."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv", "tsv", "text", "parquet"]),
+    help="With --to: the files' format, if their suffix does not tell it.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="With --to: processes, or Ray actors (one a core).",
+)
+@click.option(
+    "--on", metavar="ray[=ADDRESS]", help="With --to: judge on a Ray cluster, or a local Ray."
+)
 @json_option
 def check(
     arguments: tuple[str, ...],
@@ -62,6 +88,12 @@ def check(
     detector: str | None,
     every: bool,
     strict: bool,
+    to: Path | None,
+    column: str | None,
+    prefix: str,
+    form: FormatName | None,
+    workers: int | None,
+    on: str | None,
     as_json: bool,
 ) -> None:
     """Judge TEXT, standard input (-), or files of UTF-8 text.
@@ -72,9 +104,25 @@ def check(
     one object of its verdict and "segments"; for several, a folder, a glob or --file, it prints
     {"files": [...]}, each with its "file". If there are several, empty ones are left out.
 
+    With --to OUT, arguments are files of JSON lines, CSV, Parquet or text; a row is judged by its
+    --column, and OUT has the rows unchanged with the columns of their verdicts. For several files
+    OUT is a folder. The same command goes on where it was interrupted.
+
     The exit code is 0 whatever the verdict (but see --exit-code), and 2 if something cannot be read
     or there is nothing to judge.
     """
+    if to is not None:
+        from guard.cli.check_bulk import BulkOptions, check_files
+
+        if texts or every:
+            raise UsageError("--text and --all do not go with --to, which judges rows of files.")
+        options = BulkOptions(
+            to, column, prefix, form, on, workers, operating_point, detector, strict, as_json
+        )
+        check_files((*arguments, *files), options)
+        return
+    if column or form or workers or on:
+        raise UsageError("--column, --format, --workers and --on need --to OUT.")
     from guard.core import Guard, highest_verdict
 
     inputs = [i for text in arguments for i in _read(text)]

@@ -1,0 +1,189 @@
+"""``guard check INPUT... --to OUT``: every row of files judged, on all cores or on Ray."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from glob import glob
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from guard.bulk.job import BulkJob, BulkSummary, partial_folder, run_job
+from guard.bulk.judging import JudgeSpec
+from guard.bulk.sources import FormatName, InputFile, input_file, is_url
+from guard.cli import print_json, progress_bar
+from guard.errors import UsageError
+from guard.exit_codes import ExitCode
+from guard.ray_session import read_place
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class BulkOptions(NamedTuple):
+    """The options of ``guard check --to``."""
+
+    to: Path
+    column: str | None
+    prefix: str
+    form: FormatName | None
+    on: str | None
+    workers: int | None
+    operating_point: str | None
+    detector: str | None
+    strict: bool
+    as_json: bool
+
+
+def check_files(arguments: Sequence[str], options: BulkOptions) -> None:
+    """Judge every row of files, and write the rows with their verdicts."""
+    job = _job_of(arguments, options)
+    done = 0
+    with _progress() as advance, _ended_as_interrupted():
+
+        def report(rows: int, total: int) -> None:
+            nonlocal done
+            done = rows
+            advance(rows, total)
+
+        try:
+            summary = run_job(job, report)
+        except KeyboardInterrupt:
+            click.echo(
+                f"\nInterrupted: {done:,} rows have a verdict; the same command goes on with the "
+                "others.",
+                err=True,
+            )
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+    _show(job, summary, options.as_json)
+    if options.strict:
+        unjudged = sum(summary.unjudged.values())
+        raise click.exceptions.Exit(
+            ExitCode.FOUND if summary.biased else ExitCode.UNDECIDED if unjudged else ExitCode.DONE
+        )
+
+
+def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
+    if is_url(str(options.to)) or ":/" in str(options.to):
+        raise UsageError(
+            "--to names a file or folder of this machine; copy what is written there afterwards."
+        )
+    if not _PREFIX.fullmatch(options.prefix):
+        raise UsageError("--prefix begins with a letter and has letters, digits and _ alone.")
+    out = Path(options.to).absolute()
+    inputs = [
+        file
+        for name in arguments
+        for file in _input_files(name, options.form)
+        if not _lies_in(file, out)
+    ]
+    if not inputs:
+        raise UsageError("There is nothing to judge; name files, folders or globs.")
+    if options.column is not None and any(file.format == "text" for file in inputs):
+        raise UsageError("A text file has no columns, so leave --column out: each line is a text.")
+    ray = None
+    if options.on is not None:
+        ray = read_place(options.on) or ""
+    return BulkJob(
+        inputs,
+        out,
+        options.column or "text",
+        options.prefix,
+        JudgeSpec.read(options.operating_point, options.detector),
+        options.workers,
+        ray,
+    )
+
+
+def _input_files(name: str, form: FormatName | None) -> Iterator[InputFile]:
+    """Yield the files of a name, a folder or a glob; raises UsageError if there are none."""
+    if name == "-":
+        raise UsageError("Standard input cannot be read twice; write it to a file first.")
+    if is_url(name):
+        yield input_file(name, form)
+        return
+    path = Path(name)
+    if path.is_dir():
+        paths = [p for p in sorted(path.rglob("*")) if p.is_file() and _is_seen(p, path)]
+    elif path.exists():
+        if not path.is_file():
+            raise UsageError(f"{name} is a pipe or a device; write it to a file first.")
+        paths = [path]
+    else:
+        paths = [p for p in map(Path, sorted(glob(name, recursive=True))) if p.is_file()]
+    if not paths:
+        raise UsageError(f"There is no file {name}.")
+    for each in paths:
+        yield input_file(str(each), form)
+
+
+def _lies_in(file: InputFile, out: Path) -> bool:
+    """Whether a file is within the folder that is written, which an input folder may hold."""
+    parents = Path(file.path).parents
+    return out in parents or partial_folder(out) in parents
+
+
+def _is_seen(path: Path, folder: Path) -> bool:
+    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with the rate on standard error if that is a terminal."""
+    with progress_bar() as bar:
+        if bar is None:
+            yield lambda done, total: None
+            return
+        task = bar.add_task("judging", total=None)
+        began: list[tuple[float, int]] = []
+
+        def advance(done: int, total: int) -> None:
+            if not began:
+                began.append((time.monotonic(), done))
+            since, before = began[0]
+            rate = (done - before) / max(time.monotonic() - since, 0.001)
+            bar.update(task, completed=done, total=total, description=f"{rate:,.0f} rows/s")
+
+        yield advance
+
+
+@contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """Take the signal by which systems end a process for an interrupt."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(job: BulkJob, summary: BulkSummary, as_json: bool) -> None:
+    rate = summary.judged / max(summary.seconds, 0.001)
+    if as_json:
+        print_json(
+            {
+                "out": str(job.out),
+                **{key: getattr(summary, key) for key in ("rows", "biased", "unjudged")},
+                "not_biased": summary.harmless,
+                "judged_before": summary.before,
+                "seconds": round(summary.seconds, 3),
+                "rows_per_second": round(rate, 2),
+            }
+        )
+        return
+    unjudged = sum(summary.unjudged.values())
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in summary.unjudged.items())
+    click.echo(
+        f"{summary.rows:,} rows: {summary.biased:,} biased, {summary.harmless:,} not biased, "
+        f"{unjudged:,} not judged{f' ({reasons})' if reasons else ''}"
+    )
+    before = f", {summary.before:,} judged before" if summary.before else ""
+    click.echo(f"{summary.seconds:,.1f} s, {rate:,.1f} rows/s{before}: {job.out}")

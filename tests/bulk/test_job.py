@@ -1,0 +1,412 @@
+"""A job from its command to its output: equal to one text at a time, and resumed after any end."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from guard.bulk import job as jobs
+from guard.bulk import planning
+from guard.bulk.job import BulkJob, run_job
+from guard.bulk.judging import JudgeSpec
+from guard.bulk.sources import input_file
+from guard.cli import main
+from guard.core import Guard
+from guard.errors import DetectorError, GuardError, UsageError
+from guard.verdict import Window
+from tests.scripted import Scripted, failing
+
+SAID = [
+    "The library opens at nine.",
+    "Old people are useless at work.",
+    "Women cannot drive. The weather is fine.",
+    "図書館は九時に開きます。",
+    "12 + 30",
+]
+COMMAND = [sys.executable, "-m", "guard", "check"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write_rows(path: Path, count: int, text: Callable[[int], str] = lambda n: f"Text {n}.") -> Path:
+    path.write_text("".join(json.dumps({"id": n, "text": text(n)}) + "\n" for n in range(count)))
+    return path
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, ["check", *args])
+
+
+def sentence(*args: str) -> str:
+    """The error of a user's mistake: one line, exit code 2, no traceback."""
+    result = run(*args)
+    assert result.exit_code == 2, result.output
+    (line,) = [x for x in result.stderr.splitlines() if x.startswith("Error: ")]
+    return line
+
+
+def written(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have every process judge by a scripted detector."""
+    monkeypatch.setattr(planning, "BLOCK_ROWS", 10)
+
+    def use(before: Callable[[Window], None] | None = None) -> None:
+        guards = Scripted(before=before)
+        monkeypatch.setattr(
+            JudgeSpec, "make_guard", lambda s: Guard(s.policy, detector=guards, events="none")
+        )
+
+    use()
+    return use
+
+
+def job_of(tmp_path: Path, count: int = 95, workers: int = 2, **others: Any) -> BulkJob:
+    source = tmp_path / "in.jsonl"
+    if not source.exists():
+        write_rows(source, count, lambda n: f"Text {n}{' BIAS' * (n % 7 == 0)}.")
+    values = {"column": "text", "prefix": "guard_", "spec": JudgeSpec.read(None, None), **others}
+    return BulkJob(
+        [input_file(str(source), None)], tmp_path / "out.jsonl", workers=workers, **values
+    )
+
+
+def test_verdicts_equal_those_of_one_text_at_a_time(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", 40, lambda n: SAID[n % len(SAID)])
+    result = run(str(source), "--to", "out.jsonl", "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    guard = Guard(events="none")
+    verdicts = [guard.check(text) for text in SAID]
+    rows = written(tmp_path / "out.jsonl")
+    for number, row in enumerate(rows):
+        verdict = verdicts[number % len(SAID)]
+        assert row["id"] == number
+        assert row["guard_score"] == verdict.score
+        assert row["guard_threshold"] == verdict.threshold
+        assert row["guard_bias_type"] == verdict.bias_type
+        assert row["guard_biased"] == (None if verdict.unjudged else verdict.biased)
+        assert row["guard_unjudged"] == verdict.unjudged
+        assert row["guard_detector"] == verdict.detector
+        assert row["guard_index_version"] == verdict.index_version
+    assert rows[1]["guard_group"] == verdicts[1].attributions[0].group
+    assert summary["rows"] == 40
+    assert summary["biased"] == sum(bool(row["guard_biased"]) for row in rows)
+    assert summary["unjudged"] == {"language": 8}
+    assert not (tmp_path / "out.jsonl.partial").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_number_of_processes_changes_nothing(
+    tmp_path: Path, scripted: Callable[..., None], workers: int
+) -> None:
+    job = job_of(tmp_path, workers=workers)
+    done: list[int] = []
+    summary = run_job(job, lambda rows, total: done.append(rows))
+    assert (summary.rows, summary.biased, summary.judged) == (95, 14, 95)
+    assert [row["id"] for row in written(job.out)] == list(range(95))
+    assert [row["guard_biased"] for row in written(job.out)] == [n % 7 == 0 for n in range(95)]
+    assert done == sorted(done)
+    assert done[-1] == 95
+
+
+def test_a_process_that_is_killed_is_replaced(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    mark = tmp_path / "mark"
+
+    def die_once(window: Window) -> None:
+        if "Text 33" in window.text and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    scripted(die_once)
+    summary = run_job(job_of(tmp_path))
+    assert mark.exists()
+    assert (summary.biased, summary.harmless, summary.unjudged) == (14, 81, {})
+
+
+def test_a_row_that_ends_its_process_gets_a_reason(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    def die(window: Window) -> None:
+        if "Text 33" in window.text:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    scripted(die)
+    job = job_of(tmp_path)
+    assert run_job(job).unjudged == {"crashed": 1}
+    assert [r["id"] for r in written(job.out) if r["guard_unjudged"]] == [33]
+    assert written(job.out)[33]["guard_biased"] is None
+
+
+def test_processes_that_cannot_start_end_the_job(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs.BlockJudge, "__init__", lambda *_: os._exit(9))
+    with pytest.raises(DetectorError, match="exit code 9"):
+        run_job(job_of(tmp_path))
+
+
+def test_a_detector_that_fails_leaves_a_reason(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    scripted(failing)
+    job = job_of(tmp_path)
+    assert run_job(job).unjudged == {"failure": 95}
+    assert {row["guard_biased"] for row in written(job.out)} == {None}
+
+
+class Stop(GuardError):
+    """What ends a run in a test, at any row."""
+
+
+def stop_at(rows: int) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        if done >= rows:
+            raise Stop
+
+    return report
+
+
+def test_a_run_goes_on_to_the_row(tmp_path: Path, scripted: Callable[..., None]) -> None:
+    asked: list[str] = []
+    judged = tmp_path / "judged"
+
+    def note(window: Window) -> None:
+        with open(judged, "a") as file:
+            file.write(window.text + "\n")
+
+    scripted(note)
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(30))
+    assert not job.out.exists()
+    first = judged.read_text().splitlines()
+    # As a kill of the machine may leave it: the last line is cut.
+    verdicts = job.partial / "verdicts.jsonl"
+    kept = verdicts.read_bytes().count(b"\n")
+    with open(verdicts, "ab") as file:
+        file.write(b'{"guard_biased":fal')
+    judged.unlink()
+    summary = run_job(job)
+    asked = judged.read_text().splitlines()
+    assert summary.before >= kept
+    assert summary.before + summary.judged == 95
+    assert len(asked) == summary.judged
+    assert len(set(first) | set(asked)) == 95
+    assert [row["guard_biased"] for row in written(job.out)] == [n % 7 == 0 for n in range(95)]
+
+
+def test_damage_is_judged_again(tmp_path: Path, scripted: Callable[..., None]) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(60))
+    verdicts = job.partial / "verdicts.jsonl"
+    lines = verdicts.read_bytes().splitlines(keepends=True)
+    lines[5] = b"\0" * (len(lines[5]) - 1) + b"\n"
+    verdicts.write_bytes(b"".join(lines))
+    with pytest.raises(UsageError, match="damaged from row 6 on"):
+        run_job(job)
+    assert run_job(job).before == 5
+    assert len(written(job.out)) == 95
+
+
+def test_an_end_between_any_two_steps_is_mended(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    for name in ("write_outputs", "_publish"):
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs, name, stop)
+            with pytest.raises(Stop):
+                run_job(job)
+        assert not job.out.exists()
+    with monkeypatch.context() as patch:  # after the output has its name
+        patch.setattr(jobs.JobFolder, "remove", stop)
+        with pytest.raises(Stop):
+            run_job(job)
+    assert job.out.exists()
+    content = job.out.read_bytes()
+    summary = run_job(job)
+    assert (summary.biased, summary.harmless, summary.judged) == (14, 81, 0)
+    assert job.out.read_bytes() == content
+    assert not job.partial.exists()
+    with pytest.raises(UsageError, match="is there already"):
+        run_job(job)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"column": "said"}, "another column"),
+        ({"prefix": "g_"}, "another prefix"),
+        ({"spec": JudgeSpec.read("strict", None)}, "another policy"),
+    ],
+)
+def test_a_job_with_other_settings_is_refused(
+    tmp_path: Path, scripted: Callable[..., None], change: dict[str, Any], said: str
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 40)
+    content = (tmp_path / "in.jsonl").read_text().replace("}", ', "said": "a"}')
+    (tmp_path / "in.jsonl").write_text(content)
+    with pytest.raises(Stop):
+        run_job(job_of(tmp_path), stop_at(10))
+    with pytest.raises(UsageError, match=said):
+        run_job(job_of(tmp_path, **change))
+    run_job(job_of(tmp_path))
+
+
+def test_a_changed_input_is_refused(tmp_path: Path, scripted: Callable[..., None]) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(10))
+    content = Path(job.inputs[0].path).read_bytes()
+    Path(job.inputs[0].path).write_bytes(content.replace(b"Text 50", b"Text 51"))
+    with pytest.raises(UsageError, match=r"another input: .*in\.jsonl was changed or added"):
+        run_job(job)
+    Path(job.inputs[0].path).write_bytes(content)
+    run_job(job)
+
+
+def test_an_input_that_changes_meanwhile_is_noticed(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    job = job_of(tmp_path)
+
+    def change(done: int, total: int) -> None:
+        with open(job.inputs[0].path, "a") as file:
+            file.write('{"text": "more"}\n')
+
+    with pytest.raises(UsageError, match="was changed while it was judged"):
+        run_job(job, change)
+    assert not job.out.exists()
+
+
+def test_several_files_give_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_rows(folder / "a.jsonl", 3)
+    (folder / "b.csv").write_text("text\nShe reads.\n")
+    (folder / "c.txt").write_text("He reads.\n")
+    (folder / ".hidden.jsonl").write_text("no")
+    assert run("in", "--to", "new/out", "--workers", "1").exit_code == 0
+    found = sorted(path.name for path in (tmp_path / "new" / "out").iterdir())
+    assert found == ["a.jsonl", "b.csv", "c.txt.jsonl"]
+    (tmp_path / "more").mkdir()
+    write_rows(tmp_path / "more" / "a.jsonl", 3)
+    assert "Two inputs are called a.jsonl" in sentence("in/a.jsonl", "more/*", "--to", "other")
+
+
+def test_mistakes_end_with_a_sentence(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    (tmp_path / "there.jsonl").write_text("")
+    (tmp_path / "link.jsonl").symlink_to("nowhere")
+    (tmp_path / "in.txt").write_text("a\n")
+    (tmp_path / "in.jsonl.gz").write_text("")
+    (tmp_path / "file").write_text("")
+    for args, said in [
+        (["in.jsonl", "--to", "in.jsonl"], "is the input"),
+        (["in.jsonl", "--to", "there.jsonl"], "is there already"),
+        (["in.jsonl", "--to", "link.jsonl"], "is there already"),
+        (["in.jsonl", "--to", "out.csv"], "would be jsonl"),
+        (["in.jsonl", "--to", "s3://bucket/out.jsonl"], "of this machine"),
+        (["in.jsonl", "--to", "file/out.jsonl"], "cannot be written: Not a directory"),
+        (["in.jsonl.gz", "--to", "o"], "is compressed"),
+        (["nowhere.jsonl", "--to", "o"], "There is no file nowhere.jsonl"),
+        (["in.txt", "--to", "o", "--column", "a"], "A text file has no columns"),
+        (["file", "--to", "o"], "no suffix of a format"),
+        (["-", "--to", "o"], "Standard input"),
+        (["--to", "o"], "nothing to judge"),
+        (["in.jsonl", "--to", "o", "--prefix", "1"], "--prefix begins"),
+        (["in.jsonl", "--to", "o", "--text", "a"], "do not go with --to"),
+        (["in.jsonl", "--to", "o", "--on", "spark"], "--on takes ray"),
+        (["in.jsonl", "--column", "a"], "need --to"),
+        (["nowhere://in.jsonl", "--to", "o"], "cannot be opened"),
+    ]:
+        assert said in sentence(*args), args
+    assert (tmp_path / "there.jsonl").read_text() == ""
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_exit_code_tells_what_was_found(tmp_path: Path, scripted: Callable[..., None]) -> None:
+    for name, text, code in [("a", "BIAS", 1), ("b", "", 3), ("c", "Tea.", 0)]:
+        write_rows(tmp_path / f"{name}.jsonl", 3, lambda _, text=text: text)  # type: ignore[misc]
+        assert run(f"{name}.jsonl", "--to", f"{name}1.jsonl", "--exit-code").exit_code == code
+        assert run(f"{name}.jsonl", "--to", f"{name}2.jsonl").exit_code == 0
+
+
+def started(*args: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+def wait_for_rows(folder: Path, process: subprocess.Popen[str], before: int = 0) -> None:
+    """Wait until a row is judged: the verdicts have more bytes than ``before``."""
+    while process.poll() is None:
+        if sum(p.stat().st_size for p in folder.glob("*.jsonl")) > before:
+            return
+        time.sleep(0.02)
+
+
+def test_an_interrupted_command_goes_on(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 150, lambda n: f"The old men in room {n} are tired. " * 4)
+    args = ["in.jsonl", "--to", "out.jsonl"]
+    first = started(*args)
+    wait_for_rows(tmp_path / "out.jsonl.partial", first)
+    second = started(*args)
+    refused = second.communicate()[1]
+    assert second.returncode == 2
+    assert "Another command is writing" in refused
+    first.send_signal(signal.SIGTERM)
+    said = first.communicate()[1]
+    assert first.returncode == 130, said
+    assert "the same command goes on" in said
+    size = sum(p.stat().st_size for p in (tmp_path / "out.jsonl.partial").glob("*.jsonl"))
+    killed = started(*args)
+    wait_for_rows(tmp_path / "out.jsonl.partial", killed, size)
+    killed.kill()
+    killed.communicate()
+    assert not (tmp_path / "out.jsonl").exists()
+    result = run(*args, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["judged_before"] > 0
+    assert [row["id"] for row in written(tmp_path / "out.jsonl")] == list(range(150))
+
+
+def test_a_full_disk_ends_with_a_sentence(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 60)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+    process = started("in.jsonl", "--to", "out.jsonl", preexec_fn=limit)
+    said = process.communicate()[1]
+    assert process.returncode == 2, said
+    assert "Free some space and run the same command again" in said
+    assert not (tmp_path / "out.jsonl").exists()
+    result = run("in.jsonl", "--to", "out.jsonl", "--json")
+    assert 0 < json.loads(result.stdout)["judged_before"] < 60
+    assert [row["id"] for row in written(tmp_path / "out.jsonl")] == list(range(60))
