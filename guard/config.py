@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from guard import judge_settings
+from guard import judge_settings, served_settings
 from guard.errors import ConfigError
 from guard.places import read_toml, unreadable_settings
 from guard.policy import Policy
@@ -24,7 +24,8 @@ from guard.policy import Policy
 # Settings that do not belong to the policy.
 SWITCHES = ("metrics", "traces")
 _EVENTS = ("events", "keep_text", "keep_days", "review_share")
-OWN_KEYS = ("detector", "index", "weights", "judge", *_EVENTS, *SWITCHES)
+OWN_KEYS = ("detector", "index", "weights", "device", "judge", "served", *_EVENTS, *SWITCHES)
+DEVICES = ("cpu", "cuda")
 KEEP_TEXT = ("never", "hash", "redacted", "full")
 _MOST_DAYS = 36_500
 _MOST_SHOWN = 200  # characters of a value that a message quotes
@@ -39,6 +40,7 @@ _PAIRS = {
     "actions": "appearance=flag,reasoning=redact",
     "labels": "tenant=a,release=7",
     "judge": "timeout_s=10,params.seed=1",
+    "served": "timeout_s=3,token=SECRET",
 }
 _MAY_BE_NONE = (
     *("threshold", "timeout_ms", "queue_ms", "breaker_failures", "events", "keep_days"),
@@ -93,8 +95,8 @@ def merge_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict
 
     Earlier settings that would take precedence over a later one are dropped: ``threshold`` and
     ``thresholds`` for a later ``operating_point``, ``thresholds`` for a later ``threshold``,
-    ``actions`` for a later ``action``, ``weights`` for a later ``detector``. ``labels`` and
-    ``judge`` are merged by name.
+    ``actions`` for a later ``action``, ``weights`` for a later ``detector``. ``labels``, ``judge``
+    and ``served`` are merged by name.
     """
     overruled = set()
     if "operating_point" in later:
@@ -111,6 +113,8 @@ def merge_settings(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict
         merged["labels"] = {**labels[0], **labels[1]}
     if "judge" in earlier and "judge" in later:
         merged["judge"] = judge_settings.merged_settings(earlier["judge"], later["judge"])
+    if "served" in earlier and "served" in later:
+        merged["served"] = {**earlier["served"], **later["served"]}
     return merged
 
 
@@ -146,7 +150,8 @@ def parse_setting(key: str, text: str, where: str) -> str | dict[str, str] | Non
         return _or_none(key, text)
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     if any(not equals for _, equals, _ in pairs):
-        raise ConfigError(f"{where} must look like {_PAIRS[key]!r}, got {text!r}.")
+        got = "" if key == "served" else f", got {text!r}"  # which may have the token
+        raise ConfigError(f"{where} must look like {_PAIRS[key]!r}{got}.")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -176,6 +181,8 @@ def own_value(key: str, value: Any, where: str) -> Any:
     value = _or_none(key, value)
     if key == "judge":
         return judge_settings.checked_settings(value, where)
+    if key == "served":
+        return served_settings.checked_settings(value, where)
     if key == "keep_days":
         digits = str(value) if not isinstance(value, bool) else ""
         if value is not None and not (digits.isdecimal() and 1 <= int(digits) <= _MOST_DAYS):
@@ -198,6 +205,10 @@ def own_value(key: str, value: Any, where: str) -> Any:
     if key == "keep_text" and value not in KEEP_TEXT:
         raise ConfigError(
             f"{where}: keep_text is one of {', '.join(KEEP_TEXT)}, got {_shortened_value(value)}."
+        )
+    if key == "device" and value not in DEVICES:
+        raise ConfigError(
+            f"{where}: device is one of {', '.join(DEVICES)}, got {_shortened_value(value)}."
         )
     if key in SWITCHES:
         flag = {"true": True, "false": False}.get(str(value).casefold())

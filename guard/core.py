@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from guard import signatures
 from guard.config import OWN_KEYS, merge_settings, own_value, policy_from, read_settings, values_of
 from guard.detect.breaker import Breakers
-from guard.detect.named import detector_named
+from guard.detect.named import DetectorOptions, detector_named
 from guard.detect.protocol import Detector
+from guard.detect.runtime import CPU
 from guard.detect.serving import WindowJudge
 from guard.detect.workers import Workers
 from guard.doors.plain import AsyncTextStream, TextCodec, TextStream
@@ -24,6 +25,7 @@ from guard.gate.response import Sink
 from guard.judge_settings import JudgeSettings
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy, PolicyLike
+from guard.served_settings import ServedSettings
 from guard.signatures import async_litellm_signature, litellm_signature
 from guard.verdict import Decision, GuardTrail, Verdict
 
@@ -51,12 +53,15 @@ class Guard:
     ``"encoder-small"`` (faster, less accurate), ``"cascade"`` (``encoder-small``, and ``encoder``
     where that is expected to decide otherwise), ``"generative:FOLDER_OR_ID"`` (an
     instruction-tuned model in this process), ``"judge:MODEL"`` (any chat model of LiteLLM),
-    ``"cascade:FIRST,NEXT"`` (two of these; the second judges what is doubtful to the first), or any
-    object of the Detector protocol. ``index`` is the folder of a bias index for a detector named
-    so, which is watched: new streams use its latest version.
+    ``"cascade:FIRST,NEXT"`` (two of these; the second judges what is doubtful to the first),
+    ``"http://HOST:PORT"`` (one that ``guard serve`` serves, at one address or at several with
+    commas between), or any object of the Detector protocol. ``index`` is the folder of a bias index
+    for a detector named so, which is watched: new streams use its latest version.
     ``weights`` is a folder that replaces those of an encoder: of ``"encoder"``, if no detector is
-    named. ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
-    given. ``sinks`` are called with every decision; if a ``rewrite`` fails, also with the
+    named. ``device`` is ``"cuda"`` for ONNX Runtime's CUDA provider, which `onnxruntime-gpu` has.
+    ``judge`` holds the settings of a ``"judge:MODEL"``: its limits, and what LiteLLM is
+    given; ``served`` those of a detector at an address. ``sinks`` are called with every decision;
+    if a ``rewrite`` fails, also with the
     ``terminate`` that replaces it.
 
     ``events`` is the URL of a store that keeps an event of every decision and a summary of every
@@ -80,7 +85,9 @@ class Guard:
         detector: str | Detector | None = None,
         index: str | Path | None = None,
         weights: str | Path | None = None,
+        device: str | None = None,
         judge: Mapping[str, Any] | None = None,
+        served: Mapping[str, Any] | None = None,
         sinks: Iterable[Sink] = (),
         events: str | None = None,
         keep_text: str | None = None,
@@ -103,16 +110,24 @@ class Guard:
         kept["review_share"] = review_share
         own |= {k: own_value(k, v, "Guard") for k, v in kept.items() if v is not None}
         if detector is not None and not isinstance(detector, str):
-            self.detector = _checked_detector(detector, index, weights, judge)
+            loading = {"index": index, "weights": weights, "device": device}
+            self.detector = _checked_detector(
+                detector, {**loading, "judge": judge, "served": served}
+            )
         else:
-            arguments = {"detector": detector, "index": index, "weights": weights}
-            arguments |= {"judge": None if judge is None else own_value("judge", judge, "Guard")}
+            arguments: dict[str, Any] = {"detector": detector, "index": index, "weights": weights}
+            checked = {"device": device, "judge": judge, "served": served}
+            arguments |= {k: own_value(k, v, "Guard") for k, v in checked.items() if v is not None}
             own = merge_settings(own, {k: v for k, v in arguments.items() if v is not None})
             self.detector = detector_named(
                 own.get("detector", DEFAULT),
-                _absolute_path(own.get("index")),
                 _absolute_path(own.get("weights")),
-                JudgeSettings.of(own.get("judge", {})),
+                DetectorOptions(
+                    _absolute_path(own.get("index")),
+                    JudgeSettings.of(own.get("judge", {})),
+                    ServedSettings(**own.get("served", {})),
+                    own.get("device", CPU),
+                ),
             )
         exports = {"metrics": metrics, "traces": traces}
         own |= {k: v for k, v in exports.items() if v is not None}
@@ -350,21 +365,17 @@ def _absolute_path(path: str | Path | None) -> Path | None:
     return Path(path).absolute()
 
 
-def _checked_detector(
-    detector: Detector,
-    index: str | Path | None,
-    weights: str | Path | None,
-    judge: Mapping[str, Any] | None,
-) -> Detector:
+def _checked_detector(detector: Detector, settings: Mapping[str, object]) -> Detector:
     if not isinstance(detector, Detector):
         raise ConfigError(
             f"Guard: a {type(detector).__name__} is not a detector; pass {', '.join(DETECTORS)} or "
             "an object with name, operating_points and snapshot()."
         )
-    if not (index is None and weights is None and judge is None):
+    if any(value is not None for value in settings.values()):
+        *others, last = settings
         raise ConfigError(
-            "Guard: index, weights and judge belong to detectors that guard makes; pass them to "
-            "your own detector instead."
+            f"Guard: {', '.join(others)} and {last} belong to detectors that guard makes; pass "
+            "them to your own detector instead."
         )
     return detector
 

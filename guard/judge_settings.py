@@ -175,7 +175,8 @@ def _checked_number(value: Any) -> float:
         return math.nan
 
 
-def _checked_seconds(value: Any, where: str) -> float:
+def checked_seconds(value: Any, where: str) -> float:
+    """Return a time limit; raises ConfigError, which begins with ``where``, if it is none."""
     seconds = _checked_number(value)
     if not 0 < seconds <= _LONGEST_S:
         raise ConfigError(
@@ -193,7 +194,8 @@ def _checked_budget(value: Any, where: str) -> float | None:
     return budget
 
 
-def _checked_count(value: Any, where: str) -> int:
+def checked_count(value: Any, where: str) -> int:
+    """Return the most calls at once; raises ConfigError as :func:`checked_seconds`."""
     count = _checked_number(value)
     if not (1 <= count <= _MOST_AT_ONCE and count == int(count)):
         raise ConfigError(
@@ -211,9 +213,9 @@ def _checked_file(value: Any, where: str) -> str:
 
 
 _READ: Mapping[str, Any] = {
-    "timeout_s": _checked_seconds,
+    "timeout_s": checked_seconds,
     "budget": _checked_budget,
-    "concurrency": _checked_count,
+    "concurrency": checked_count,
     "params": None,  # read above
     "record": _checked_file,
     "replay": _checked_file,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from guard.errors import ConfigError, GuardError, WeightsError
+from guard.served_settings import SCHEMES, read_addresses
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,6 +29,8 @@ DETECTORS = (*ENCODERS, CASCADE)
 DEFAULT = "encoder"
 #: What begins the name of a detector with a model of the user's, before a colon.
 GENERATIVE, JUDGE = "generative", "judge"
+#: The kind of a detector that another process serves; its name is an address, or several.
+SERVED = "served"
 _DEEPEST = 20  # cascades within a cascade
 
 
@@ -36,7 +39,8 @@ class DetectorName(NamedTuple):
 
     The argument is a folder, a file or a hub id for ``generative``, LiteLLM's name of a model for
     ``judge``; for ``cascade`` two names of detectors with a comma between, and none for the shipped
-    cascade.
+    cascade. The name of a detector that is ``served`` is its argument: ``http://HOST:PORT``, or
+    several such addresses with commas between.
     """
 
     kind: str
@@ -50,6 +54,9 @@ class DetectorName(NamedTuple):
             ConfigError: no detector has such a name.
 
         """
+        if name.startswith(SCHEMES):
+            read_addresses(name)
+            return cls(SERVED, name)
         kind, colon, argument = name.partition(":")
         if not colon and kind in DETECTORS:
             return cls(kind)
@@ -57,8 +64,8 @@ class DetectorName(NamedTuple):
             return cls(kind, argument.strip())
         raise ConfigError(
             f"unknown detector {name!r}; known are {', '.join(DETECTORS)}, {GENERATIVE}:FOLDER, "
-            f"{JUDGE}:MODEL and {CASCADE}:FIRST,NEXT, and Guard takes an object with name, "
-            "operating_points and snapshot()."
+            f"{JUDGE}:MODEL, {CASCADE}:FIRST,NEXT and http://HOST:PORT, and Guard takes an object "
+            "with name, operating_points and snapshot()."
         )
 
     def members(self) -> tuple[str, str]:

@@ -125,7 +125,9 @@ def test_the_proxys_configuration_takes_them() -> None:
 
 
 def test_the_settings_belong_to_detectors_that_guard_makes() -> None:
-    with pytest.raises(ConfigError, match="index, weights and judge belong to detectors that"):
+    with pytest.raises(
+        ConfigError, match="index, weights, device, judge and served belong to detectors"
+    ):
         Guard(detector=Scripted(), judge={"timeout_s": 3}, events="none")
 
 

@@ -38,6 +38,7 @@ _COMMANDS = {
     "models": ("guard.cli.models", "Download models that run on this machine."),
     "rates": ("guard.cli.rates", "Report how much bias was found and stopped, and if it rose."),
     "review": ("guard.cli.review", "Mark sampled decisions; see what guard misses or overblocks."),
+    "serve": ("guard.cli.serve", "Serve a detector over HTTP to guards in other processes."),
     "suites": ("guard.cli.suites", "List the bias suites."),
     "train": ("guard.cli.train", "Train a detector, an adapter or a band (in a checkout)."),
 }
@@ -103,7 +104,7 @@ detector_option = click.option(
     "--detector",
     metavar="NAME",
     help="The detector that judges: encoder, encoder-small, cascade, generative:FOLDER, "
-    "judge:MODEL or cascade:FIRST,NEXT.",
+    "judge:MODEL, cascade:FIRST,NEXT or http://HOST:PORT.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

@@ -13,7 +13,7 @@ from guard.cli.rates import on_store
 from guard.errors import GuardError, UsageError
 
 if TYPE_CHECKING:
-    from guard.watch.dashboard.serve import Place
+    from guard.listening import Place
     from guard.watch.store import Store
 
 TOKEN = "GUARD_DASHBOARD_TOKEN"

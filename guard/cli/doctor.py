@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import click
 from packaging.requirements import Requirement
 
-from guard import installed, judge_settings
+from guard import installed, judge_settings, served_settings
 from guard.cli import in_pipe, json_option, print_json, results_console, stdout_kept
 from guard.errors import GuardError
 from guard.exit_codes import ExitCode
@@ -221,6 +221,8 @@ def _settings() -> Iterator[Diagnosis]:
         values["events"] = "set"  # its URL may hold a password
     if "judge" in values:
         values["judge"] = judge_settings.printable_settings(values["judge"])
+    if "served" in values:
+        values["served"] = served_settings.printable_settings(values["served"])
     shown = ", ".join(f"{key}={value!r}" for key, value in values.items()) or "defaults"
     yield Diagnosis("settings", "guard.toml, BIASGUARD_*", "ok", shown)
     if store is not None:

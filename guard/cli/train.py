@@ -387,7 +387,7 @@ def band(
     with _text_counter("windows") as show:
         choice = choosing.train_band(
             config.data, config.statements, config.work, to,
-            first=detector_named(first, None, None), later=detector_named(later, None, None),
+            first=detector_named(first), later=detector_named(later),
             budget=budget, limit_ms=limit_ms or LIMIT_MS, windows=windows, report=show,
         )  # fmt: skip
     if as_json:

@@ -12,6 +12,7 @@ from guard.detect.deferral import Scale
 from guard.detect.encoder import MANY, Encoder
 from guard.detect.first import FirstEncoder
 from guard.detect.mirror import Mirror
+from guard.detect.runtime import CPU
 from guard.detect.weights import shipped_weights
 from guard.errors import WeightsError
 from guard.forks import native
@@ -37,10 +38,10 @@ class Cascade:
     ``encoder-small`` are mapped to the thresholds of ``encoder``, which are the cascade's.
 
     ``folder`` holds the head, ``first`` and ``last`` the weights of the two (default: the shipped
-    ones). ``index`` and ``use_references`` are as for :class:`Encoder`; an index has the vectors
-    of ``encoder``. For an index that is not shipped, those of ``encoder-small`` are computed beside
-    the guard's work; until they are there, ``encoder`` judges every window. So it does for an
-    index of more than :data:`guard.detect.mirror.MOST` statements.
+    ones). ``index``, ``use_references`` and ``device`` are as for :class:`Encoder`; an index has
+    the vectors of ``encoder``. For an index that is not shipped, those of ``encoder-small`` are
+    computed beside the guard's work; until they are there, ``encoder`` judges every window. So it
+    does for an index of more than :data:`guard.detect.mirror.MOST` statements.
 
     Thread-safe, as both encoders are.
 
@@ -58,11 +59,13 @@ class Cascade:
         use_references: bool = True,
         first: Path | None = None,
         last: Path | None = None,
+        device: str = CPU,
     ) -> None:
         place = shipped_weights(CASCADE) if folder is None else Path(folder)
         head = read_head(place)
-        self._first = FirstEncoder(first or shipped_weights(_FIRST), use_references=False)
-        self._last = Encoder(last or shipped_weights(_LAST), index, use_references)
+        small, large = first or shipped_weights(_FIRST), last or shipped_weights(_LAST)
+        self._first = FirstEncoder(small, use_references=False, device=device)
+        self._last = Encoder(large, index, use_references, device)
         head.first.check(self._first.name, self._first.folder, place)
         head.last.check(self._last.name, self._last.folder, place)
         self._name = head.name

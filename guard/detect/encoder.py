@@ -28,6 +28,7 @@ from guard.detect.lexical import LexicalHead
 from guard.detect.network import Network, Pass
 from guard.detect.normalise import Normalised, apply_edits, undo_disguises
 from guard.detect.respelling import respelling_edits
+from guard.detect.runtime import CPU
 from guard.detect.script import latin_part, mostly_latin
 from guard.detect.slurs import plain_names
 from guard.detect.tokens import Encoded, WindowTokens
@@ -41,7 +42,7 @@ from guard.detect.weights import (
     read_weights,
     unusable_file,
 )
-from guard.errors import BiasIndexError, WeightsError
+from guard.errors import BiasIndexError, ConfigError, WeightsError
 from guard.forks import Lock, native
 from guard.places import shipped_index
 from guard.retrieve.embedder import LENGTH_TOLERANCE
@@ -76,12 +77,14 @@ class Encoder:
     ``folder`` holds the weights (default: those of ``encoder``). ``index`` is a bias index or its
     folder (default: the shipped one). A folder passed here is watched: new snapshots use its
     latest version. With ``use_references=False`` no index is opened and the text is judged alone.
+    ``device`` is what the network runs on, ``cpu`` or ``cuda``.
 
     Thread-safe: single-threaded ONNX Runtime sessions are shared; each run has its own memory.
     Every window is judged in a run of its own, because the int8 network scales its activations
     over the whole batch; so a score never depends on its batch.
 
     Raises:
+        ConfigError: ONNX Runtime cannot use the device.
         WeightsError: weights are missing or their hashes differ from the recorded ones.
         BiasIndexError: the index is missing, damaged, or was built with other weights.
 
@@ -93,6 +96,7 @@ class Encoder:
         folder: Path | None = None,
         index: BiasIndex | Path | None = None,
         use_references: bool = True,
+        device: str = CPU,
     ) -> None:
         self._weights, files = read_weights(Path(folder) if folder is not None else SHIPPED)
         settings = self._weights.settings
@@ -100,7 +104,7 @@ class Encoder:
         def made(name: str, make: Callable[[bytes], T]) -> T:
             try:
                 return make(files.pop(name))
-            except WeightsError:
+            except (WeightsError, ConfigError):
                 raise
             except Exception as error:  # three libraries with exceptions of their own
                 raise unusable_file(self._weights.folder / name, error) from error
@@ -115,7 +119,7 @@ class Encoder:
             self._lexical = made(LEXICAL, lambda data: LexicalHead.load(BytesIO(data)))
         # By path: ONNX Runtime reads a file without mapping it, but keeps a copy of bytes.
         files.pop(TABLE, None)  # ONNX Runtime reads it by the network's path
-        self._network = made(ONNX, lambda _: Network(self._weights.folder / ONNX))
+        self._network = made(ONNX, lambda _: Network(self._weights.folder / ONNX, device))
         self._try_files(tokenizer.get_vocab_size() - 1)
         self._index: BiasIndex | None = None
         self._watcher: IndexWatcher | None = None
@@ -160,6 +164,11 @@ class Encoder:
     def name(self) -> str:
         """Name, version and hash of the weights; an index built with other weights is refused."""
         return self._weights.name
+
+    @property
+    def weights_digest(self) -> str:
+        """The SHA-256 of the manifest, which has the hash of every file of the weights."""
+        return self._weights.digest
 
     @property
     def folder(self) -> Path:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from guard.detect.runtime import onnx_runtime
+from guard.detect.runtime import CPU, check_device, onnx_runtime, providers_for
 from guard.detect.tokens import Encoded
 
 Floats = NDArray[np.float32]
@@ -30,9 +30,12 @@ class Pass(NamedTuple):
 
 
 class Network:
-    """An ONNX file, in one single-threaded session. Thread-safe: each run has its own memory."""
+    """An ONNX file, in one single-threaded session. Thread-safe: each run has its own memory.
 
-    def __init__(self, path: Path) -> None:
+    Raises ConfigError if it cannot run on ``device``.
+    """
+
+    def __init__(self, path: Path, device: str = CPU) -> None:
         ort = onnx_runtime()
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
@@ -40,8 +43,9 @@ class Network:
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 4  # errors are raised, so they are not logged as well
         self._session: Any = ort.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
+            str(path), options, providers=providers_for(device)
         )
+        check_device(self._session, device)
 
     def run(self, encoded: Encoded) -> Pass:
         """Run the network on one input."""

@@ -69,12 +69,13 @@ class EncoderSettings:
 class Weights:
     """A checked folder: its settings and the unique name of the weights.
 
-    The name is ``DETECTOR-VERSION+HASH``.
+    The name is ``DETECTOR-VERSION+HASH``; ``digest`` is the SHA-256 of the manifest.
     """
 
     folder: Path
     settings: EncoderSettings
     name: str
+    digest: str
 
 
 def shipped_weights(detector: str) -> Path:
@@ -119,7 +120,8 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
         WeightsError: as :func:`open_weights`.
 
     """
-    hashes = json_object(read_manifest(folder), folder / MANIFEST, _REMEDY).get("sha256")
+    manifest = read_manifest(folder)
+    hashes = json_object(manifest, folder / MANIFEST, _REMEDY).get("sha256")
     if not isinstance(hashes, dict):
         raise WeightsError(f"{folder / MANIFEST} is not a manifest of weights: {_REMEDY}.")
     contents = {}
@@ -137,7 +139,8 @@ def read_weights(folder: Path) -> tuple[Weights, dict[str, bytes]]:
     # Vectors depend on network and tokenizer only, so an index stays valid with new thresholds.
     parts = [hashes[name] for name in (ONNX, TOKENIZER, TABLE) if name in hashes]
     own = hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
-    return Weights(folder, settings, f"{settings.name}-{settings.version}+{own}"), contents
+    name = f"{settings.name}-{settings.version}+{own}"
+    return Weights(folder, settings, name, hashlib.sha256(manifest).hexdigest()), contents
 
 
 def _recorded_files(present: Container[str]) -> list[str]:

@@ -45,6 +45,12 @@ def on_worker() -> bool:
     return getattr(_here, "working", False)
 
 
+def call_deadline() -> float | None:
+    """Return when the call that this thread makes is late, of ``time.monotonic()``; None: never."""
+    deadline: float | None = getattr(_here, "deadline", None)
+    return deadline
+
+
 @contextlib.contextmanager
 def as_worker() -> Iterator[None]:
     """Make the calling thread count as a worker while it calls a detector."""
@@ -61,10 +67,13 @@ def thread_count(detector: Detector) -> int:
     A detector that waits for others, as a judge does for its provider, has the attribute
     ``concurrency``, the most calls at a time. Raises ConfigError if it is invalid.
     """
+    most = _own_concurrency(detector)
+    return os.cpu_count() or 1 if most is None else most
+
+
+def _own_concurrency(detector: Detector) -> int | None:
     most = getattr(detector, "concurrency", None)
-    if most is None:
-        return os.cpu_count() or 1
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+    if most is not None and not _is_count(most):
         raise ConfigError(
             f"Detector {detector.name} has the concurrency {most!r}; it must be the most calls at "
             "a time, a whole number from 1 on, or be left out."
@@ -72,15 +81,19 @@ def thread_count(detector: Detector) -> int:
     return most
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def batch_size(detector: Detector) -> int:
     """Return the most windows of one call of ``detector``; raises ConfigError if it is invalid."""
     size = getattr(detector, "batch", 1)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    if not _is_count(size):
         raise ConfigError(
             f"Detector {detector.name} has the batch {size!r}; it must be the most windows of one "
             "call, a whole number from 1 on, or be left out."
         )
-    return size
+    return int(size)
 
 
 class ScoreRequest:
@@ -109,11 +122,16 @@ class ResponseQueue:
         self.detector = detector  # kept alive, because `key` has its id
         self.session = session
         self.size = batch_size(detector)
-        self.threads = thread_count(detector)
+        _own_concurrency(detector)  # raises ConfigError now, if it is invalid
         self.limit = limit
         self.key = id(detector), session.index_version  # queues with the same key share calls
         self.pool: _Pool | None = None
         self.waiting: deque[ScoreRequest] = deque()
+
+    @property
+    def threads(self) -> int:
+        """How many windows of the detector are scored at a time; not read for every response."""
+        return thread_count(self.detector)
 
     def next(self) -> ScoreRequest | None:
         """Return the next window that was not cancelled."""
@@ -334,6 +352,7 @@ def _work_in_pool(pool: _Pool) -> None:
     while me not in pool.replaced and pool.wakeups.get():
         call = pool.next()
         if call is not None:
+            _here.deadline = None if call.limit is None else call.began + call.limit
             try:
                 call.run()
             finally:

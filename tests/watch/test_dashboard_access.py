@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
-from guard.watch.dashboard.access import LOGIN, MIN_TOKEN, Access, Rules, checked_token
+from guard.listening import MIN_TOKEN, Place, checked_token
+from guard.watch.dashboard.access import LOGIN, Access, Rules
 from guard.watch.dashboard.app import application
-from guard.watch.dashboard.serve import Place, serve
+from guard.watch.dashboard.serve import serve
 from guard.watch.store import Store
 from tests.rows import rows
 from tests.watch.serving import Running, fill, running

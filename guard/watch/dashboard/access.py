@@ -8,9 +8,6 @@ The token is never part of a URL.
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
-import re
 import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
@@ -19,15 +16,10 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from guard.errors import UsageError
+from guard.listening import bearer_token, is_known_host, same_secret
 
-MIN_TOKEN = 16
-"""Characters of a token, at least."""
 LOGIN = "/login"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FORM_BYTES = 4_096
-_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
-_TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -52,33 +44,6 @@ _FORM = """<!doctype html>
 """
 
 
-def checked_token(token: str) -> str:
-    """Return ``token``; raises UsageError if it is too short or cannot stand in a header."""
-    if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
-        raise UsageError(
-            f"A token has at least {MIN_TOKEN} characters: ASCII, without spaces; leave it out to "
-            "have one made."
-        )
-    return token
-
-
-def checked_host(name: str) -> str:
-    """Return ``name``; raises UsageError if it is no host name or address."""
-    match = _HOST.fullmatch(name.lower())
-    if not _is_address(name) and (match is None or match["name"] != name.lower()):
-        raise UsageError(
-            f"--allow-host takes a name such as guard.example.org, without a port, "
-            f"got {name[:80]!r}."
-        )
-    return name
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or an address is always this machine's own."""
-    name = _canonical_host(host)
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
-
-
 @dataclass(frozen=True)
 class Rules:
     """What a request needs: a known host, and ``token`` unless it is None.
@@ -99,11 +64,7 @@ class Rules:
 
     def known(self, host: str, server: str) -> bool:
         """Whether ``host``, a header, names this server, which listens on ``server``."""
-        name = _name(host)
-        if name is None:
-            return False
-        known = {_canonical_host(host) for host in (*_LOOPBACK, *self.hosts)}
-        return name in known or (_is_address(server) and name == _canonical_host(server))
+        return is_known_host(host, server, self.hosts)
 
 
 class Access:
@@ -140,9 +101,9 @@ class Access:
             return PlainTextResponse(
                 "This host name is not known; guard dashboard --allow-host adds it.", 421
             )
-        token, bearer = self._rules.token, _bearer_token(headers)
+        token, bearer = self._rules.token, bearer_token(headers.getlist("authorization"))
         # Another site's page does not know the token, so it cannot send the header.
-        trusted = token is not None and _same(bearer, token)
+        trusted = token is not None and same_secret(bearer, token)
         signs_in = token is not None and not (trusted or self._signed_in(headers))
         if signs_in and (scope["method"], scope["path"]) != ("POST", LOGIN):
             return _challenge_response(headers, wrong=bearer is not None)
@@ -157,12 +118,13 @@ class Access:
     def _signed_in(self, headers: Headers) -> bool:
         parts = "; ".join(headers.getlist("cookie")).split(";")
         pairs = (part.strip().partition("=") for part in parts)
-        return any(n == self._rules.cookie and _same(v, self._rules.session) for n, _, v in pairs)
+        cookie, session = self._rules.cookie, self._rules.session
+        return any(name == cookie and same_secret(value, session) for name, _, value in pairs)
 
     async def _sign_in(self, headers: Headers, receive: Receive) -> Response:
         """Answer to the sign-in form."""
         form = parse_qs((await _body(receive)).decode("latin-1"))
-        if not _same(form.get("token", [""])[0].strip(), self._rules.token or ""):
+        if not same_secret(form.get("token", [""])[0].strip(), self._rules.token or ""):
             return _challenge_response(headers, wrong=True)
         cookie = f"{self._rules.cookie}={self._rules.session}; HttpOnly; SameSite=Strict; Path=/"
         return RedirectResponse("/", 303, {"set-cookie": cookie})
@@ -177,44 +139,11 @@ def _challenge_response(headers: Headers, *, wrong: bool) -> Response:
     return PlainTextResponse(message, 401, bearer)
 
 
-def _bearer_token(headers: Headers) -> str | None:
-    values = headers.getlist("authorization")
-    kind, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-    return token.strip() if kind.lower() == "bearer" else None
-
-
-def _same(sent: str | None, wanted: str) -> bool:
-    """Compare in constant time, against timing attacks."""
-    return sent is not None and hmac.compare_digest(sent.encode(), wanted.encode())
-
-
 def _same_origin(headers: Headers) -> bool:
     """Whether a request's Origin, which browsers always send with a form, is this host."""
     origins = headers.getlist("origin")
     scheme, _, name = origins[0].partition("://") if len(origins) == 1 else ("", "", "")
     return scheme in ("http", "https") and name.lower() == headers["host"].lower()
-
-
-def _name(host: str) -> str | None:
-    match = _HOST.fullmatch(host.lower())
-    return _canonical_host(match["name"]) if match else None
-
-
-def _canonical_host(host: str) -> str:
-    """Return a host in lower case without brackets, an address in its canonical form."""
-    name = host.lower().removeprefix("[").removesuffix("]")
-    try:
-        return str(ipaddress.ip_address(name))
-    except ValueError:
-        return name
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 async def _body(receive: Receive) -> bytes:

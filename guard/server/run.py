@@ -1,0 +1,86 @@
+"""Runs the application on uvicorn: ``guard serve``. SIGTERM and Ctrl-C drain it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import uvicorn
+
+from guard.detect.protocol import Detector
+from guard.listening import Place, checked_host, checked_token, listening_place
+from guard.server.app import ScoreServer
+from guard.server.scoring import ServerLimits
+
+_log = logging.getLogger("guard")
+#: Seconds that accepted windows may take once the process is told to end.
+DRAIN_S = 30.0
+_KEEP_ALIVE_S = 75  # longer than a client's pauses, or each would begin with a new connection
+
+
+class DrainingServer(uvicorn.Server):
+    """Answers what is accepted before it ends, and refuses what is new with 503 meanwhile.
+
+    A second signal ends it at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: ScoreServer) -> None:
+        super().__init__(config)
+        self._app = app
+        self._drained_by = 0.0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; uvicorn calls this on a signal."""
+        service = self._app.service
+        if service.draining:
+            super().handle_exit(sig, frame)
+            return
+        service.draining = True
+        self._drained_by = time.monotonic() + DRAIN_S
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to end; uvicorn calls this ten times a second."""
+        service = self._app.service
+        if service.draining and not (service.accepted and time.monotonic() < self._drained_by):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def serve_detector(
+    detector: Detector,
+    limits: ServerLimits,
+    host: str,
+    port: int,
+    token: str | None,
+    allowed: Sequence[str],
+    on_listening: Callable[[Place, ScoreServer], None],
+) -> None:
+    """Serve until a signal; calls ``on_listening`` once the socket listens.
+
+    Token and host names are as for :func:`guard.listening.listening_place`.
+
+    Raises:
+        UsageError: the token or a name cannot be used, or the address not be listened on.
+
+    """
+    token = None if token is None else checked_token(token)
+    names = [checked_host(name) for name in allowed]
+    with listening_place("guard serve", host, port, token, names) as here:
+        app = ScoreServer(detector, limits, here.token, here.hosts)
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=5,
+        )
+        on_listening(here.place, app)
+        DrainingServer(config, app).run(sockets=[here.listener])

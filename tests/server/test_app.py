@@ -1,0 +1,301 @@
+"""The contract of a served detector, asked for over real connections."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from guard.detect.wire import plain_window, read_scores
+from guard.server.scoring import ServerLimits
+from guard.verdict import Window
+from tests.rows import rows
+from tests.scripted import Scripted, failing
+from tests.server.serving import TOKEN, Here, Telling, served_here
+
+SECRET = "secret words"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Here]:
+    limits = ServerLimits(windows=4, bytes=20_000, timeout_s=30)
+    with served_here(Telling(), limits) as here:
+        yield here
+
+
+def asked(url: str, *texts: str, headers: Mapping[str, str] = {}, **more: Any) -> httpx.Response:
+    body = {"windows": [plain_window(Window(text)) for text in texts], **more}
+    return httpx.post(f"{url}/v1/scores", json=body, headers=dict(headers), timeout=60)
+
+
+def test_windows_go_in_and_scores_come_out(server: Here) -> None:
+    texts = ["All is well.", "Here is BIAS.", "FOREIGN."]
+    answer = asked(server.url, *texts, request="r1").json()
+    assert answer["request"] == "r1"
+    assert answer["index_version"] == answer["newest_index_version"] == "index-1"
+    scores = [read_scores(i["scores"], t) for i, t in zip(answer["items"], texts, strict=True)]
+    assert [s.score for s in scores] == [0.1, 0.9, None]
+    assert scores[2].unjudged == "language"
+    described = httpx.get(f"{server.url}/v1/detector").json()
+    assert (answer["detector"], answer["weights"]) == (described["detector"], described["weights"])
+
+
+def test_a_server_describes_its_detector(server: Here) -> None:
+    described = httpx.get(f"{server.url}/v1/detector").json()
+    assert described["detector"] == "scripted-1"
+    assert described["languages"] == ["en"]
+    assert described["thresholds"] is None
+    assert described["index_versions"] == ["index-1"]
+    assert described["operating_points"]["strict"]["age"] == 0.3
+    assert described["limits"] == {"windows": 4, "bytes": 20_000, "queue": 512, "timeout_s": 30}
+
+
+def test_one_window_that_fails_is_an_item_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    def before(window: Window) -> None:
+        if "ILL" in window.text:
+            raise RuntimeError(window.text)
+
+    with served_here(Scripted(before=before)) as server:
+        items = asked(server.url, "well", f"ILL {SECRET}", "BIAS").json()["items"]
+        assert [*items[0], *items[1], *items[2]] == ["scores", "error", "scores"]
+        assert items[1] == {"error": "failed"}
+        assert SECRET not in caplog.text
+        assert SECRET not in httpx.get(f"{server.url}/metrics").text
+
+
+WINDOW = {"text": "a"}
+BAD: list[tuple[Any, int, str]] = [
+    (b"no json", 400, "The body is no JSON."),
+    (b"[" * 100_000, 413, "at most 20,000 bytes"),
+    (b"[" * 10_000, 400, "The body is no JSON."),
+    (b"\xff", 400, "The body is no JSON."),
+    ([], 400, "The body is an object of"),
+    ({"windows": []}, 400, "at least one window"),
+    ({"windows": "a"}, 400, "at least one window"),
+    ({}, 400, "at least one window"),
+    ({"windows": [WINDOW] * 5}, 413, "at most 4 windows"),
+    ({"windows": [{"text": 1}]}, 400, "text of a window is no text"),
+    ({"windows": [{"text": "a", SECRET: SECRET}]}, 400, "a window has an unknown field"),
+    ({"windows": [{"text": "a", "context": SECRET}]}, 400, "no list of texts"),
+    ({"windows": [WINDOW], SECRET: 1}, 400, "The body is an object of"),
+    ({"windows": [WINDOW], "request": "a" * 65}, 400, "at most 64 characters"),
+    ({"windows": [WINDOW], "index_version": 1}, 400, "a text or null"),
+    ({"windows": [WINDOW], "every_language": 1}, 400, "true or false"),
+    ({"windows": [WINDOW], "every_language": True}, 400, "no reader of every language"),
+    ({"windows": [WINDOW], "deadline_ms": "soon"}, 400, "a number of milliseconds"),
+    ({"windows": [WINDOW], "deadline_ms": True}, 400, "a number of milliseconds"),
+    ({"windows": [WINDOW], "deadline_ms": float("nan")}, 400, "a number of milliseconds"),
+    ({"windows": [WINDOW], "deadline_ms": 0}, 504, "nothing was judged"),
+    ({"windows": [WINDOW], "index_version": "gone"}, 409, "No session of this version"),
+    ({"windows": [WINDOW], "index_version": None}, 409, "No session of this version"),
+]
+
+
+@rows("body, status, sentence", BAD)
+def test_a_request_that_cannot_be_served_is_one_sentence(
+    body: Any, status: int, sentence: str, server: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = httpx.post(f"{server.url}/v1/scores", content=data, timeout=60)
+    assert answer.status_code == status
+    assert sentence in answer.json()["message"]
+    assert "items" not in answer.json()
+    assert SECRET not in answer.text + caplog.text
+
+
+def test_an_unknown_version_names_those_that_are_kept(server: Here) -> None:
+    answer = asked(server.url, "a", index_version="gone").json()
+    assert answer["error"] == "unknown_index_version"
+    assert answer["newest_index_version"] == "index-1"
+    assert asked(server.url, "a", index_version="index-1").status_code == 200
+
+
+def test_other_paths_and_methods_are_none(server: Here) -> None:
+    assert httpx.get(f"{server.url}/v1/scores").status_code in (404, 405)
+    assert httpx.get(f"{server.url}/").status_code == 404
+    assert httpx.post(f"{server.url}/health").status_code == 405
+
+
+class Held(Scripted):
+    """Waits with each window until it is let go."""
+
+    concurrency = 1
+
+    def __init__(self) -> None:
+        super().__init__(before=lambda _: self._meet())
+        self.go = threading.Event()
+        self.begun = threading.Event()
+
+    def _meet(self) -> None:
+        self.begun.set()
+        self.go.wait(60)
+
+
+@pytest.fixture
+def held() -> Iterator[tuple[Held, Here]]:
+    detector = Held()
+    with served_here(detector, ServerLimits(queue=3, windows=3, timeout_s=60)) as here:
+        yield detector, here
+        detector.go.set()
+
+
+def test_beyond_the_queue_a_request_is_refused_at_once(held: tuple[Held, Here]) -> None:
+    detector, server = held
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(asked, server.url, f"BIAS {i}") for i in range(3)]
+        wait_for(lambda: server.app.service.accepted == 3)
+        refused = asked(server.url, "one more")
+        assert (refused.status_code, refused.json()["error"]) == (503, "overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert "guard_served_waiting_windows 3.0" in metrics
+        assert 'guard_served_windows_total{outcome="refused"}' in metrics
+        detector.go.set()
+        assert {one.result().status_code for one in waiting} == {200}
+    assert server.app.service.accepted == 0
+
+
+def test_what_is_late_is_dropped_and_not_judged(held: tuple[Held, Here]) -> None:
+    detector, server = held
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(asked, server.url, "first")
+        assert detector.begun.wait(60)
+        by_field = asked(server.url, "second", deadline_ms=50).json()
+        by_header = asked(server.url, "third", headers={"guard-deadline-ms": "50"}).json()
+        assert by_field["items"] == by_header["items"] == [{"error": "late"}]
+        detector.go.set()
+        assert first.result().status_code == 200
+    assert detector.calls == 1
+
+
+def test_while_draining_what_is_accepted_is_answered_and_the_rest_refused(
+    held: tuple[Held, Here],
+) -> None:
+    detector, server = held
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(asked, server.url, "BIAS")
+        assert detector.begun.wait(60)
+        server.app.service.draining = True
+        refused = asked(server.url, "late")
+        assert (refused.status_code, refused.json()["error"]) == (503, "draining")
+        assert refused.headers["connection"] == "close"
+        assert httpx.get(f"{server.url}/health").status_code == 503
+        assert httpx.get(f"{server.url}/v1/detector").status_code == 503
+        detector.go.set()
+        assert "scores" in waiting.result().json()["items"][0]
+
+
+def test_a_detector_that_fails_is_not_healthy_until_a_trial_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("guard.server.scoring._TRIAL_PAUSE", 0.0)
+    detector = Scripted(before=failing)
+    with served_here(detector) as server:
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        for number in range(3):
+            asked(server.url, f"text {number}")
+        failed = httpx.get(f"{server.url}/health")
+        assert (failed.status_code, failed.json()["error"]) == (503, "failing")
+        detector._before = None
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_hung_threads_are_replaced() -> None:
+    hang = threading.Event()
+
+    class Hanging(Scripted):
+        concurrency = 1
+
+    detector = Hanging(before=lambda w: hang.wait(60) if "HANG" in w.text else None)
+    with served_here(detector, ServerLimits(timeout_s=0.5)) as server:
+        assert asked(server.url, "HANG").json()["items"] == [{"error": "failed"}]
+        assert "scores" in asked(server.url, "BIAS").json()["items"][0]
+        hang.set()
+
+
+def test_the_token_is_needed_but_for_health() -> None:
+    with served_here(Scripted(), token=TOKEN) as server:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}):
+            refused = asked(server.url, "a", headers=headers)
+            assert (refused.status_code, refused.json()["error"]) == (401, "unauthorized")
+            assert TOKEN not in refused.text
+        assert asked(server.url, "a", headers={"authorization": f"Bearer {TOKEN}"}).is_success
+        for path in ("/v1/detector", "/metrics"):
+            assert httpx.get(f"{server.url}{path}").status_code == 401
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+@rows("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "a b"])
+def test_an_unknown_host_is_refused(host: str, server: Here) -> None:
+    assert asked(server.url, "a", headers={"host": host}).status_code in (400, 421)
+
+
+def test_a_name_that_is_allowed_is_known() -> None:
+    with served_here(Scripted(), hosts=["judge-1"]) as server:
+        assert asked(server.url, "a", headers={"host": "judge-1:8471"}).is_success
+        assert asked(server.url, "a", headers={"host": "judge-2:8471"}).status_code == 421
+
+
+def test_beyond_this_machine_nothing_is_served_without_a_token(server: Here) -> None:
+    import asyncio
+
+    sent: list[Any] = []
+
+    async def ask(address: str) -> int:
+        scope = {
+            "type": "http", "method": "GET", "path": "/v1/detector", "query_string": b"",
+            "headers": [(b"host", b"localhost")], "server": (address, 80),
+        }  # fmt: skip
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await server.app(scope, receive, send)
+        return int(next(m["status"] for m in reversed(sent) if "status" in m))
+
+    assert asyncio.run(ask("192.0.2.1")) == 403
+    assert asyncio.run(ask("127.0.0.1")) == 200
+
+
+def test_a_request_that_stalls_is_ended(monkeypatch: pytest.MonkeyPatch, server: Here) -> None:
+    monkeypatch.setattr("guard.server.app._BODY_S", 0.2)
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            b"POST /v1/scores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
+        )
+        connection.settimeout(60)
+        assert b"408" in connection.recv(1000).split(b"\r\n")[0]
+    assert server.app._reading == 0
+
+
+def test_what_is_unexpected_is_no_traceback(
+    server: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError(SECRET)
+
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(server.app.service, "answer", fail)
+    answer = asked(server.url, SECRET)
+    assert (answer.status_code, answer.json()["error"]) == (500, "failed")
+    assert SECRET not in caplog.text + answer.text
+
+
+def wait_for(done: Any) -> None:
+    until = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.01)
