@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict as fields_of
 from dataclasses import dataclass, field, is_dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from guard.results.intervals import p_text
@@ -249,7 +250,7 @@ def csv_text(
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator=lineterminator)
-    for row in (header, *rows):
+    for row in chain((header,), rows):
         writer.writerow(row if exact else map(_not_executed, row))
     return out.getvalue()
 

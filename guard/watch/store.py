@@ -8,9 +8,22 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Insert, Table, delete, func, select, text
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Engine,
+    Insert,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -167,7 +180,6 @@ class Store:
         Of requests that were forgotten nothing is written. Raises SQLAlchemyError; then nothing is
         written at all.
         """
-        insert = sqlite.insert if self.is_sqlite else postgresql.insert
         with self._connected().begin():
             connection = self._connected()
             if not self.is_sqlite:
@@ -182,30 +194,20 @@ class Store:
             if not self.is_sqlite:  # where one writer waits for the other anyway
                 ids = {row["id"] for row in (*began, *ended)}
                 self._lock(connection, schema.responses.c.id.in_(ids))
-            for table, rows in (
-                (schema.settings, sorted(settings, key=lambda row: row["hash"])),
-                (schema.responses, began),
-                (schema.events, events),
+            for table, rows, replaces in (
+                (schema.settings, sorted(settings, key=lambda row: row["hash"]), False),
+                (schema.responses, began, False),
+                (schema.events, events, False),
+                (schema.drops, drops, True),
+                (schema.responses, ended, True),
             ):
                 if rows:
-                    connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
-            if drops:
-                drop = insert(schema.drops)
-                latest = {"events": drop.excluded.events}
-                connection.execute(
-                    drop.on_conflict_do_update(index_elements=["id"], set_=latest), list(drops)
-                )
-            if ended:
-                response = insert(schema.responses)
-                new: dict[str, Any] = {
-                    c.name: response.excluded[c.name] for c in schema.responses.c if c.name != "id"
-                }
-                # A response's end does not know these; its first decision did.
-                for name in ("detector", "index_version"):
-                    new[name] = func.coalesce(response.excluded[name], schema.responses.c[name])
-                connection.execute(
-                    response.on_conflict_do_update(index_elements=["id"], set_=new), list(ended)
-                )
+                    # JSON text that is read into columns holds neither "\0" nor half a surrogate
+                    # pair: all texts are without them, but for policies.
+                    together = not self.is_sqlite and table is not schema.settings
+                    new = _insert_of(table, tuple(rows[0]), self.is_sqlite, replaces, together)
+                    values: Any = list(rows)
+                    connection.execute(new, {"rows": values} if together else values)
 
     def _forgotten(self, connection: Connection, rows: Sequence[Row]) -> set[str]:
         """Return the ids of those responses in ``rows`` whose requests were forgotten."""
@@ -403,3 +405,29 @@ class Store:
                 reason = reason.replace(value, "***") if value else reason
         advice = advice_on(reason, self.url)
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
+
+
+@cache
+def _insert_of(
+    table: Table, names: tuple[str, ...], is_sqlite: bool, replaces: bool, together: bool
+) -> Any:
+    """Return the statement that adds rows with these ``names``; ``together``: all by one parameter.
+
+    A row that exists stays, or is replaced by the new one.
+    """
+    new: Any = (sqlite.insert if is_sqlite else postgresql.insert)(table)
+    if replaces:
+        latest = {name: new.excluded[name] for name in names if name != "id"}
+        # A response's end does not know these; its first decision did.
+        for name in latest.keys() & {"detector", "index_version"}:
+            latest[name] = func.coalesce(latest[name], table.c[name])
+        new = new.on_conflict_do_update(index_elements=["id"], set_=latest)
+    else:
+        new = new.on_conflict_do_nothing()
+    if not together:
+        return new
+    # A parameter for each value of each row costs the server and the driver more than all else.
+    rows = func.json_populate_recordset(
+        literal_column(f"NULL::{table.name}"), bindparam("rows", type_=JSON)
+    )
+    return new.from_select(names, select(rows.table_valued(*names, name="new_row")))

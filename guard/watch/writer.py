@@ -35,7 +35,7 @@ from guard.watch.store import Store, StoreError
 
 QUEUE = 10_000
 """Items that may wait: each decision is one, and each end of a response."""
-BATCH = 100
+BATCH = 500
 """Items of one transaction, at most; a fork may have to wait for it."""
 GATHER_S = 0.2
 """Seconds that the first item of a batch waits for more."""

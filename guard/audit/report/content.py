@@ -13,8 +13,8 @@ from guard.audit.comparison import Comparison
 from guard.audit.files import RUN_FILE, run_file_of
 from guard.audit.header import Header
 from guard.audit.outcomes import Records
-from guard.audit.report import items, tables
-from guard.audit.report.items import ItemRow
+from guard.audit.report import tables
+from guard.audit.report.items import ItemRows
 from guard.audit.run_file import RecordedSuite, RunFile
 from guard.audit.score import SuiteResult, result_of
 from guard.audit.sides import Side, SuiteSide, from_records
@@ -35,7 +35,7 @@ class SuiteContent:
     header: Header
     result: SuiteResult
     records: Records
-    rows: Sequence[ItemRow]
+    rows: ItemRows
     journal: str
     unfinished: bool = False
 
@@ -47,7 +47,7 @@ class SuiteContent:
     @property
     def flipped(self) -> int:
         """The number of items whose outcome the guard changed, or that differ from the baseline."""
-        return sum(row.changed or bool(row.base) for row in self.rows)
+        return self.rows.flipped
 
     def figures(self) -> SuiteFigures:
         """Return what the suite draws its charts from."""
@@ -158,18 +158,10 @@ def compared_content(
         for flip in axis.flips:
             of_suite.setdefault(flip.item, f"{flip.base} → {flip.new} ({axis.arm})")
     suites = [
-        replace(one, rows=_ranked_rows(one.rows, flips.get(one.result.suite, {})))
+        replace(one, rows=one.rows.with_flips(flips.get(one.result.suite, {})))
         for one in content.suites
     ]
     return replace(content, suites=suites, comparison=comparison)
-
-
-def _ranked_rows(rows: Sequence[ItemRow], flips: Mapping[str, str]) -> list[ItemRow]:
-    """Return the rows with ``flips``, which are by item or cluster."""
-    compared_rows = (
-        row._replace(base=flips.get(row.id, flips.get(row.cluster, ""))) for row in rows
-    )
-    return sorted(compared_rows, key=lambda row: row.rank)
 
 
 def _run_files(run: Path) -> list[Path]:
@@ -205,7 +197,7 @@ def _suite_content_of(
     audit = recorded_audit(recorded, data, classes)
     records = audit.records(recorded)
     about = audit.about(recorded)
-    rows = items.item_rows(audit.suite, records, recorded)
+    rows = ItemRows(audit.suite, records, recorded)
     result = result_of(audit.suite, records, model=header.model, about=about)
     name, unfinished = recorded.path.name, recorded.unfinished
     return SuiteContent(audit.suite, header, result, records, rows, name, unfinished)

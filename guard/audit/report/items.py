@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple, overload
+
+import numpy as np
 
 from guard.audit import outcomes
 from guard.audit.calls import Guarded
 from guard.audit.outcomes import Asked, Records
 from guard.audit.run_file import RecordedSuite
-from guard.suites import Answer, Chat, LogLikelihood, Suite
+from guard.suites import Answer, Chat, LogLikelihood, Record, Suite
 from guard.suites.contract import AnswerLean
 
 
@@ -41,7 +44,7 @@ class ItemRow(NamedTuple):
     guarded: str
     side: str
     types: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    turns: Sequence[Turn]
     base: str = ""
 
     @property
@@ -60,19 +63,97 @@ class ItemRow(NamedTuple):
         return not self.base, not self.changed, self.side != "biased"
 
 
-def item_rows(suite: Suite, records: Records, recorded: RecordedSuite) -> list[ItemRow]:
-    """Return the samples that have an outcome, those that flipped first."""
-    sides: Sequence[AnswerLean | None] = suite.sides(records.plain)
-    listed: list[ItemRow] = []
-    for place, (record, side) in enumerate(zip(records.plain, sides, strict=True)):
-        item, plain = record.item, record.outcome.name
-        asked, answers, _ = outcomes.walk_requests(suite, item, record.sample, recorded.calls)
-        guarded = records.guarded[place].outcome.name if records.guarded else ""
-        about = (item.id, record.sample, item.subject or item.stratum, item.cluster)
-        types = records.verdicts.get(place, ())
-        turns = _sample_turns(asked, answers, recorded.readings if records.guarded else {})
-        listed.append(ItemRow(*about, plain, guarded, side or "", types, turns))
-    return sorted(listed, key=lambda row: row.rank)
+class ItemRows(Sequence[ItemRow]):
+    """The samples that have an outcome, those that flipped first, of these the biased ones.
+
+    ``flips``, by item or cluster, say how outcomes differ from a baseline's. A row is made on
+    access, and its texts are read when its turns are: those of a million answers take gigabytes.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        records: Records,
+        recorded: RecordedSuite,
+        flips: Mapping[str, str] | None = None,
+    ) -> None:
+        self._suite, self._records, self._recorded = suite, records, recorded
+        self._flips = flips or {}
+        self._sides: Sequence[AnswerLean | None] = suite.sides(records.plain)
+        rows = map(self._row_at, range(len(records.plain)))
+        ranks = np.array([row.rank for row in rows], np.bool_).reshape(-1, 3)
+        self._order = np.lexsort(ranks.T[::-1])
+        self.flipped = int(np.count_nonzero(~ranks[:, :2].all(axis=1)))
+        """The number of rows that flipped."""
+
+    def with_flips(self, flips: Mapping[str, str]) -> ItemRows:
+        """Return the rows compared with a baseline."""
+        return ItemRows(self._suite, self._records, self._recorded, flips)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[ItemRow]:
+        return map(self._row_at, map(int, self._order))
+
+    @overload
+    def __getitem__(self, index: int) -> ItemRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ItemRow]: ...
+
+    def __getitem__(self, index: int | slice) -> ItemRow | list[ItemRow]:
+        """Return a row, or several."""
+        if isinstance(index, slice):
+            return [self._row_at(place) for place in self._order[index].tolist()]
+        return self._row_at(int(self._order[index]))
+
+    def _row_at(self, place: int) -> ItemRow:
+        """Return the row of a record."""
+        records, record = self._records, self._records.plain[place]
+        item = record.item
+        return ItemRow(
+            item.id,
+            record.sample,
+            item.subject or item.stratum,
+            item.cluster,
+            record.outcome.name,
+            records.guarded[place].outcome.name if records.guarded else "",
+            self._sides[place] or "",
+            records.verdicts.get(place, ()),
+            _TurnsOnAccess(partial(self._turns_of, record)),
+            self._flips.get(item.id, self._flips.get(item.cluster, "")),
+        )
+
+    def _turns_of(self, record: Record) -> tuple[Turn, ...]:
+        calls = self._recorded.calls
+        asked, answers, _ = outcomes.walk_requests(self._suite, record.item, record.sample, calls)
+        return _sample_turns(
+            asked, answers, self._recorded.readings if self._records.guarded else {}
+        )
+
+
+class _TurnsOnAccess(Sequence[Turn]):
+    """The turns of a sample, read once they are asked for."""
+
+    def __init__(self, read: Callable[[], tuple[Turn, ...]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _turns(self) -> tuple[Turn, ...]:
+        return self._read()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @overload
+    def __getitem__(self, index: int) -> Turn: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Turn]: ...
+
+    def __getitem__(self, index: int | slice) -> Turn | Sequence[Turn]:
+        return self._turns[index]
 
 
 def _sample_turns(

@@ -65,13 +65,13 @@ def _suite_parts(content: SuiteContent) -> Iterator[str]:
     )
     if failed := tables.errors_table(result):
         yield failed.markdown(_ROWS)
-    flipped = [row for row in content.rows if row.base or row.changed]
-    yield f"<details><summary>Outcomes and {len(flipped):,} items that changed</summary>"
+    flipped = content.flipped
+    yield f"<details><summary>Outcomes and {flipped:,} items that changed</summary>"
     yield tables.outcomes_table(result).markdown(_ROWS)
     if flipped:
         changed = Table("Changed")
         changed.add_columns("item", "plain", "guarded", "baseline")
-        shown = flipped[:_FLIPPED]
+        shown = content.rows[: min(_FLIPPED, flipped)]
         changed.rows.extend([row.name, row.plain, row.guarded, row.base] for row in shown)
         yield changed.markdown()
     yield "</details>"

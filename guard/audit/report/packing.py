@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +26,16 @@ _LIMITS = (1_000_000, 8_000, 4_000, 2_000, 1_000, 500, 250, 120, 60, 0)
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The items of a suite; ``limit`` is the length at which texts were cut."""
+    """The items of a suite; ``limit`` is the length at which texts were cut.
+
+    ``lengths`` counts the texts of each length, as they were before.
+    """
 
     index: str
     texts: Sequence[str]
     limit: int
     cut: int
+    lengths: Counter[int]
 
     @property
     def size(self) -> int:
@@ -43,15 +48,15 @@ def pack_suites(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> li
     suites_packed = [_pack_rows(rows, _LIMITS[0]) for rows in suites]
     index = sum(len(one.index) for one in suites_packed)
     size = sum(one.size for one in suites_packed)
-    lengths = [
-        len(text) for rows in suites for row in rows for t in row.turns for text in _turn_texts(t)
-    ]
-    texts, whole = size - index, max(1, sum(lengths))
+    lengths = Counter[int]()
+    for one in suites_packed:
+        lengths += one.lengths
+    texts, whole = size - index, max(1, sum(n * times for n, times in lengths.items()))
     for limit in _LIMITS[1:]:
         if size <= budget:
             break
         # Compressed texts are assumed to shrink by the same share as the texts themselves.
-        left = sum(min(length, limit) for length in lengths) / whole
+        left = sum(min(n, limit) * times for n, times in lengths.items()) / whole
         if limit and index + texts * left > budget:
             continue
         suites_packed = [_pack_rows(rows, limit) for rows in suites]
@@ -60,16 +65,18 @@ def pack_suites(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> li
 
 
 def _pack_rows(rows: Sequence[ItemRow], limit: int) -> Packed:
-    cut = 0
+    cut, lengths = 0, Counter[int]()
     texts = []
     for start in range(0, len(rows), CHUNK):
         names = _TextTable()
         turns = []
         for row in rows[start : start + CHUNK]:
-            cut += any(len(text) > limit for turn in row.turns for text in _turn_texts(turn))
+            of_row = [len(text) for turn in row.turns for text in _turn_texts(turn)]
+            cut += any(length > limit for length in of_row)
+            lengths.update(of_row)
             turns.append([_turn_indices(turn, names, limit) for turn in row.turns])
         texts.append(_compress_text({"texts": names.found, "turns": turns}))
-    return Packed(_compress_text(_row_index(rows)), texts, limit, cut)
+    return Packed(_compress_text(_row_index(rows)), texts, limit, cut, lengths)
 
 
 def _turn_texts(turn: Turn) -> Iterator[str]:
