@@ -129,7 +129,7 @@ def read(proxy: Proxy) -> Stream:
             assert "error" not in chunk, chunk
             for choice in chunk["choices"]:
                 text += choice["delta"].get("content") or ""
-                finish = choice["finish_reason"] or finish
+                finish = choice.get("finish_reason") or finish
     return Stream(text, finish)
 
 

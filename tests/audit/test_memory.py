@@ -106,3 +106,29 @@ def test_the_merge_of_160_000_answers_fits(tmp_path: Path) -> None:
     used = peak("merge", *map(str, shards), "--out", str(out), "--data", str(DATA), "--json")
     print(f"{used / 1e6:.0f} MB")
     assert used < LIMIT
+
+
+@pytest.mark.parametrize("command", ["score", "report"])
+def test_an_answer_more_takes_less_than_its_text(tmp_path: Path, command: str) -> None:
+    # What is kept of an answer is its outcome, so that a million fit: texts are read and let go.
+    said = f"a) {'A long answer of the model. ' * 100}"
+    used = []
+    for size in (500, 4_500):
+        audit = Audit.of(make("hbb", {"data": str(DATA)}), size)
+        path = tmp_path / f"{size}.db"
+        asked = (
+            request
+            for item, sample in item_samples(audit.items)
+            for request in walk_requests(audit.suite, item, sample, {})[0]
+        )
+        calls = (Call(one.key, one.slot, Reply((Piece(said),))) for one in asked)
+        write(path, audit.header("openai/x", None), calls)
+        place = ["--data", str(DATA)]
+        if command == "score":
+            options = ["--suite", "hbb", *place, "--json", "--answers", str(path)]
+        else:
+            options = [str(path), *place, "--html", str(tmp_path / f"{size}.html")]
+        used.append(peak(command, *options))
+    answer_bytes = (used[1] - used[0]) / 40_000
+    print(f"{answer_bytes:.0f} bytes an answer")
+    assert answer_bytes < len(said) / 2
