@@ -32,6 +32,7 @@ _MOST_TASKS = 4_000
 # How often the blocks of a task are judged again when their actor has ended.
 _RETRIES = 10
 _LOOK_S = 1.0
+_ENDED = ("ActorDiedError", "ActorUnavailableError", "RayActorError")
 _TASK = (*InputBlock._fields, "start")
 
 
@@ -151,7 +152,7 @@ def _told_error(error: Exception) -> Exception:
     """Return an error of Ray's in guard's words, if it is one that users can mend."""
     if refusal := worker_refusal(error):
         return refusal
-    if "ActorDied" in type(error).__name__ or "ActorDiedError" in str(error):
+    if any(name in f"{type(error)} {error}" for name in _ENDED):
         return DetectorError(
             f"An actor ended {_RETRIES} times while it judged the same rows; run the same command "
             "without --on, which tells which row it is, or see Ray's logs."
