@@ -235,6 +235,7 @@ def test_what_cannot_be_is_told_in_a_sentence(
         assert "mine/run.db is being written by another audit" in result.output
 
 
+@pytest.mark.slow("starts two workers, one of them late")
 def test_a_worker_of_another_version_and_workers_that_cannot_begin_are_told(
     cluster: Any, provider: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
