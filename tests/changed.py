@@ -35,6 +35,7 @@ READERS = {
     "mkdocs.yml": ["tests/test_docs.py"],
     "examples/": [
         *("tests/test_docs.py", "tests/test_examples.py", "tests/test_testing.py"),
+        *("tests/test_cluster_files.py", "tests/test_cluster.py"),
         *("tests/test_proxy.py", "tests/watch/test_grafana.py", "tests/audit"),
     ],
     "findings/": ["tests/test_docs.py"],

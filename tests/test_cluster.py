@@ -197,6 +197,9 @@ def test_two_thousand_streams_while_a_detector_is_killed(
     assert outcomes["unjudged"] <= STREAMS // 20  # the other detector answered for the killed one
     assert outcomes["stopped"] >= STREAMS // 5 - outcomes["unjudged"]
     kept = responses(store)
+    for r in kept:
+        if sum(o["request_id"] == r["request_id"] for o in kept) > 1 or r["door"] != "chat":
+            print("ODD", r)
     assert Counter(row["outcome"] for row in kept) == {
         "completed": outcomes["whole"],
         "stopped": outcomes["stopped"] + outcomes["unjudged"],

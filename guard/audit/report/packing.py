@@ -49,8 +49,8 @@ def pack_suites(suites: Sequence[Sequence[ItemRow]], budget: int = BUDGET) -> li
     index = sum(len(one.index) for one in suites_packed)
     size = sum(one.size for one in suites_packed)
     lengths = Counter[int]()
-    for one in suites_packed:
-        lengths += one.lengths
+    for suite_packed in suites_packed:
+        lengths += suite_packed.lengths
     texts, whole = size - index, max(1, sum(n * times for n, times in lengths.items()))
     for limit in _LIMITS[1:]:
         if size <= budget:
