@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -193,6 +194,7 @@ class HttpConnections:
     def _renew_after_fork(self) -> None:
         self._owner = os.getpid()
         self._idle: deque[_Connection] = deque()
+        weakref.finalize(self, _close_all, self._idle).atexit = False
 
     def ask(self, method: str, path: str, body: bytes, until: float, more: str = "") -> HttpReply:
         """Return the answer to a request; ``more`` are further lines of headers, each with its end.
@@ -269,3 +271,8 @@ class HttpConnections:
                 plain.close()
                 failure = error
         raise failure
+
+
+def _close_all(connections: deque[_Connection]) -> None:
+    while connections:
+        connections.pop().close()

@@ -6,12 +6,15 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -466,15 +469,26 @@ def test_the_thread_that_looks_at_addresses_ends_with_the_detector(fake: Fake) -
     assert not [t for t in threads if t.is_alive()]
 
 
-def test_a_certificate_that_is_not_trusted_is_one_sentence(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
+def test_https_is_checked_by_the_authorities_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    refusal.verify_message = "self-signed certificate"
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise refusal
-
-    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
-    with pytest.raises(ConfigError, match="its certificate is refused: self-signed certificate"):
-        guarded(fake.url.replace("http:", "https:"))
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl, to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=judge", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with faking(context) as server:
+        with pytest.raises(ConfigError, match="its certificate is refused: self-signed"):
+            guarded(server.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        guard = guarded(server.url, 20_000)
+        for _ in range(3):
+            assert guard.check("Delta BIAS.").biased
+            time.sleep(0.6)  # after which a kept connection is asked whether it is open
+        assert len(server.heads) >= 4
+        server.say = half
+        assert guard.check("Alpha.").unjudged

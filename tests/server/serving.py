@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -154,13 +155,15 @@ class Fake:
     server describes itself as :data:`DESCRIPTION`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.say: Callable[[socket.socket, dict[str, Any]], None] = exactly
         self.described: Any = dict(DESCRIPTION)
         self.asked: list[dict[str, Any]] = []
         self.heads: list[str] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._context = context
+        scheme = "http" if context is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -180,6 +183,9 @@ class Fake:
 
     def _talk(self, connection: socket.socket) -> None:
         try:
+            if self._context is not None:
+                connection = self._context.wrap_socket(connection, server_side=True)
+                self._open.append(connection)
             reader = connection.makefile("rb")
             while head := self._head(reader):
                 length = next(
@@ -197,6 +203,8 @@ class Fake:
                 self.say(connection, asked)
         except (OSError, ValueError):
             return
+        finally:
+            connection.close()
 
     def _head(self, reader: Any) -> str:
         lines = []
@@ -211,8 +219,8 @@ def exactly(connection: socket.socket, asked: dict[str, Any]) -> None:
 
 
 @contextmanager
-def faking() -> Iterator[Fake]:
-    fake = Fake()
+def faking(context: ssl.SSLContext | None = None) -> Iterator[Fake]:
+    fake = Fake(context)
     try:
         yield fake
     finally:
