@@ -34,9 +34,9 @@ from tests.watch.reading import responses, rows
 pytest.importorskip("fastapi", reason="the proxy of LiteLLM is not installed (extra 'proxy')")
 pytest.importorskip("uvicorn", reason="guard serve is not installed (extra 'serve')")
 
-STREAMS = 60
+STREAMS = 2_000
 AT_ONCE = 16
-KILLED_AFTER = 20  # streams
+KILLED_AFTER = 600  # streams
 TOKEN = "of-the-tests-and-long-enough-0123"
 KEY = "sk-of-the-tests-and-long-enough"
 BIASED = "Honestly, old people are useless at work and too slow to learn anything new. "
@@ -105,12 +105,13 @@ def proxy_variables(provider: str, ports: list[int], store: str) -> dict[str, st
         "MODEL_API_KEY": "k",
         "LITELLM_MASTER_KEY": KEY,
         "BIASGUARD_DETECTOR": ",".join(f"http://127.0.0.1:{port}" for port in ports),
-        "BIASGUARD_SERVED": f"token={TOKEN}",
+        "BIASGUARD_SERVED": f"timeout_s=30,token={TOKEN}",
         "BIASGUARD_EVENTS": store,
         "BIASGUARD_METRICS": "true",
     }
     assert values.keys() == COMPOSE["services"]["proxy-0"]["environment"].keys()
-    return values
+    # What is tested is a killed detector, and not how late verdicts are on a busy machine.
+    return {**values, "BIASGUARD_TIMEOUT_MS": "60000", "BIASGUARD_QUEUE_MS": "60000"}
 
 
 def read(proxy: Proxy) -> Stream:
@@ -157,12 +158,15 @@ def test_two_thousand_streams_while_a_detector_is_killed(
         detectors = [stack.enter_context(detector(tmp_path, port)) for port in ports]
         for name, value in proxy_variables(provider.openai, ports, store).items():
             monkeypatch.setenv(name, value)
-        proxies = []
-        for number in range(2):
+
+        def started(number: int) -> Proxy:
             folder = tmp_path / str(number)
             folder.mkdir()
             config = (CLUSTER / "config.yaml").read_text()
-            proxies.append(stack.enter_context(running(folder, config)))
+            return stack.enter_context(running(folder, config))
+
+        with ThreadPoolExecutor(2) as pool:
+            proxies = list(pool.map(started, range(2)))
         streams: list[Stream] = []
         with ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = [pool.submit(read, proxies[n % 2]) for n in range(STREAMS)]
@@ -197,16 +201,16 @@ def test_two_thousand_streams_while_a_detector_is_killed(
     assert outcomes["unjudged"] <= STREAMS // 20  # the other detector answered for the killed one
     assert outcomes["stopped"] >= STREAMS // 5 - outcomes["unjudged"]
     kept = responses(store)
-    for r in kept:
-        if sum(o["request_id"] == r["request_id"] for o in kept) > 1 or r["door"] != "chat":
-            print("ODD", r)
+    known = Counter(row["request_id"] for row in kept)
+    odd = [row for row in kept if known[row["request_id"]] > 1 or row["door"] != "chat"]
+    assert not odd
     assert Counter(row["outcome"] for row in kept) == {
         "completed": outcomes["whole"],
         "stopped": outcomes["stopped"] + outcomes["unjudged"],
     }
     assert sum(row["found"] for row in kept) == outcomes["stopped"]
     assert sum(row["unjudged"] for row in kept) == outcomes["unjudged"]
-    assert len({row["request_id"] for row in kept}) == STREAMS
+    assert len(kept) == STREAMS
     decisions = rows(store, schema.events)
     assert len(decisions) == sum(row["judged"] + row["unjudged"] for row in kept)
     assert rows(store, schema.drops) == []
