@@ -82,7 +82,7 @@ def memory_mb(pid: int) -> float:
     return total / 1000
 
 
-def judge_once(source: Path, workers: int, ray: str | None, detector: str) -> None:
+def judge_once(source: Path, workers: int, on_ray: bool, detector: str) -> None:
     """Judge a file, and print as JSON how fast and at what cost the middle of it was judged."""
     seen: list[tuple[int, float, float]] = []
 
@@ -95,7 +95,7 @@ def judge_once(source: Path, workers: int, ray: str | None, detector: str) -> No
         spec = JudgeSpec.read(None, detector)
         out = Path(folder) / "out.jsonl"
         inputs = [input_file(str(source), None)]
-        run_job(BulkJob(inputs, out, "text", "guard_", spec, workers, ray), report)
+        run_job(BulkJob(inputs, out, "text", "guard_", spec, workers, on_ray), report)
     (rows, began, used), (more, ended, later) = seen
     rate, cost = (more - rows) / (ended - began), 1000 * (later - used) / (more - rows)
     print(json.dumps({"rows_s": rate, "cpu_ms": cost}), flush=True)
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--ray", action="store_true")
     args = parser.parse_args()
     if args.what == "once":
-        return judge_once(args.source, args.workers, "" if args.ray else None, args.detector)
+        return judge_once(args.source, args.workers, args.ray, args.detector)
     with tempfile.TemporaryDirectory() as folder:
         source = args.source or Path(folder) / "in.jsonl"
         if args.source is None:

@@ -48,8 +48,8 @@ def partial_folder(out: Path) -> Path:
 class BulkJob:
     """What to judge, who judges it, and where the rows with their verdicts go.
 
-    ``workers`` is the number of processes or actors, None for one a core. ``ray`` is the address of
-    a Ray cluster, "" for one of this machine, None for none.
+    ``workers`` is the number of processes or actors, None for one a core. ``address`` is that of a
+    Ray cluster, None for one of this machine.
     """
 
     inputs: list[InputFile]
@@ -58,7 +58,8 @@ class BulkJob:
     prefix: str
     spec: JudgeSpec
     workers: int | None = None
-    ray: str | None = None
+    on_ray: bool = False
+    address: str | None = None
 
     @property
     def partial(self) -> Path:
@@ -88,7 +89,7 @@ class BulkSummary:
 
     rows: int
     biased: int
-    harmless: int
+    not_biased: int
     unjudged: dict[str, int]
     judged: int
     before: int
@@ -103,6 +104,12 @@ def run_job(job: BulkJob, report: Report = lambda done, rows: None) -> BulkSumma
             of the unfinished job belongs to another one, or the disk is full.
 
     """
+    if job.on_ray and (name := job.spec.secret_setting):
+        # Ray keeps what an actor is made with, and shows it to who can reach its dashboard.
+        raise UsageError(
+            f"The setting {name} holds a secret, which --on would hand to the cluster; leave "
+            "--on out, or set a provider's key in the environment of the cluster's nodes."
+        )
     _check_output(job)
     plan = BlockPlan()
     for file in job.inputs:
@@ -138,13 +145,12 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
             counts = _write_all(folder, job, plan, store)
         finally:
             store.close()
-        values = {"biased": counts.biased, "harmless": counts.harmless, **counts.unjudged}
+        values = counts.as_json()
     else:
         values = json.loads((folder.path / DONE).read_bytes())
     _publish(folder, job)
-    biased, harmless = values.pop("biased"), values.pop("harmless")
     seconds = time.monotonic() - began
-    return BulkSummary(plan.rows, biased, harmless, values, judged, before, seconds)
+    return BulkSummary(plan.rows, **values, judged=judged, before=before, seconds=seconds)
 
 
 def _check_output(job: BulkJob) -> None:
@@ -204,18 +210,18 @@ def _judged(
         job.prefix,
         identity,
     )
-    if job.ray is not None:
+    if job.on_ray:
         from guard.bulk.actors import judged_on_ray
 
         workers = job.workers if job.spec.embedded else job.workers or 1
-        yield from judged_on_ray(make_judge, list(todo), job.ray or None, workers)
+        yield from judged_on_ray(make_judge, list(todo), job.address, workers)
         return
     if not job.spec.embedded:
         # One that waits for a provider or fills all cores by itself has threads of its own.
         if (job.workers or 1) > 1:
             raise UsageError(
                 f"The detector {job.spec.detector} judges many windows at once by itself, so leave "
-                "--workers out (for a judge, set judge.concurrency)."
+                "--workers out (set judge.concurrency, or served.concurrency)."
             )
         judge = make_judge()
         for block, start in todo:
@@ -247,9 +253,8 @@ def _write_all(folder: JobFolder, job: BulkJob, plan: BlockPlan, store: VerdictS
     targets = [outputs / name for name in job.targets()]
     counts = write_outputs(plan, store, job.column, job.prefix, targets)
     plan.check_unchanged()
-    values = {"biased": counts.biased, "harmless": counts.harmless, **counts.unjudged}
     temporary = folder.path / "done.new"
-    temporary.write_text(json.dumps(values), "utf-8")
+    temporary.write_text(json.dumps(counts.as_json()), "utf-8")
     os.replace(temporary, folder.path / DONE)
     return counts
 

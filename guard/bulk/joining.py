@@ -20,7 +20,7 @@ class RowCounts:
     """How many rows were biased, not biased, and not judged for which reason."""
 
     def __init__(self) -> None:
-        self.biased = self.harmless = 0
+        self.biased = self.not_biased = 0
         self.unjudged: Counter[str] = Counter()
 
     def count(self, biased: bool | None, reason: str | None) -> None:
@@ -30,7 +30,15 @@ class RowCounts:
         elif biased:
             self.biased += 1
         else:
-            self.harmless += 1
+            self.not_biased += 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts as plain values."""
+        return {
+            "biased": self.biased,
+            "not_biased": self.not_biased,
+            "unjudged": dict(self.unjudged),
+        }
 
 
 def write_outputs(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from guard import judge_settings, served_settings
 from guard.bulk.arrow_rows import ParquetInput
 from guard.bulk.line_formats import CsvRows, is_blank, line_format, raw_rows
 from guard.bulk.planning import InputBlock
@@ -18,6 +19,7 @@ from guard.errors import GuardError, UsageError
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy
 
+_LOADING = ("index", "weights", "device", "judge", "served")
 # Rows and characters that are judged, and stored, together.
 _SLICE_ROWS, _SLICE_CHARACTERS = 16, 20_000
 
@@ -43,9 +45,8 @@ class JudgeSpec:
 
     policy: Policy
     detector: str
-    index: str | None = None
-    weights: str | None = None
-    judge: Mapping[str, Any] = field(default_factory=dict)
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of :class:`guard.Guard` that say how the detector is loaded or asked."""
 
     @classmethod
     def read(cls, operating_point: str | None, detector: str | None) -> JudgeSpec:
@@ -59,26 +60,33 @@ class JudgeSpec:
 
         """
         configured = read_settings()
-        keys = ("detector", "index", "weights", "judge")
-        own = {key: configured.pop(key) for key in keys if key in configured}
+        own = {key: configured.pop(key) for key in ("detector", *_LOADING) if key in configured}
         policy = {key: value for key, value in configured.items() if key in Policy.model_fields}
         if operating_point:
             policy = merge_settings(policy, {"operating_point": operating_point})
         patient = dict.fromkeys(("timeout_ms", "queue_ms", "breaker_failures"))
         if detector:
             own = merge_settings(own, {"detector": own_value("detector", detector, "--detector")})
-        places = {key: _absolute(own.get(key)) for key in ("index", "weights")}
-        return cls(
-            policy_from({**policy, **patient}),
-            str(own.get("detector", DEFAULT)),
-            **places,
-            judge=dict(own.get("judge", {})),
-        )
+        for key in {"index", "weights"} & own.keys():
+            own[key] = str(Path(own[key]).absolute())
+        return cls(policy_from({**policy, **patient}), str(own.pop("detector", DEFAULT)), own)
 
     def make_guard(self) -> Guard:
         """Return the guard; in a process that has loaded the detector it is not loaded again."""
-        settings = {"index": self.index, "weights": self.weights, "judge": self.judge or None}
-        return Guard(self.policy, detector=self.detector, events="none", **settings)  # type: ignore[arg-type]
+        return Guard(self.policy, detector=self.detector, events="none", **self.loading)
+
+    @property
+    def secret_setting(self) -> str:
+        """The setting that holds a secret, such as a key for a judge's provider; or empty."""
+        printable = {
+            "judge": judge_settings.printable_settings,
+            "served": served_settings.printable_settings,
+        }
+        for name, shown in printable.items():
+            values = self.loading.get(name, {})
+            if shown(values) != values:
+                return name
+        return ""
 
     @property
     def embedded(self) -> bool:
@@ -89,10 +97,6 @@ class JudgeSpec:
 def identity_of(guard: Guard) -> JudgeIdentity:
     """Return who judges."""
     return JudgeIdentity(guard.detector.name, guard.detector.snapshot().index_version)
-
-
-def _absolute(path: object) -> str | None:
-    return None if path is None else str(Path(str(path)).absolute())
 
 
 class BlockReader:

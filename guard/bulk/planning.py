@@ -1,7 +1,7 @@
 """Plans a job: reads each input once, and divides it into blocks of rows.
 
 A block is read by itself: bytes that begin at a row, or rows of a row group. What a plan holds of a
-block is six numbers, so that a hundred gigabytes are planned within 100 MB.
+block is five numbers, so that a hundred gigabytes are planned within 100 MB.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class BlockPlan:
 
     def block_of(self, row: int) -> int:
         """Return the number of the block that has a row."""
-        firsts = _Firsts(self._numbers)
-        return bisect_right(firsts, row) - 1
+        blocks = range(len(self))
+        return bisect_right(blocks, row, key=lambda number: self._numbers[5 * number + 4]) - 1
 
     def add_input(self, file: InputFile, column: str, prefix: str) -> None:
         """Read an input and add its blocks; raises UsageError if it cannot be judged."""
@@ -134,19 +134,6 @@ class BlockPlan:
                     f"{facts.path} was changed while it was judged; judge it again with another "
                     "--to, or restore it and run the same command."
                 )
-
-
-class _Firsts:
-    """The first rows of the blocks, for a search."""
-
-    def __init__(self, numbers: array[int]) -> None:
-        self._numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers) // 5
-
-    def __getitem__(self, number: int) -> int:
-        return self._numbers[5 * number + 4]
 
 
 def _header_bytes(source: IO[bytes], form: LineFormat) -> bytes:

@@ -62,7 +62,9 @@ class _Input(NamedTuple):
 )
 @click.option("--column", metavar="NAME", help="With --to: the column of the text (text).")
 @click.option(
-    "--prefix", default="guard_", metavar="PREFIX", help="With --to: begins the added columns."
+    "--prefix",
+    metavar="PREFIX",
+    help="With --to: begins the added columns.  [default: guard_]",
 )
 @click.option(
     "--format",
@@ -90,7 +92,7 @@ def check(
     strict: bool,
     to: Path | None,
     column: str | None,
-    prefix: str,
+    prefix: str | None,
     form: FormatName | None,
     workers: int | None,
     on: str | None,
@@ -121,8 +123,8 @@ def check(
         )
         check_files((*arguments, *files), options)
         return
-    if column or form or workers or on:
-        raise UsageError("--column, --format, --workers and --on need --to OUT.")
+    if column or form or workers or on or prefix is not None:
+        raise UsageError("--column, --prefix, --format, --workers and --on need --to OUT.")
     from guard.core import Guard, highest_verdict
 
     inputs = [i for text in arguments for i in _read(text)]

@@ -29,7 +29,7 @@ class BulkOptions(NamedTuple):
 
     to: Path
     column: str | None
-    prefix: str
+    prefix: str | None
     form: FormatName | None
     on: str | None
     workers: int | None
@@ -72,7 +72,8 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
         raise UsageError(
             "--to names a file or folder of this machine; copy what is written there afterwards."
         )
-    if not _PREFIX.fullmatch(options.prefix):
+    prefix = "guard_" if options.prefix is None else options.prefix
+    if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix begins with a letter and has letters, digits and _ alone.")
     out = Path(options.to).absolute()
     inputs = [
@@ -85,17 +86,15 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
         raise UsageError("There is nothing to judge; name files, folders or globs.")
     if options.column is not None and any(file.format == "text" for file in inputs):
         raise UsageError("A text file has no columns, so leave --column out: each line is a text.")
-    ray = None
-    if options.on is not None:
-        ray = read_place(options.on) or ""
     return BulkJob(
         inputs,
         out,
         options.column or "text",
-        options.prefix,
+        prefix,
         JudgeSpec.read(options.operating_point, options.detector),
         options.workers,
-        ray,
+        options.on is not None,
+        None if options.on is None else read_place(options.on),
     )
 
 
@@ -171,8 +170,10 @@ def _show(job: BulkJob, summary: BulkSummary, as_json: bool) -> None:
         print_json(
             {
                 "out": str(job.out),
-                **{key: getattr(summary, key) for key in ("rows", "biased", "unjudged")},
-                "not_biased": summary.harmless,
+                "rows": summary.rows,
+                "biased": summary.biased,
+                "unjudged": summary.unjudged,
+                "not_biased": summary.not_biased,
                 "judged_before": summary.before,
                 "seconds": round(summary.seconds, 3),
                 "rows_per_second": round(rate, 2),
@@ -182,7 +183,7 @@ def _show(job: BulkJob, summary: BulkSummary, as_json: bool) -> None:
     unjudged = sum(summary.unjudged.values())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in summary.unjudged.items())
     click.echo(
-        f"{summary.rows:,} rows: {summary.biased:,} biased, {summary.harmless:,} not biased, "
+        f"{summary.rows:,} rows: {summary.biased:,} biased, {summary.not_biased:,} not biased, "
         f"{unjudged:,} not judged{f' ({reasons})' if reasons else ''}"
     )
     before = f", {summary.before:,} judged before" if summary.before else ""

@@ -46,16 +46,16 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "BLOCK_ROWS", 5)
 
 
-def job_of(source: Path | str, out: Path, ray: str | None = "") -> BulkJob:
+def job_of(source: Path | str, out: Path, on_ray: bool = True) -> BulkJob:
     spec = JudgeSpec.read(None, "encoder-small")
-    return BulkJob([input_file(str(source), None)], out, "text", "guard_", spec, 2, ray)
+    return BulkJob([input_file(str(source), None)], out, "text", "guard_", spec, 2, on_ray)
 
 
 def plain_job(job: BulkJob, out: Path) -> BulkSummary:
     """Judge in this process: a fork ends the connections that Ray's client has."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JudgeSpec, "embedded", False)
-        return run_job(replace(job, out=out, workers=None, ray=None))
+        return run_job(replace(job, out=out, workers=None, on_ray=False))
 
 
 def inputs(folder: Path) -> list[Path]:
@@ -90,7 +90,7 @@ def test_a_job_goes_on_with_ray_and_without(tmp_path: Path) -> None:
         patch.setattr(JudgeSpec, "embedded", False)
         patch.setattr(judging, "_SLICE_ROWS", 2)
         with pytest.raises(Stop):
-            run_job(replace(job, workers=None, ray=None), stop_at(2))
+            run_job(replace(job, workers=None, on_ray=False), stop_at(2))
     with pytest.raises(Stop):
         run_job(job, stop_at(12))
     summary = run_job(job)

@@ -21,6 +21,7 @@ from guard.bulk import planning
 from guard.bulk.job import BulkJob, run_job
 from guard.bulk.judging import JudgeSpec
 from guard.bulk.sources import input_file
+from guard.bulk.verdict_store import JobFolder
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import DetectorError, GuardError, UsageError
@@ -140,7 +141,7 @@ def test_a_process_that_is_killed_is_replaced(
     scripted(die_once)
     summary = run_job(job_of(tmp_path))
     assert mark.exists()
-    assert (summary.biased, summary.harmless, summary.unjudged) == (14, 81, {})
+    assert (summary.biased, summary.not_biased, summary.unjudged) == (14, 81, {})
 
 
 def test_a_row_that_ends_its_process_gets_a_reason(
@@ -250,7 +251,7 @@ def test_an_end_between_any_two_steps_is_mended(
     assert job.out.exists()
     content = job.out.read_bytes()
     summary = run_job(job)
-    assert (summary.biased, summary.harmless, summary.judged) == (14, 81, 0)
+    assert (summary.biased, summary.not_biased, summary.judged) == (14, 81, 0)
     assert job.out.read_bytes() == content
     assert not job.partial.exists()
     with pytest.raises(UsageError, match="is there already"):
@@ -376,10 +377,6 @@ def test_an_interrupted_command_goes_on(tmp_path: Path) -> None:
     args = ["in.jsonl", "--to", "out.jsonl"]
     first = started(*args)
     wait_for_rows(tmp_path / "out.jsonl.partial", first)
-    second = started(*args)
-    refused = second.communicate()[1]
-    assert second.returncode == 2
-    assert "Another command is writing" in refused
     first.send_signal(signal.SIGTERM)
     said = first.communicate()[1]
     assert first.returncode == 130, said
@@ -394,6 +391,36 @@ def test_an_interrupted_command_goes_on(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["judged_before"] > 0
     assert [row["id"] for row in written(tmp_path / "out.jsonl")] == list(range(150))
+
+
+def test_a_second_driver_is_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    folder = JobFolder(tmp_path / "out.jsonl.partial")
+    try:
+        second = started("in.jsonl", "--to", "out.jsonl")
+        refused = second.communicate()[1]
+    finally:
+        folder.close()
+    assert second.returncode == 2
+    assert "Another command is writing" in refused
+
+
+def test_the_settings_of_a_served_detector_apply(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    (tmp_path / "guard.toml").write_text('[served]\ntoken = "a-token-of-tests"\n', "utf-8")
+    spec = JudgeSpec.read(None, "http://127.0.0.1:9")
+    assert spec.loading == {"served": {"token": "a-token-of-tests"}}
+    with pytest.raises(GuardError, match="http://127.0.0.1:9"):
+        spec.make_guard()
+    told = run("in.jsonl", "--to", "out.jsonl", "--on", "ray")
+    assert told.exit_code == 2
+    assert "The setting served holds a secret" in told.output
+    assert "a-token-of-tests" not in told.output
+
+
+def test_the_device_applies(tmp_path: Path) -> None:
+    (tmp_path / "guard.toml").write_text('device = "cuda"\n', "utf-8")
+    assert JudgeSpec.read(None, None).loading == {"device": "cuda"}
 
 
 def test_a_full_disk_ends_with_a_sentence(tmp_path: Path) -> None:
