@@ -410,7 +410,7 @@ def test_the_settings_of_a_served_detector_apply(tmp_path: Path) -> None:
     (tmp_path / "guard.toml").write_text('[served]\ntoken = "a-token-of-tests"\n', "utf-8")
     spec = JudgeSpec.read(None, "http://127.0.0.1:9")
     assert spec.loading == {"served": {"token": "a-token-of-tests"}}
-    with pytest.raises(GuardError, match="http://127.0.0.1:9"):
+    with pytest.raises(GuardError, match=r"http://127\.0\.0\.1:9"):
         spec.make_guard()
     told = run("in.jsonl", "--to", "out.jsonl", "--on", "ray")
     assert told.exit_code == 2
