@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -22,15 +23,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit import ray_model
-from guard.audit.calls import Call
-from guard.audit.ray_model import sent_variables
+from guard.audit.calls import Call, Piece, Reply
+from guard.audit.models import CallLost
+from guard.audit.ray_model import RayModel, sent_variables
 from guard.audit.run_file import RunFile, RunWriter
+from guard.audit.runner import Stopped
 from guard.audit.sending import Sending
 from guard.cli import main
 from guard.core import Guard
 from guard.ray_session import ray_session
 from tests.audit.answering import Answering, answering
 from tests.audit.test_merge import without_times
+from tests.audit.test_runner import run as run_tiny
 from tests.scripted import Scripted
 from tests.tiny_model import save_model
 
@@ -293,6 +297,45 @@ def test_a_fatal_error_of_the_provider_ends_the_audit(cluster: Any, provider: An
     assert result.exit_code == 4
     assert "openai/x cannot be asked: " in result.output
     assert len(provider.refused_at) <= 16
+
+
+class LosingPool:
+    """A pool without Ray that loses the first ``losses`` calls of every request."""
+
+    count = at_once = 8
+
+    def __init__(self, losses: int) -> None:
+        self.losses = losses
+        self.lost: Counter[str] = Counter()
+
+    async def call(self, model: RayModel, most: int, method: str, *args: Any) -> Any:
+        if method == "capabilities":
+            return args[0]
+        await asyncio.sleep(0)
+        key = args[1]
+        if self.lost[key] < self.losses:
+            self.lost[key] += 1
+            raise CallLost
+        return Reply((Piece("first"),))
+
+    def forget(self, number: int) -> list[Any]:
+        return []
+
+
+def test_losses_are_counted_by_request(tmp_path: Path) -> None:
+    """One dead worker loses all samples of an item that it was asking, each of them once."""
+
+    def ask(losses: int) -> Any:
+        pool = LosingPool(losses)
+        model = RayModel(pool, 1, "openai/x", 1.0, False, Sending())  # type: ignore[arg-type]
+        return run_tiny(model, tmp_path / str(losses), count=1, samples=6, temperature=1.0), pool
+
+    for losses in (1, 3):
+        result, pool = ask(losses)
+        assert result.complete
+        assert sorted(pool.lost.values()) == [losses] * 6
+    with pytest.raises(Stopped, match=r"^4 workers on Ray died while .* the request of t0, so"):
+        ask(4)
 
 
 def test_only_the_variables_of_a_provider_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
