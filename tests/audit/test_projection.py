@@ -34,18 +34,22 @@ HOUR = 3600.0
         ({"waiting_s": 1.0, "local_s": 9 * HOUR}, "workers"),
         ({"waiting_s": 1.0, "calls": 10**7, "workers": 1000}, "driver"),
         ({"waiting_s": 1.0, "calls": 10**7, "workers": 1}, "workers"),
-        ({"waiting_s": 1.0, "calls": 10**7, "workers": 0}, "driver"),
     ],
 )
 def test_what_limits_it_is_named(planted: dict[str, Any], place: str) -> None:
-    projection = Projection.of_calls(**{"calls": 1000, "workers": 4, **planted})
+    projection = Projection.on_workers(**{"calls": 1000, "workers": 4, **planted})
     assert projection.bottleneck == place
     assert place in ADVICE
 
 
+def test_without_workers_the_one_process_is_the_driver() -> None:
+    assert Projection(1.0, driver_s=HOUR).bottleneck == "driver"
+    assert Projection(1.0, driver_s=HOUR, judging_s=2 * HOUR).bottleneck == "judging"
+
+
 def test_workers_divide_what_is_theirs_and_nothing_else() -> None:
     def seconds(workers: int, **parts: float) -> float:
-        return Projection.of_calls(1000, workers=workers, **parts).seconds - START_S
+        return Projection.on_workers(workers, 1000, **parts).seconds - START_S
 
     assert seconds(4, waiting_s=0.0, local_s=HOUR) < 0.26 * seconds(1, waiting_s=0.0, local_s=HOUR)
     for parts in ({"judging_s": HOUR}, {"rate_s": HOUR}):
