@@ -68,17 +68,27 @@ def planned(*args: str) -> Any:
 
 
 def test_a_plan_says_how_long_workers_take_and_what_limits_them() -> None:
-    alone, four = planned("--latency", "20"), planned("--latency", "20", "--workers", "4")
+    on_ray = ("--on", "ray", "--workers", "4")
+    alone, four = planned("--latency", "20"), planned("--latency", "20", *on_ray)
     assert (alone["workers"], four["workers"]) == (0, 4)
     assert four["concurrency"] == 4 * alone["concurrency"]
     assert four["seconds_by_part"][CALLS] * 4 == alone["seconds_by_part"][CALLS]
     assert four["seconds"] == pytest.approx(alone["seconds"] / 4 + START_S)
     assert alone["bottleneck"] == four["bottleneck"] == "waiting"
-    limited = planned("--rate", "6", "--workers", "4")
+    limited = planned("--rate", "6", *on_ray)
     assert limited["bottleneck"] == "rate"
     assert limited["seconds"] >= limited["calls"] * 10
+    assert planned("--on", "ray=10.0.0.7:6379")["workers"] == 2  # of a run; nobody is asked
     part = planned("--shard", "1/4", "--latency", "20")
     assert part["seconds"] < alone["seconds"]
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_workers_without_ray_are_refused(command: str) -> None:
+    asked = ("--suite", SUITE, "--model", "openai/x", "--workers", "4")
+    done = CliRunner().invoke(main, ["audit", command, *asked], catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "--workers belongs to --on; give --on ray." in done.output
 
 
 class Measured:
