@@ -105,6 +105,7 @@ class Measured:
         self.judged = sum(reading.seconds for reading in recorded.readings.values())
 
 
+@pytest.mark.slow("compares measured times, for which the machine must be quiet", limit_s=120)
 def test_a_run_spends_its_time_where_the_plan_says(
     provider: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,21 +126,22 @@ def wait_until(holds: Any, seconds: float = 120.0) -> None:
 
 
 def test_a_run_on_ray_is_the_run_of_one_process(cluster: Any, provider: Answering) -> None:
-    plain = run("--out", "plain")
+    plain = run("--out", "plain", count=12)
     asked = Counter(provider.asked)
     provider.asked.clear()
-    on_ray = run("--out", "ray", "--on", "ray", "--workers", "2")
+    on_ray = run("--out", "ray", "--on", "ray", "--workers", "2", count=12)
     assert Counter(provider.asked) == asked
     for key in ("scores", "guarded", "effects", "outcomes", "key", "complete"):
         assert on_ray["suites"][0][key] == plain["suites"][0][key]
     assert without_times("ray") == without_times("plain")
     # The other goes on with what one has recorded.
     provider.asked.clear()
-    run("--out", "ray")
+    run("--out", "ray", count=12)
     assert provider.asked == []
     wait_until(lambda: not workers())  # they end with the command
 
 
+@pytest.mark.slow("starts two workers twice")
 def test_capabilities_are_asked_once_and_pace_and_limits_are_one(
     cluster: Any, provider: Answering
 ) -> None:
@@ -166,18 +167,18 @@ def test_capabilities_are_asked_once_and_pace_and_limits_are_one(
 def test_a_worker_killed_in_mid_call_is_replaced_and_loses_nothing(
     cluster: Any, provider: Answering
 ) -> None:
-    run("--out", "plain", "--plain-only")
+    run("--out", "plain", "--plain-only", count=12)
     expected = Counter(provider.asked)
     provider.asked.clear()
     provider.delay_s = 0.3
 
     def kill_one() -> None:
         wait_until(lambda: provider.at_once >= 4 and len(provider.asked) > 4)
-        os.kill(random.choice(workers()), signal.SIGKILL)
+        os.kill(*workers(), signal.SIGKILL)
 
     with meanwhile(kill_one):
-        options = ("--on", "ray", "--workers", "2", "--concurrency", "4", "--plain-only")
-        killed = run("--out", "killed", *options)
+        options = ("--on", "ray", "--workers", "1", "--concurrency", "4", "--plain-only")
+        killed = run("--out", "killed", *options, count=12)
     assert killed["complete"]
     assert without_times("killed") == without_times("plain")  # attempts, too: none was a failure
     again = Counter(provider.asked) - expected
@@ -186,6 +187,7 @@ def test_a_worker_killed_in_mid_call_is_replaced_and_loses_nothing(
     assert not expected - Counter(provider.asked)
 
 
+@pytest.mark.slow("starts a worker")
 def test_keys_prompts_and_answers_are_in_no_file_and_no_state_of_ray(
     cluster: Any, provider: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,33 +212,26 @@ def test_keys_prompts_and_answers_are_in_no_file_and_no_state_of_ray(
         assert not any(secret in text for text in texts), secret
 
 
-def test_what_cannot_be_is_told_in_a_sentence(
-    cluster: Any, provider: Answering, subtests: pytest.Subtests
-) -> None:
-    run("--out", "tape")
-    ray = ("--on", "ray", "--workers", "1")
-    cases: list[tuple[list[str], str]] = [
-        (asking("--on", "dask"), "--on takes ray or ray=HOST:PORT, not 'dask'"),
-        (asking("--workers", "2"), "--workers belongs to --on; give --on ray"),
-        (
-            asking("--on", "ray", "--workers", "99"),
-            "99 workers need 50 CPUs, with room to replace one",
-        ),
-        (
-            ["run", "--suite", SUITE, "--replay", "tape", *ray],
-            "A replay asks nobody; leave --on and --workers out",
-        ),
-        (asking("--model", "local:nowhere", "--out", "o", *ray), "nowhere"),
-    ]
-    for command, told in cases:
-        with subtests.test(told):
-            result = call(*command)
-            assert result.exit_code == 2
-            assert told in " ".join(result.output.split())
-    with subtests.test("two drivers"), RunWriter(Path("mine/run.db")):
-        result = call(*asking("--out", "mine", *ray))
-        assert result.exit_code == 2
-        assert "mine/run.db is being written by another audit" in result.output
+def refuse(*command: str) -> str:
+    result = call(*command)
+    assert result.exit_code == 2
+    return " ".join(result.output.split())
+
+
+def test_what_cannot_be_is_told_before_ray_begins() -> None:
+    assert "--on takes ray or ray=HOST:PORT, not 'dask'" in refuse(*asking("--on", "dask"))
+    replayed = refuse("run", "--suite", SUITE, "--replay", "tape", "--on", "ray")
+    assert "A replay asks nobody; leave --on and --workers out" in replayed
+
+
+@pytest.mark.slow("starts a worker")
+def test_what_cannot_be_on_ray_is_told_in_a_sentence(cluster: Any, provider: Answering) -> None:
+    ray = ("--on", "ray", "--workers")
+    assert "99 workers need 50 CPUs, with room to replace one" in refuse(*asking(*ray, "99"))
+    assert "nowhere" in refuse(*asking("--model", "local:nowhere", "--out", "o", *ray, "1"))
+    with RunWriter(Path("mine/run.db")):
+        told = refuse(*asking("--out", "mine", *ray, "1"))
+    assert "mine/run.db is being written by another audit" in told
 
 
 @pytest.mark.slow("starts two workers, one of them late")
