@@ -139,6 +139,10 @@ def test_a_run_on_ray_is_the_run_of_one_process(cluster: Any, provider: Answerin
     run("--out", "ray", count=12)
     assert provider.asked == []
     wait_until(lambda: not workers())  # they end with the command
+    import ray._private.state
+
+    (job,) = ray._private.state.jobs()
+    assert job["Entrypoint"] == "guard"  # not the command line, which may have a header's value
 
 
 @pytest.mark.slow("starts two workers twice")
