@@ -83,7 +83,8 @@ def ray_session(address: str | None = None, cpus: int | None = None) -> Iterator
             options["address"] = address
         try:
             stack.callback(ray.shutdown)
-            ray.init(**options)
+            with _unnamed_driver(ray):
+                ray.init(**options)
         except (Exception, SystemExit) as error:  # Ray ends the process in some of these
             raise UsageError(_refusal(address, error)) from None
         finally:
@@ -160,6 +161,21 @@ def _imported_ray() -> Any:
     except ImportError:
         raise UsageError(f"Work on Ray needs it; run: {install_command('scale')}") from None
     return ray
+
+
+@contextlib.contextmanager
+def _unnamed_driver(ray: Any) -> Iterator[None]:
+    """Keep the command line, which may have a header's value, from Ray: its list of jobs shows it.
+
+    Ray has no option for that.
+    """
+    utils = ray._private.utils
+    name_of_driver = utils.get_entrypoint_name
+    utils.get_entrypoint_name = lambda: "guard"
+    try:
+        yield
+    finally:
+        utils.get_entrypoint_name = name_of_driver
 
 
 @contextlib.contextmanager

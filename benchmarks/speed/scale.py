@@ -29,7 +29,7 @@ from guard.audit.audit import Audit
 from guard.audit.calls import Call
 from guard.audit.command import short_switch_interval
 from guard.audit.others import open_model
-from guard.audit.projection import Projection
+from guard.audit.projection import ALONE_S, Projection
 from guard.audit.runner import Settings, Watcher
 from guard.audit.sending import Sending
 from guard.ray_session import ray_session
@@ -162,7 +162,12 @@ async def measured(
     took = time.monotonic() - began
     (first, start, driver, asking), (last, end, driver_end, asking_end) = clock.seen
     done = last - first
-    projected = Projection.of_calls(calls, calls * delay_s / at_once, workers=workers)
+    waiting_s = calls * delay_s / at_once
+    projected = (
+        Projection.on_workers(workers, calls, waiting_s)
+        if workers
+        else Projection(waiting_s, driver_s=calls * ALONE_S)
+    )
     return {
         "workers": workers,
         "delay_ms": round(1000 * delay_s),

@@ -238,6 +238,7 @@ def make_plan(
     at_once = max(workers, 1) if local else concurrency  # a local model answers one at a time
     notes = [] if model is None else audit.sending.notes(model)
     parts = {CALLS: 0.0}
+    asked = counted.calls + sum(one["calls"] for one in others.values())
     if replay is None:
         longest = max(counted.turns, default=-1) + 1
         remote = sum(one["calls"] for one in others.values() if not one["in_process"])
@@ -254,7 +255,7 @@ def make_plan(
     if missing:
         notes.append(f"A run skips it: {model} does not have {', '.join(sorted(missing))}.")
     least = detectable_worsening(audit) if find_spec("scipy") else None
-    projection = _projection_of(parts, workers)
+    projection, parts = _projection_of(parts, asked if measure else 0, workers)
     if rate is not None:
         projection = replace(projection, rate_s=(counted.calls + probes) / rate * 60.0)
     return Plan(
@@ -263,23 +264,27 @@ def make_plan(
     )  # fmt: skip
 
 
-def _projection_of(parts: dict[str, float], workers: int) -> Projection:
-    """Return what ``parts`` need; with ``workers`` the runner's becomes the driver's and theirs."""
-    projection = Projection.of_calls(
-        parts.get("runner", 0.0) / ALONE_S,
-        parts[CALLS],
-        workers=workers,
-        judging_s=sum(parts.get(part, 0.0) for part in ("guard", "scorer")),
-        local_s=sum(parts.get(part, 0.0) for part in ("local model", "local analyst")),
+def _projection_of(
+    parts: dict[str, float], calls: int, workers: int
+) -> tuple[Projection, dict[str, float]]:
+    """Return what ``parts`` need, and the parts as they are with ``workers`` that make ``calls``.
+
+    There the driver's and theirs take the place of the runner's.
+    """
+    judging_s = sum(parts.get(part, 0.0) for part in ("guard", "scorer"))
+    local_s = sum(parts.get(part, 0.0) for part in ("local model", "local analyst"))
+    if not workers:
+        alone_s = parts.get("runner", 0.0) + local_s
+        return Projection(parts[CALLS], driver_s=alone_s, judging_s=judging_s), parts
+    projection = Projection.on_workers(
+        workers, calls, parts[CALLS], judging_s=judging_s, local_s=local_s
     )
-    if workers:
-        parts.pop("runner", None)
-        parts |= {
-            "driver": projection.driver_s,
-            "each worker": projection.workers_s,
-            "start of Ray": projection.start_s,
-        }
-    return projection
+    on_workers = {part: n for part, n in parts.items() if part != "runner"} | {
+        "driver": projection.driver_s,
+        "each worker": projection.workers_s,
+        "start of Ray": projection.start_s,
+    }
+    return projection, on_workers
 
 
 def _measured_seconds(

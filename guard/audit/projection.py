@@ -21,8 +21,8 @@ WORKER_S: Final = 0.006
 START_S: Final = 12.0
 """Seconds until workers ask, with Ray started for the run."""
 
-Place = Literal["waiting", "rate", "judging", "driver", "workers"]
-ADVICE: Mapping[Place, str] = {
+Bottleneck = Literal["waiting", "rate", "judging", "driver", "workers"]
+ADVICE: Mapping[Bottleneck, str] = {
     "waiting": "waiting for answers; more --workers or a higher --concurrency help",
     "rate": "the provider's rate; only a higher limit helps",
     "judging": "judging, in the driver's process; --shard on several machines helps, no worker",
@@ -49,25 +49,23 @@ class Projection:
     start_s: float = 0.0
 
     @classmethod
-    def of_calls(
+    def on_workers(
         cls,
+        workers: int,
         calls: float,
         waiting_s: float,
         *,
-        workers: int = 0,
         rate_s: float = 0.0,
         judging_s: float = 0.0,
         local_s: float = 0.0,
     ) -> Projection:
-        """Return the projection of ``calls`` on ``workers``, without Ray if there are none.
+        """Return the projection of ``calls`` that ``workers`` on Ray make.
 
         ``judging_s`` is the time of the guard and of the scorer, ``local_s`` that of models that
         run where they are asked.
         """
-        if not workers:
-            return cls(waiting_s, rate_s, calls * ALONE_S + local_s, judging_s)
-        of_workers = (calls * WORKER_S + local_s) / workers
-        return cls(waiting_s, rate_s, calls * DRIVER_S, judging_s, of_workers, START_S)
+        of_worker = (calls * WORKER_S + local_s) / workers
+        return cls(waiting_s, rate_s, calls * DRIVER_S, judging_s, of_worker, START_S)
 
     @property
     def seconds(self) -> float:
@@ -75,7 +73,7 @@ class Projection:
         return self.start_s + max(self._places.values())
 
     @property
-    def bottleneck(self) -> Place:
+    def bottleneck(self) -> Bottleneck:
         """The place that the others wait for."""
         places = self._places
         slowest = max(places, key=lambda place: places[place])
@@ -84,7 +82,7 @@ class Projection:
         return slowest
 
     @property
-    def _places(self) -> dict[Place, float]:
+    def _places(self) -> dict[Bottleneck, float]:
         return {
             "waiting": self.waiting_s,
             "rate": self.rate_s,

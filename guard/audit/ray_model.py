@@ -269,13 +269,13 @@ class RayModel:
         self.max_concurrency = pool.count if local else None
         self._most = 1 if local else pool.at_once
         self._pool = pool
-        self._losses: Counter[str] = Counter()
+        self._losses: Counter[str] = Counter()  # of requests without an answer, by their keys
 
     async def capabilities(self, wanted: frozenset[Capability]) -> frozenset[Capability]:
         """Return which of ``wanted`` the model has; one worker finds out."""
         while True:
             try:
-                has = await self._call("", "capabilities", wanted)
+                has = await self._call("", "what finds out what it can do", "capabilities", wanted)
             except CallLost:
                 continue
             return cast(frozenset[Capability], has)
@@ -285,24 +285,27 @@ class RayModel:
         if isinstance(request, Chat):
             # Functions of a suite, which the driver alone needs: a worker may not have its module.
             request = replace(request, completes=None, patterns=None)
-        reply = await self._call(slot.item, "ask", request, key, slot)
+        whose = f"the request of {slot.item}"
+        reply = await self._call(key, whose, "ask", request, key, slot)
         if not isinstance(reply, Reply):
             raise TypeError(f"a worker returned {type(reply).__name__}")
         return reply
 
-    async def _call(self, what: str, method: str, *args: Any) -> Any:
+    async def _call(self, key: str, whose: str, method: str, *args: Any) -> Any:
+        """Return what a worker does; raises Stopped where too many died over the same ``key``."""
         try:
-            return await self._pool.call(self, self._most, method, *args)
+            returned = await self._pool.call(self, self._most, method, *args)
         except CallLost:
-            self._losses[what] += 1
-            if self._losses[what] >= MOST_LOSSES:
-                whose = f"the request of {what}" if what else "what finds out what it can do"
+            self._losses[key] += 1
+            if self._losses[key] >= MOST_LOSSES:
                 raise Stopped(
                     f"{MOST_LOSSES} workers on Ray died while they asked {self.name} {whose}, so "
                     "no more calls were made.",
                     resumable=True,
                 ) from None
             raise
+        self._losses.pop(key, None)
+        return returned
 
     async def aclose(self) -> None:
         """Close the model on every worker."""

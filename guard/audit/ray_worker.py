@@ -10,10 +10,11 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from guard import __version__
 from guard.audit.calls import Reply, Slot
-from guard.audit.models import Model
+from guard.audit.models import CallError, Model
 from guard.audit.sending import Sending
 from guard.errors import GuardError
 from guard.suites import Capability, Request
@@ -21,14 +22,11 @@ from guard.suites import Capability, Request
 
 def versions() -> dict[str, str]:
     """Return what decides how a request is sent and its answer is read."""
-    import litellm
-
-    litellm_version = getattr(litellm, "__version__", "")
-    if not litellm_version:
-        from importlib.metadata import version
-
-        litellm_version = version("litellm")
-    return {"guard": __version__, "litellm": litellm_version, "Python": platform.python_version()}
+    return {
+        "guard": __version__,
+        "litellm": version("litellm"),
+        "Python": platform.python_version(),
+    }
 
 
 class AskingWorker:
@@ -83,8 +81,6 @@ class AskingWorker:
 
 def _portable_error(error: Exception) -> Exception:
     """Return ``error`` without what cannot travel, or of a bug its type alone."""
-    from guard.audit.models import CallError
-
     if isinstance(error, GuardError | CallError):
         error.__cause__ = error.__context__ = error.__traceback__ = None
         return error

@@ -41,11 +41,11 @@ from guard.cli.audit_options import (
     fail_on_option,
     guard_options,
     names_of,
+    ray_options,
     show_conditions,
     show_unread,
     suite_options,
     tables_option,
-    workers_option,
 )
 from guard.cli.audit_review import review
 from guard.cli.run_file import audit_options, run_file_argument
@@ -121,12 +121,7 @@ audit.add_command(list_suites, "suites")
     help="End before the calls of this command cost more, by LiteLLM's prices, with exit code 4. "
     "The same command goes on.",
 )
-@click.option(
-    "--on",
-    metavar="ray[=ADDRESS]",
-    help="Have workers on Ray ask: on this machine, or on the cluster at HOST:PORT.",
-)
-@workers_option
+@ray_options
 @click.option("--stream", is_flag=True, help="Ask for streams and record the provider's chunks.")
 @click.option(
     "--baseline",
@@ -162,8 +157,6 @@ def run(options: AuditOptions) -> None:
     from guard.audit.files import check_writable, refuse_precious
     from guard.audit.report.tables import incomplete_reasons
 
-    if options.workers is not None and options.on is None:
-        raise UsageError("--workers belongs to --on; give --on ray.")
     prepared = _prepared_run(options)
     command, baseline_check = prepared.command, prepared.baseline
     recorder = HistoryRecorder(options.history, options.release) if options.history else None
@@ -248,6 +241,8 @@ def _prepared_run(options: AuditOptions) -> _PreparedRun:
     from guard.audit.command import Command
 
     _options_by_suite(options)  # its mistakes come before those of the baseline
+    if options.workers is not None and options.on is None:
+        raise UsageError("--workers belongs to --on; give --on ray.")
     _refuse_conclusions(options)
     baseline_check = audit_compare.BaselineCheck(options) if options.baseline else None
     check_release(options.history, options.release)
@@ -379,7 +374,7 @@ def score(options: AuditOptions) -> None:
     metavar="N",
     help="The provider's limit, in calls a minute.",
 )
-@workers_option
+@ray_options
 @click.option("--replay", type=PATH, help="Plan the replay of this run or cassette.")
 @guard_options
 @detector_option
@@ -391,7 +386,8 @@ def plan(options: AuditOptions) -> None:
 
     FILE is a run file; see guard audit run. What that command refuses in it is refused here with
     the same sentence. The time of the guard, of the scorer and of local models is measured with a
-    few texts. With --workers it is that of an audit on Ray; with --shard, of that shard alone.
+    few texts. With --on it is that of an audit on Ray, which is not started; with --shard, of that
+    shard alone.
     """
     from guard.audit import plan as plans
     from guard.audit.command import cassette_of, check_command
@@ -414,7 +410,7 @@ def plan(options: AuditOptions) -> None:
                 guard=prepared.command.guard,
                 replay=None if options.replay is None else cassette_of(options.replay, audit_),
                 measure=True,
-                workers=0 if options.replay else options.workers or _worker_count(options),
+                workers=prepared.command.workers,
                 rate=None if options.replay else options.rate,
             )
             for model in dict.fromkeys(options.models) or [None]

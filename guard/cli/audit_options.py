@@ -141,12 +141,19 @@ suite_options = with_options(
 
 WORKERS = 2
 """The workers on Ray where --workers does not say how many."""
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="How many workers on Ray ask, each with --concurrency calls at a time. Pace, limits and "
-    f"the run's file are one.  [default: {WORKERS}]",
+ray_options = with_options(
+    click.option(
+        "--on",
+        metavar="ray[=ADDRESS]",
+        help="Have workers on Ray ask: on this machine, or on the cluster at HOST:PORT.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, 1000),
+        metavar="N",
+        help="With --on: how many workers ask, each with --concurrency calls at a time. Pace, "
+        f"limits and the run's file are one.  [default with --on: {WORKERS}]",
+    ),
 )
 embedder_option = click.option(
     "--embedder",
@@ -367,6 +374,7 @@ class AuditOptions(GatingOptions):
     quick: bool = False
     allocate: Literal["even", "widest"] = "even"
     shard: Shard | None = None
+    on: str | None = None
     workers: int | None = None
     concurrency: int = 8
     operating_point: str | None = None
@@ -385,7 +393,6 @@ class AuditOptions(GatingOptions):
     max_calls: int | None = None
     max_cost: float | None = None
     stream: bool = False
-    on: str | None = None
     history: str | None = None
     release: str | None = None
     # of plan

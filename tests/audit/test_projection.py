@@ -34,18 +34,22 @@ HOUR = 3600.0
         ({"waiting_s": 1.0, "local_s": 9 * HOUR}, "workers"),
         ({"waiting_s": 1.0, "calls": 10**7, "workers": 1000}, "driver"),
         ({"waiting_s": 1.0, "calls": 10**7, "workers": 1}, "workers"),
-        ({"waiting_s": 1.0, "calls": 10**7, "workers": 0}, "driver"),
     ],
 )
 def test_what_limits_it_is_named(planted: dict[str, Any], place: str) -> None:
-    projection = Projection.of_calls(**{"calls": 1000, "workers": 4, **planted})
+    projection = Projection.on_workers(**{"calls": 1000, "workers": 4, **planted})
     assert projection.bottleneck == place
     assert place in ADVICE
 
 
+def test_without_workers_the_one_process_is_the_driver() -> None:
+    assert Projection(1.0, driver_s=HOUR).bottleneck == "driver"
+    assert Projection(1.0, driver_s=HOUR, judging_s=2 * HOUR).bottleneck == "judging"
+
+
 def test_workers_divide_what_is_theirs_and_nothing_else() -> None:
     def seconds(workers: int, **parts: float) -> float:
-        return Projection.of_calls(1000, workers=workers, **parts).seconds - START_S
+        return Projection.on_workers(workers, 1000, **parts).seconds - START_S
 
     assert seconds(4, waiting_s=0.0, local_s=HOUR) < 0.26 * seconds(1, waiting_s=0.0, local_s=HOUR)
     for parts in ({"judging_s": HOUR}, {"rate_s": HOUR}):
@@ -64,17 +68,27 @@ def planned(*args: str) -> Any:
 
 
 def test_a_plan_says_how_long_workers_take_and_what_limits_them() -> None:
-    alone, four = planned("--latency", "20"), planned("--latency", "20", "--workers", "4")
+    on_ray = ("--on", "ray", "--workers", "4")
+    alone, four = planned("--latency", "20"), planned("--latency", "20", *on_ray)
     assert (alone["workers"], four["workers"]) == (0, 4)
     assert four["concurrency"] == 4 * alone["concurrency"]
     assert four["seconds_by_part"][CALLS] * 4 == alone["seconds_by_part"][CALLS]
     assert four["seconds"] == pytest.approx(alone["seconds"] / 4 + START_S)
     assert alone["bottleneck"] == four["bottleneck"] == "waiting"
-    limited = planned("--rate", "6", "--workers", "4")
+    limited = planned("--rate", "6", *on_ray)
     assert limited["bottleneck"] == "rate"
     assert limited["seconds"] >= limited["calls"] * 10
+    assert planned("--on", "ray=10.0.0.7:6379")["workers"] == 2  # of a run; nobody is asked
     part = planned("--shard", "1/4", "--latency", "20")
     assert part["seconds"] < alone["seconds"]
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_workers_without_ray_are_refused(command: str) -> None:
+    asked = ("--suite", SUITE, "--model", "openai/x", "--workers", "4")
+    done = CliRunner().invoke(main, ["audit", command, *asked], catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "--workers belongs to --on; give --on ray." in done.output
 
 
 class Measured:
@@ -91,6 +105,7 @@ class Measured:
         self.judged = sum(reading.seconds for reading in recorded.readings.values())
 
 
+@pytest.mark.slow("compares measured times, for which the machine must be quiet", limit_s=120)
 def test_a_run_spends_its_time_where_the_plan_says(
     provider: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

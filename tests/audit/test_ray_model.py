@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -22,15 +23,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.audit import ray_model
-from guard.audit.calls import Call
-from guard.audit.ray_model import sent_variables
+from guard.audit.calls import Call, Piece, Reply
+from guard.audit.models import CallLost
+from guard.audit.ray_model import RayModel, sent_variables
 from guard.audit.run_file import RunFile, RunWriter
+from guard.audit.runner import Stopped
 from guard.audit.sending import Sending
 from guard.cli import main
 from guard.core import Guard
 from guard.ray_session import ray_session
 from tests.audit.answering import Answering, answering
 from tests.audit.test_merge import without_times
+from tests.audit.test_runner import run as run_tiny
 from tests.scripted import Scripted
 from tests.tiny_model import save_model
 
@@ -122,21 +126,26 @@ def wait_until(holds: Any, seconds: float = 120.0) -> None:
 
 
 def test_a_run_on_ray_is_the_run_of_one_process(cluster: Any, provider: Answering) -> None:
-    plain = run("--out", "plain")
+    plain = run("--out", "plain", count=12)
     asked = Counter(provider.asked)
     provider.asked.clear()
-    on_ray = run("--out", "ray", "--on", "ray", "--workers", "2")
+    on_ray = run("--out", "ray", "--on", "ray", "--workers", "2", count=12)
     assert Counter(provider.asked) == asked
     for key in ("scores", "guarded", "effects", "outcomes", "key", "complete"):
         assert on_ray["suites"][0][key] == plain["suites"][0][key]
     assert without_times("ray") == without_times("plain")
     # The other goes on with what one has recorded.
     provider.asked.clear()
-    run("--out", "ray")
+    run("--out", "ray", count=12)
     assert provider.asked == []
     wait_until(lambda: not workers())  # they end with the command
+    import ray._private.state
+
+    (job,) = ray._private.state.jobs()
+    assert job["Entrypoint"] == "guard"  # not the command line, which may have a header's value
 
 
+@pytest.mark.slow("starts two workers twice")
 def test_capabilities_are_asked_once_and_pace_and_limits_are_one(
     cluster: Any, provider: Answering
 ) -> None:
@@ -162,18 +171,18 @@ def test_capabilities_are_asked_once_and_pace_and_limits_are_one(
 def test_a_worker_killed_in_mid_call_is_replaced_and_loses_nothing(
     cluster: Any, provider: Answering
 ) -> None:
-    run("--out", "plain", "--plain-only")
+    run("--out", "plain", "--plain-only", count=12)
     expected = Counter(provider.asked)
     provider.asked.clear()
     provider.delay_s = 0.3
 
     def kill_one() -> None:
         wait_until(lambda: provider.at_once >= 4 and len(provider.asked) > 4)
-        os.kill(random.choice(workers()), signal.SIGKILL)
+        os.kill(*workers(), signal.SIGKILL)
 
     with meanwhile(kill_one):
-        options = ("--on", "ray", "--workers", "2", "--concurrency", "4", "--plain-only")
-        killed = run("--out", "killed", *options)
+        options = ("--on", "ray", "--workers", "1", "--concurrency", "4", "--plain-only")
+        killed = run("--out", "killed", *options, count=12)
     assert killed["complete"]
     assert without_times("killed") == without_times("plain")  # attempts, too: none was a failure
     again = Counter(provider.asked) - expected
@@ -182,6 +191,7 @@ def test_a_worker_killed_in_mid_call_is_replaced_and_loses_nothing(
     assert not expected - Counter(provider.asked)
 
 
+@pytest.mark.slow("starts a worker")
 def test_keys_prompts_and_answers_are_in_no_file_and_no_state_of_ray(
     cluster: Any, provider: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,33 +216,26 @@ def test_keys_prompts_and_answers_are_in_no_file_and_no_state_of_ray(
         assert not any(secret in text for text in texts), secret
 
 
-def test_what_cannot_be_is_told_in_a_sentence(
-    cluster: Any, provider: Answering, subtests: pytest.Subtests
-) -> None:
-    run("--out", "tape")
-    ray = ("--on", "ray", "--workers", "1")
-    cases: list[tuple[list[str], str]] = [
-        (asking("--on", "dask"), "--on takes ray or ray=HOST:PORT, not 'dask'"),
-        (asking("--workers", "2"), "--workers belongs to --on; give --on ray"),
-        (
-            asking("--on", "ray", "--workers", "99"),
-            "99 workers need 50 CPUs, with room to replace one",
-        ),
-        (
-            ["run", "--suite", SUITE, "--replay", "tape", *ray],
-            "A replay asks nobody; leave --on and --workers out",
-        ),
-        (asking("--model", "local:nowhere", "--out", "o", *ray), "nowhere"),
-    ]
-    for command, told in cases:
-        with subtests.test(told):
-            result = call(*command)
-            assert result.exit_code == 2
-            assert told in " ".join(result.output.split())
-    with subtests.test("two drivers"), RunWriter(Path("mine/run.db")):
-        result = call(*asking("--out", "mine", *ray))
-        assert result.exit_code == 2
-        assert "mine/run.db is being written by another audit" in result.output
+def refuse(*command: str) -> str:
+    result = call(*command)
+    assert result.exit_code == 2
+    return " ".join(result.output.split())
+
+
+def test_what_cannot_be_is_told_before_ray_begins() -> None:
+    assert "--on takes ray or ray=HOST:PORT, not 'dask'" in refuse(*asking("--on", "dask"))
+    replayed = refuse("run", "--suite", SUITE, "--replay", "tape", "--on", "ray")
+    assert "A replay asks nobody; leave --on and --workers out" in replayed
+
+
+@pytest.mark.slow("starts a worker")
+def test_what_cannot_be_on_ray_is_told_in_a_sentence(cluster: Any, provider: Answering) -> None:
+    ray = ("--on", "ray", "--workers")
+    assert "99 workers need 50 CPUs, with room to replace one" in refuse(*asking(*ray, "99"))
+    assert "nowhere" in refuse(*asking("--model", "local:nowhere", "--out", "o", *ray, "1"))
+    with RunWriter(Path("mine/run.db")):
+        told = refuse(*asking("--out", "mine", *ray, "1"))
+    assert "mine/run.db is being written by another audit" in told
 
 
 @pytest.mark.slow("starts two workers, one of them late")
@@ -293,6 +296,45 @@ def test_a_fatal_error_of_the_provider_ends_the_audit(cluster: Any, provider: An
     assert result.exit_code == 4
     assert "openai/x cannot be asked: " in result.output
     assert len(provider.refused_at) <= 16
+
+
+class LosingPool:
+    """A pool without Ray that loses the first ``losses`` calls of every request."""
+
+    count = at_once = 8
+
+    def __init__(self, losses: int) -> None:
+        self.losses = losses
+        self.lost: Counter[str] = Counter()
+
+    async def call(self, model: RayModel, most: int, method: str, *args: Any) -> Any:
+        if method == "capabilities":
+            return args[0]
+        await asyncio.sleep(0)
+        key = args[1]
+        if self.lost[key] < self.losses:
+            self.lost[key] += 1
+            raise CallLost
+        return Reply((Piece("first"),))
+
+    def forget(self, number: int) -> list[Any]:
+        return []
+
+
+def test_losses_are_counted_by_request(tmp_path: Path) -> None:
+    """One dead worker loses all samples of an item that it was asking, each of them once."""
+
+    def ask(losses: int) -> Any:
+        pool = LosingPool(losses)
+        model = RayModel(pool, 1, "openai/x", 1.0, False, Sending())  # type: ignore[arg-type]
+        return run_tiny(model, tmp_path / str(losses), count=1, samples=6, temperature=1.0), pool
+
+    for losses in (1, 3):
+        result, pool = ask(losses)
+        assert result.complete
+        assert sorted(pool.lost.values()) == [losses] * 6
+    with pytest.raises(Stopped, match=r"^4 workers on Ray died while .* the request of t0, so"):
+        ask(4)
 
 
 def test_only_the_variables_of_a_provider_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
