@@ -36,7 +36,7 @@ from guard.detect.serving import WindowJudge
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.server.app import ScoreServer
 from guard.server.run import serve_detector
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 from guard.verdict import Reference, Scores, Window
 
 PACE = 0.5  # seconds between two segments of a stream

@@ -7,7 +7,7 @@ import json
 import time
 
 from guard.server.run import serve_detector
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 from guard.verdict import Window
 from tests.scripted import Scripted
 
