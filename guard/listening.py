@@ -26,7 +26,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
-class Place(NamedTuple):
+class ListeningUrl(NamedTuple):
     """The URL that is listened at, and its token if one was generated."""
 
     url: str
@@ -52,7 +52,7 @@ class ListeningPlace:
         # 0.0.0.0 and :: are no addresses to visit.
         name = address if served_at else "localhost"
         shown = f"[{name}]" if ":" in name else name
-        self.place = Place(f"http://{shown}:{self.port}/", generated)
+        self.place = ListeningUrl(f"http://{shown}:{self.port}/", generated)
 
 
 @contextmanager
@@ -69,25 +69,27 @@ def listening_place(
         yield ListeningPlace(listener, host, token, allowed)
 
 
-def checked_token(token: str) -> str:
-    """Return ``token``; raises UsageError if it is too short or cannot stand in a header."""
+def checked_token(token: str, name: str = "--token") -> str:
+    """Return ``token``; raises UsageError if it is too short or cannot stand in a header.
+
+    ``name`` is the option or the variable that has it.
+    """
     if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
-        raise UsageError(
-            f"A token has at least {MIN_TOKEN} characters: ASCII, without spaces; leave it out to "
-            "have one made."
-        )
+        raise UsageError(f"{name} takes at least {MIN_TOKEN} characters: ASCII, without spaces.")
     return token
 
 
-def checked_host(name: str) -> str:
-    """Return ``name``; raises UsageError if it is no host name or address."""
-    match = _HOST.fullmatch(name.lower())
-    if not is_address(name) and (match is None or match["name"] != name.lower()):
+def checked_host(host: str, name: str = "--allow-host") -> str:
+    """Return ``host``; raises UsageError if it is no host name or address.
+
+    ``name`` is the option or the variable that has it.
+    """
+    match = _HOST.fullmatch(host.lower())
+    if not is_address(host) and (match is None or match["name"] != host.lower()):
         raise UsageError(
-            f"--allow-host takes a name such as guard.example.org, without a port, "
-            f"got {name[:80]!r}."
+            f"{name} takes names such as guard.example.org, without a port, got {host[:80]!r}."
         )
-    return name
+    return host
 
 
 @lru_cache(maxsize=256)

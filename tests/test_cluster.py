@@ -198,7 +198,6 @@ def test_two_thousand_streams_while_a_detector_is_killed(
             assert stream.text == f"{BEFORE.format(number)}{policy.message}", stream
             assert stream.finish == "content_filter"
             outcomes["stopped"] += 1
-    print(outcomes)
     assert sum(outcomes.values()) == STREAMS
     assert outcomes["unjudged"] <= STREAMS // 20  # the other detector answered for the killed one
     assert outcomes["stopped"] >= STREAMS // 5 - outcomes["unjudged"]

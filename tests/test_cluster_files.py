@@ -198,6 +198,14 @@ def test_the_image_and_ray_install_extras_that_there_are() -> None:
         assert set(wanted.split(",")) <= known
 
 
+def test_secrets_and_judged_text_are_in_no_copy_of_the_checkout() -> None:
+    ignored = (CLUSTER / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {"**/cluster.env", "**/*.db*", "/runs", ".git", "**/.venv*"} <= set(ignored)
+    excluded = yaml.safe_load((CLUSTER / "ray.yaml").read_text())["rsync_exclude"]
+    # The patterns of rsync match in every folder.
+    assert set(excluded) == {line.removeprefix("**/") for line in ignored if line[0] != "#"}
+
+
 def test_ray_takes_its_cluster_file() -> None:
     pytest.importorskip("ray", reason="Ray is not installed (extra 'scale')")
     from ray.autoscaler._private.util import prepare_config, validate_config

@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import random
+import runpy
 import signal
 import socket
 import statistics
@@ -36,13 +37,14 @@ from guard.detect.serving import WindowJudge
 from guard.policy import DEFAULT_POINTS, Policy
 from guard.server.app import ScoreServer
 from guard.server.run import serve_detector
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 from guard.verdict import Reference, Scores, Window
 
 PACE = 0.5  # seconds between two segments of a stream
 _TICK = os.sysconf("SC_CLK_TCK")
 _STATEMENT = "A statement of a bias index, as long as such statements are on the whole."
 _EVERYDAY = Path(__file__).with_name("everyday.jsonl")
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster" / "serve_ray.py"
 
 
 class Ready:
@@ -82,20 +84,10 @@ def own_detector(name: str) -> Detector:
 
 def serve_on_ray(detector: str) -> None:
     """Serve as examples/cluster/serve_ray.py does, until a signal."""
-    from guard.ray_session import ray_session
-
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with ray_session(cpus=4):
-        from ray import serve
-
-        deployment = serve.deployment(name="guard", max_ongoing_requests=1024)
-        app = deployment(serve.ingress(lambda: ScoreServer(own_detector(detector)))()).bind()
-        serve.start(http_options={"host": "127.0.0.1", "port": port})
-        serve.run(app)
-        print(json.dumps({"url": f"http://127.0.0.1:{port}/"}), flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
-        serve.shutdown()
+    example = runpy.run_path(str(_EXAMPLE))
+    example["serve_until_signal"](port, lambda: ScoreServer(own_detector(detector)))
 
 
 @contextmanager

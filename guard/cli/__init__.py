@@ -109,6 +109,38 @@ detector_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def listening_options(port: int, token: str, purpose: str) -> Callable[[_Command], _Command]:
+    """Give a command the options of what listens; ``token`` is the variable of the token.
+
+    ``purpose`` says what the token is for.
+    """
+    return with_options(
+        click.option(
+            "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
+        ),
+        click.option(
+            "--port",
+            default=port,
+            show_default=True,
+            type=click.IntRange(0, 65_535),
+            help="The port to listen on; 0 takes any free one.",
+        ),
+        click.option(
+            "--token",
+            envvar=token,
+            show_envvar=True,
+            help=f"{purpose}; made and printed if --host or --allow-host is not a loopback name.",
+        ),
+        click.option(
+            "--allow-host",
+            "allowed",
+            multiple=True,
+            metavar="NAME",
+            help="A further host name to answer to; may be given several times.",
+        ),
+    )
+
+
 def stdout_kept() -> redirect_stdout[Any]:
     """Redirect LiteLLM's output to standard error; standard output is for results."""
     return redirect_stdout(sys.stderr)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import print_result
+from guard.cli import listening_options, print_result
 from guard.cli.rates import on_store
 from guard.errors import GuardError, UsageError
 
 if TYPE_CHECKING:
-    from guard.listening import Place
+    from guard.listening import ListeningUrl
     from guard.watch.store import Store
 
 TOKEN = "GUARD_DASHBOARD_TOKEN"
@@ -21,28 +21,7 @@ _NEEDS = ("starlette", "uvicorn", "jinja2", "matplotlib")
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    default=8472,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="The port to listen on; 0 takes any free one.",
-)
-@click.option(
-    "--token",
-    envvar=TOKEN,
-    show_envvar=True,
-    help="What readers need to sign in; made and printed if --host or --allow-host is not a "
-    "loopback name.",
-)
-@click.option(
-    "--allow-host",
-    "allowed",
-    multiple=True,
-    metavar="NAME",
-    help="A further host name to answer to; may be given several times.",
-)
+@listening_options(8472, TOKEN, "What readers need to sign in")
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
@@ -77,7 +56,7 @@ def dashboard(
     if index is not None:
         _statements(index)  # fails now if the folder is no index
 
-    def announce(place: Place) -> None:
+    def announce(place: ListeningUrl) -> None:
         text = f"Dashboard of {store.name} at {place.url}; Ctrl-C ends it."
         if place.generated_token is not None:
             text += f"\nToken: {place.generated_token}"

@@ -7,14 +7,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from guard.cli import detector_option, json_option, print_result, stdout_kept
+from guard.cli import (
+    Number,
+    detector_option,
+    json_option,
+    listening_options,
+    print_result,
+    stdout_kept,
+)
 from guard.errors import UsageError
+from guard.server.settings import (
+    LONGEST_WAIT_S,
+    MOST_QUEUE,
+    QUEUE,
+    TIMEOUT,
+    TOKEN,
+    USUAL_LIMITS,
+    limits_of,
+)
 
 if TYPE_CHECKING:
-    from guard.listening import Place
+    from guard.listening import ListeningUrl
     from guard.server.app import ScoreServer
 
-_TOKEN = "GUARD_SERVE_TOKEN"
 _NEEDS = ("starlette", "uvicorn", "httptools", "prometheus_client")
 
 
@@ -25,34 +40,25 @@ _NEEDS = ("starlette", "uvicorn", "httptools", "prometheus_client")
     type=click.Path(path_type=Path),
     help="Folder of a bias index in place of the shipped one; new versions are used as they come.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    default=8471,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="The port to listen on; 0 takes any free one.",
-)
-@click.option(
-    "--token",
-    envvar=_TOKEN,
-    show_envvar=True,
-    help="What clients need (served.token); made and printed if --host or --allow-host is not a "
-    "loopback name.",
-)
-@click.option(
-    "--allow-host",
-    "allowed",
-    multiple=True,
-    metavar="NAME",
-    help="A further host name to answer to; may be given several times.",
-)
+@listening_options(8471, TOKEN, "What clients need (served.token)")
 @click.option(
     "--queue",
-    default=512,
+    envvar=QUEUE,
+    show_envvar=True,
+    default=USUAL_LIMITS.queue,
     show_default=True,
-    type=click.IntRange(1, 1_000_000),
+    type=click.IntRange(1, MOST_QUEUE),
     help="The most windows that are accepted and not answered yet; further ones are refused.",
+)
+@click.option(
+    "--timeout",
+    envvar=TIMEOUT,
+    show_envvar=True,
+    default=USUAL_LIMITS.timeout_s,
+    show_default=True,
+    type=Number(0, LONGEST_WAIT_S, min_open=True),
+    metavar="SECONDS",
+    help="The time limit of one call of the detector; a window that takes longer has failed.",
 )
 @json_option
 def serve(
@@ -63,6 +69,7 @@ def serve(
     token: str | None,
     allowed: tuple[str, ...],
     queue: int,
+    timeout: float,
     as_json: bool,
 ) -> None:
     """Serve a detector over HTTP: Guard(detector="http://HOST:PORT") asks it for scores.
@@ -71,7 +78,7 @@ def serve(
     with --allow-host. SIGTERM and Ctrl-C end it once all that it has accepted is answered.
     """
     try:
-        from guard.server.configured import limits_for, own_detector
+        from guard.server.configured import own_detector
         from guard.server.run import serve_detector
     except ImportError as error:
         if error.name not in _NEEDS:
@@ -85,7 +92,7 @@ def serve(
     with stdout_kept():
         served = own_detector(detector, index)
 
-    def announce(place: Place, app: ScoreServer) -> None:
+    def announce(place: ListeningUrl, app: ScoreServer) -> None:
         described = app.service.describe()
         version = described["index_version"]
         text = (
@@ -98,4 +105,5 @@ def serve(
         shown |= {key: described[key] for key in ("detector", "weights", "index_version")}
         print_result(shown, text, as_json)
 
-    serve_detector(served, limits_for(queue), host, port, token, allowed, announce)
+    limits = limits_of(queue, timeout)
+    serve_detector(served, limits, host, port, token, allowed, announce)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from guard.detect.protocol import Detector
-from guard.detect.wire import MalformedMessage, weights_hash
+from guard.detect.wire import MalformedMessage
 from guard.verdict import BIAS_TYPES, BiasType
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorDescription:
-    """A served detector. ``weights`` is a SHA-256 (:func:`guard.detect.wire.weights_hash`).
+    """A served detector. ``weights`` is a SHA-256 (:func:`weights_hash`).
 
     ``index_version`` is the newest, ``index_versions`` all whose sessions the server keeps;
     ``most_windows`` of one request. ``thresholds`` and ``languages`` are None where the detector
@@ -106,6 +107,21 @@ class DetectorDescription:
                 *("every_language", "own_thresholds"),
             )
         )
+
+
+def weights_hash(detector: Detector) -> str:
+    """Return a SHA-256 of what a detector judges by, in hexadecimal.
+
+    That is the manifest of its weights, and of those of its members; of a detector without files,
+    its name.
+    """
+    digest = hashlib.sha256(detector.name.encode())
+    for part in ("first", "later", "embedder"):
+        member = getattr(detector, part, None)
+        if isinstance(member, Detector):
+            digest.update(weights_hash(member).encode())
+    digest.update(str(getattr(detector, "weights_digest", "")).encode())
+    return digest.hexdigest()
 
 
 def _checked(value: Any, kind: type) -> Any:

@@ -130,7 +130,7 @@ class ServedDetector:
 
     @property
     def weights(self) -> str:
-        """The hash of the weights that are served (:func:`guard.detect.wire.weights_hash`)."""
+        """The hash of the weights that are served (:func:`.description.weights_hash`)."""
         return self._description.weights
 
     @property
@@ -234,7 +234,7 @@ class ServedDetector:
         try:
             reply = address.ask(body, until)
             if reply.status != 200:
-                raise self._refusal(address, reply, version)
+                raise self._noted_refusal(address, reply, version)
             answer = _json_answer(reply)
             scores = _read_items(self._checked_items(answer, number, version), windows)
         except (Overloaded, VersionGone, RequestRefused):
@@ -245,10 +245,10 @@ class ServedDetector:
         self._note_newest(answer)
         return scores
 
-    def _refusal(
+    def _noted_refusal(
         self, address: ServedAddress, reply: HttpReply, version: str | None
     ) -> ServedFailure:
-        """Return the failure of a server that answered with another status than 200."""
+        """Return the failure of a server whose status is not 200; note what it says of itself."""
         try:
             answer = _json_answer(reply)
         except ServedFailure:

@@ -44,7 +44,7 @@ class HttpReply(NamedTuple):
     retry_after: float
 
 
-class NoHttp(Exception):
+class _NoHttp(Exception):
     """What came is no whole answer of HTTP/1.1."""
 
 
@@ -98,15 +98,15 @@ class _Connection:
         first, *lines = head.split(b"\r\n")
         status = _STATUS.fullmatch(first)
         if status is None:
-            raise NoHttp
+            raise _NoHttp
         headers: dict[bytes, bytes] = {}
         for line in lines:
             header = _HEADER.fullmatch(line)
             if header is None:
-                raise NoHttp
+                raise _NoHttp
             name = header[1].lower()
             if name in headers and name in (b"content-length", b"transfer-encoding"):
-                raise NoHttp
+                raise _NoHttp
             headers[name] = header[2]
         return int(status[1]), headers
 
@@ -115,10 +115,10 @@ class _Connection:
         length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
         if coding is not None:
             if coding.lower() != b"chunked" or length is not None:
-                raise NoHttp
+                raise _NoHttp
             return self._chunks()
         if length is None or not length.isdigit() or len(length) > 9:
-            raise NoHttp
+            raise _NoHttp
         return self._exactly(int(length))
 
     def _chunks(self) -> bytes:
@@ -126,12 +126,12 @@ class _Connection:
         while True:
             size = _CHUNK.fullmatch(self._until_mark(b"\r\n", _MOST_HEAD))
             if size is None:
-                raise NoHttp
+                raise _NoHttp
             if not (count := int(size[1], 16)):
                 break
             body += self._exactly(count)
             if self._exactly(2) != b"\r\n" or len(body) > _MOST_BYTES:
-                raise NoHttp
+                raise _NoHttp
         while self._until_mark(b"\r\n", _MOST_HEAD):
             pass  # trailers
         return bytes(body)
@@ -140,7 +140,7 @@ class _Connection:
         """Return what comes before ``mark``; the mark is read, too."""
         while (place := self._read.find(mark)) < 0:
             if len(self._read) > most:
-                raise NoHttp
+                raise _NoHttp
             self._read += self._receive(_PART)
         before, self._read = self._read[:place], self._read[place + len(mark) :]
         return before
@@ -148,7 +148,7 @@ class _Connection:
     def _exactly(self, count: int) -> bytes:
         """Return so many bytes."""
         if count > _MOST_BYTES:
-            raise NoHttp
+            raise _NoHttp
         parts, left = [self._read], count - len(self._read)
         while left > 0:
             part = self._receive(min(left, _PART))
@@ -224,7 +224,7 @@ class HttpConnections:
         except ssl.SSLCertVerificationError as error:
             # OpenSSL's own words, which name the certificate's fault alone.
             raise ServedFailure(f"its certificate is refused: {error.verify_message}") from None
-        except NoHttp:
+        except _NoHttp:
             raise ServedFailure("its answer is no HTTP") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__

@@ -6,11 +6,9 @@ range or a span outside the text raises MalformedMessage, whose message quotes n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, get_args
 
-from guard.detect.protocol import Detector
 from guard.verdict import BIAS_TYPES, Attribution, Reference, Scores, Span, Unjudged, Window
 
 SCORES_PATH = "/v1/scores"
@@ -81,21 +79,6 @@ def read_scores(value: Any, text: str) -> Scores:
         unjudged,
         implied,
     )
-
-
-def weights_hash(detector: Detector) -> str:
-    """Return a SHA-256 of what a detector judges by, in hexadecimal.
-
-    That is the manifest of its weights, and of those of its members; of a detector without files,
-    its name.
-    """
-    digest = hashlib.sha256(detector.name.encode())
-    for part in ("first", "later", "embedder"):
-        member = getattr(detector, part, None)
-        if isinstance(member, Detector):
-            digest.update(weights_hash(member).encode())
-    digest.update(str(getattr(detector, "weights_digest", "")).encode())
-    return digest.hexdigest()
 
 
 def _plain_pair(pair: Attribution) -> dict[str, Any]:

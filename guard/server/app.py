@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -24,12 +25,12 @@ from guard.detect.protocol import Detector
 from guard.detect.wire import DEADLINE, DETECTOR_PATH, SCORES_PATH, MalformedMessage, read_window
 from guard.listening import bearer_token, is_known_host, is_loopback, same_secret
 from guard.server.metrics import ServerMetrics
-from guard.server.scoring import Refused, ScoreBatch, ScoringService, ServerLimits
+from guard.server.scoring import Refused, ScoreBatch, ScoringService
+from guard.server.settings import LONGEST_WAIT_S, MOST_BYTES, USUAL_LIMITS, ServerLimits
 
 _log = logging.getLogger("guard")
-_USUAL = ServerLimits()
 _BODY_S = 10.0  # that a request may take to come
-_FIELDS = {"request", "windows", "index_version", "every_language", "deadline_ms"}
+_FIELDS = {"request", "windows", "index_version", "every_language"}
 _LONGEST_NAME = 64
 
 
@@ -43,7 +44,7 @@ class ScoreServer:
     def __init__(
         self,
         detector: Detector,
-        limits: ServerLimits = _USUAL,
+        limits: ServerLimits = USUAL_LIMITS,
         token: str | None = None,
         hosts: Sequence[str] = (),
     ) -> None:
@@ -118,7 +119,7 @@ class ScoreServer:
             raise Refused(503, "overloaded", "Too many requests are being read; ask again later.")
         self._reading += 1
         try:
-            return await _within(_BODY_S, _read_body(receive, self.service.limits.bytes))
+            return await _within(_BODY_S, _read_body(receive))
         except TimeoutError:
             raise Refused(408, "slow_request", "The request took too long to come.") from None
         finally:
@@ -145,7 +146,7 @@ class ScoreServer:
         every_language = value.get("every_language", False)
         if not isinstance(every_language, bool):
             raise _bad_request("every_language is true or false.")
-        wait = _deadline_seconds(value.get("deadline_ms", header), limits.wait_s)
+        wait = _seconds_left(header)
         if wait <= 0:
             raise Refused(504, "late", "The deadline has passed; nothing was judged.")
         try:
@@ -197,7 +198,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, bytes]) -> bytes:
         timer.cancel()
 
 
-async def _read_body(receive: Receive, most: int) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     body = b""
     while True:
         message = await receive()
@@ -205,9 +206,9 @@ async def _read_body(receive: Receive, most: int) -> bytes:
             raise Refused(400, "bad_request", "The request ended before its body.")
         part: bytes = message.get("body", b"")
         body = body + part if body else part
-        if len(body) > most:
+        if len(body) > MOST_BYTES:
             raise Refused(
-                413, "too_large", f"A request has at most {most:,} bytes; send fewer windows."
+                413, "too_large", f"A request has at most {MOST_BYTES:,} bytes; send fewer windows."
             )
         if not message.get("more_body"):
             return body
@@ -224,17 +225,17 @@ def _bad_request(sentence: str) -> Refused:
     return Refused(400, "bad_request", sentence)
 
 
-def _deadline_seconds(value: Any, longest: float) -> float:
+def _seconds_left(header: str | None) -> float:
     """Return how long the client still waits; the longest wait if it does not say."""
-    if value is None:
-        return longest
+    if header is None:
+        return LONGEST_WAIT_S
     try:
-        milliseconds = float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        milliseconds = float("nan")
-    if milliseconds != milliseconds:
-        raise _bad_request(f"deadline_ms, or the header {DEADLINE}, is a number of milliseconds.")
-    return min(milliseconds / 1000, longest)
+        milliseconds = float(header)
+    except ValueError:
+        milliseconds = math.nan
+    if math.isnan(milliseconds):
+        raise _bad_request(f"The header {DEADLINE} is a number of milliseconds.")
+    return min(milliseconds / 1000, LONGEST_WAIT_S)
 
 
 def _json_response(value: Any) -> Response:

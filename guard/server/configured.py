@@ -2,7 +2,8 @@
 
 ``uvicorn --factory guard.server.configured:make_app``. The detector comes from ``guard.toml`` and
 ``BIASGUARD_*``; the token and further host names, with commas between, come from
-``GUARD_SERVE_TOKEN`` and ``GUARD_SERVE_HOSTS``, the queue from ``GUARD_SERVE_QUEUE``.
+``GUARD_SERVE_TOKEN`` and ``GUARD_SERVE_HOSTS``, the limits from ``GUARD_SERVE_QUEUE`` and
+``GUARD_SERVE_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ from guard.errors import ConfigError
 from guard.listening import checked_host, checked_token
 from guard.places import DEFAULT
 from guard.server.app import ScoreServer
-from guard.server.scoring import ServerLimits
-
-TOKEN = "GUARD_SERVE_TOKEN"
-HOSTS = "GUARD_SERVE_HOSTS"
-QUEUE = "GUARD_SERVE_QUEUE"
+from guard.server.settings import HOSTS, TOKEN, read_limits
 
 
 def make_app() -> ScoreServer:
@@ -35,9 +32,9 @@ def make_app() -> ScoreServer:
     names = [name.strip() for name in os.environ.get(HOSTS, "").split(",") if name.strip()]
     return ScoreServer(
         own_detector(),
-        limits_for(os.environ.get(QUEUE)),
-        None if token is None else checked_token(token),
-        [name if name == "*" else checked_host(name) for name in names],
+        read_limits(),
+        None if token is None else checked_token(token, TOKEN),
+        [name if name == "*" else checked_host(name, HOSTS) for name in names],
     )
 
 
@@ -57,15 +54,3 @@ def own_detector(name: str | None = None, index: Path | None = None) -> Detector
             "server; name encoder, or any other, with --detector or BIASGUARD_DETECTOR."
         )
     return Guard(detector=named, index=index, events="none").detector
-
-
-def limits_for(queue: str | int | None) -> ServerLimits:
-    """Return the limits of a server with so long a queue; raises ConfigError if it is none."""
-    usual = ServerLimits()
-    if queue is None:
-        return usual
-    text = str(queue)
-    if not (text.isdecimal() and 1 <= int(text) <= 1_000_000):
-        raise ConfigError(f"{QUEUE} takes a whole number of windows from 1 on, got {text[:80]!r}.")
-    most = int(text)
-    return ServerLimits(queue=most, windows=min(most, usual.windows))

@@ -10,9 +10,9 @@ from types import FrameType
 import uvicorn
 
 from guard.detect.protocol import Detector
-from guard.listening import Place, checked_host, checked_token, listening_place
+from guard.listening import ListeningUrl, checked_host, checked_token, listening_place
 from guard.server.app import ScoreServer
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 
 _log = logging.getLogger("guard")
 #: Seconds that accepted windows may take once the process is told to end.
@@ -55,7 +55,7 @@ def serve_detector(
     port: int,
     token: str | None,
     allowed: Sequence[str],
-    on_listening: Callable[[Place, ScoreServer], None],
+    on_listening: Callable[[ListeningUrl, ScoreServer], None],
 ) -> None:
     """Serve until a signal; calls ``on_listening`` once the socket listens.
 

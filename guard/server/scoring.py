@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from guard.detect import loop_bridge
@@ -20,6 +20,7 @@ from guard.detect.scoring import Timed
 from guard.detect.wire import plain_scores
 from guard.detect.workers import ResponseQueue, ScoreRequest, Workers, thread_count
 from guard.server.metrics import ServerMetrics
+from guard.server.settings import MOST_BYTES, MOST_VERSIONS, ServerLimits
 
 _log = logging.getLogger("guard")
 _TRIAL = Window("A trial.")
@@ -27,24 +28,6 @@ _MOST_FAILURES = 3  # in a row, after which a trial tells whether the detector w
 _TRIAL_PAUSE = 2.0  # seconds between trials
 _SNAPSHOT_PAUSE = 0.1  # seconds, in which sessions of the newest index are shared
 _LOOK = 1.0  # seconds, after which a window that waits has hung threads replaced
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """Limits of a server.
-
-    ``queue`` is the most windows that are accepted and not answered yet; ``windows`` and ``bytes``
-    those of a request. ``timeout_s`` is the time limit of one call of the detector, ``wait_s`` that
-    of a request that names no deadline, and the longest; both in seconds. ``versions`` of the index
-    are kept for running streams.
-    """
-
-    queue: int = 512
-    windows: int = 64
-    bytes: int = 4 * 1024 * 1024
-    timeout_s: float = 5.0
-    wait_s: float = 60.0
-    versions: int = 4
 
 
 class Refused(Exception):
@@ -71,9 +54,8 @@ class ScoreBatch(NamedTuple):
 class _SessionKeeper:
     """The sessions of the last versions of a detector's index; a running stream keeps its own."""
 
-    def __init__(self, detector: Detector, most: int) -> None:
+    def __init__(self, detector: Detector) -> None:
         self.detector = detector
-        self._most = most
         self._kept: dict[str | None, DetectorSession] = {}
         self._again = 0.0
         self.newest()
@@ -86,7 +68,7 @@ class _SessionKeeper:
             self._again = now + _SNAPSHOT_PAUSE
             self._kept.pop(session.index_version, None)
             self._kept[session.index_version] = session
-            while len(self._kept) > self._most:
+            while len(self._kept) > MOST_VERSIONS:
                 del self._kept[next(iter(self._kept))]
         return next(reversed(self._kept.values()))
 
@@ -112,11 +94,9 @@ class ScoringService:
         self.accepted = 0
         self._metrics = metrics
         self._workers = Workers()
-        self._keeper = _SessionKeeper(detector, limits.versions)
+        self._keeper = _SessionKeeper(detector)
         every_language = getattr(detector, "every_language", None)
-        self._every_language = (
-            None if every_language is None else _SessionKeeper(every_language, limits.versions)
-        )
+        self._every_language = None if every_language is None else _SessionKeeper(every_language)
         self._failures = 0  # in a row
         self._trial_at = 0.0
         thread_count(detector)  # raises ConfigError now, if it is invalid
@@ -130,7 +110,7 @@ class ScoringService:
         ).to_plain()
         limits = self.limits
         described["limits"] |= {
-            "bytes": limits.bytes,
+            "bytes": MOST_BYTES,
             "queue": limits.queue,
             "timeout_s": limits.timeout_s,
         }
@@ -234,7 +214,8 @@ class ScoringService:
         self._workers.cancel(request)
         self._workers.replace_hung()
         if request.began is not None:
-            began_before = time.monotonic() - request.began
-            self._failures += began_before >= self.limits.timeout_s
+            elapsed = time.monotonic() - request.began
+            if elapsed >= self.limits.timeout_s:
+                self._failures += 1
         self._metrics.count_windows("late")
         return {"error": "late"}

@@ -19,9 +19,11 @@ from click.testing import CliRunner
 from guard import Guard
 from guard.cli import main
 from guard.detect.weights import open_weights
-from guard.errors import ConfigError
+from guard.errors import ConfigError, UsageError
 from guard.policy import Policy
-from guard.server.configured import limits_for, make_app, own_detector
+from guard.server.configured import make_app, own_detector
+from guard.server.settings import ServerLimits
+from tests.scripted import Scripted
 from tests.small import WEIGHTS
 
 TEXTS = [
@@ -81,10 +83,12 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, elsewhere: N
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         assert f"guard serve cannot listen: port {port} is in use" in refused("--port", port)
-    assert "A token has at least 16 characters" in refused("--token", "short")
+    assert "--token takes at least 16 characters" in refused("--token", "short")
     assert "is no address of this machine" in refused("--host", "256.1.1.1")
-    assert "--allow-host takes a name" in refused("--allow-host", "http://x")
+    assert "--allow-host takes names" in refused("--allow-host", "http://x")
     assert "--queue" in refused("--queue", "0")
+    for seconds in ("0", "nan", "61"):
+        assert "--timeout" in refused("--timeout", seconds)
 
 
 def test_a_server_of_a_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,12 +114,49 @@ def test_another_asgi_server_gets_its_settings_from_variables(
     monkeypatch.setenv("GUARD_SERVE_TOKEN", "correct-horse-battery-staple")
     monkeypatch.setenv("GUARD_SERVE_HOSTS", "judge-1, judge-2")
     monkeypatch.setenv("GUARD_SERVE_QUEUE", "20")
+    monkeypatch.setenv("GUARD_SERVE_TIMEOUT", "12.5")
     app = make_app()
     assert app.service.limits.queue == app.service.limits.windows == 20
     assert app._hosts == ("judge-1", "judge-2")
     assert app._token == "correct-horse-battery-staple"
-    with pytest.raises(ConfigError, match="GUARD_SERVE_QUEUE takes a whole number of windows"):
-        limits_for("many")
+    assert app.service.limits.timeout_s == 12.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("QUEUE", "many", "takes a whole number of windows from 1 to 1,000,000, got 'many'"),
+        ("QUEUE", "0", "takes a whole number of windows from 1 to 1,000,000"),
+        ("QUEUE", "2000000", "takes a whole number of windows from 1 to 1,000,000"),
+        ("TIMEOUT", "soon", "takes seconds above 0 and up to 60, got 'soon'"),
+        ("TIMEOUT", "0", "takes seconds above 0 and up to 60"),
+        ("TIMEOUT", "nan", "takes seconds above 0 and up to 60"),
+        ("TIMEOUT", "61", "takes seconds above 0 and up to 60"),
+        ("HOSTS", "judge-1,http://x", r"takes names such as .*, got 'http://x'"),
+        ("TOKEN", "short", "takes at least 16 characters: ASCII, without spaces"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch, elsewhere: None
+) -> None:
+    monkeypatch.setattr("guard.server.configured.own_detector", lambda: Scripted())
+    monkeypatch.setenv(f"GUARD_SERVE_{name}", value)
+    with pytest.raises(UsageError, match=f"^GUARD_SERVE_{name} {sentence}"):
+        make_app()
+
+
+def test_a_detector_may_take_as_long_as_the_timeout_says(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: None
+) -> None:
+    told: list[ServerLimits] = []
+    monkeypatch.setattr("guard.server.configured.own_detector", lambda *_: Scripted())
+    monkeypatch.setattr(
+        "guard.server.run.serve_detector", lambda _, limits, *__: told.append(limits)
+    )
+    monkeypatch.setenv("GUARD_SERVE_QUEUE", "9")
+    for options in (["--timeout", "30"], []):
+        assert CliRunner().invoke(main, ["serve", *options]).exit_code == 0
+    assert told == [ServerLimits(9, 9, 30.0), ServerLimits(9, 9, 5.0)]
 
 
 def test_the_index_is_named(tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guard.detect.description import DetectorDescription
+from guard.detect.description import DetectorDescription, weights_hash
 from guard.detect.wire import (
     MalformedMessage,
     plain_scores,
     plain_window,
     read_scores,
     read_window,
-    weights_hash,
 )
 from guard.verdict import BIAS_TYPES, Attribution, Reference, Scores, Span, Window
 from tests.rows import examples, rows

@@ -8,7 +8,9 @@ packets are lost without a word.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import time
 
 from tests.server.load import Load
 from tests.server.serving import TOKEN, served_apart
@@ -25,9 +27,7 @@ def main() -> None:
     with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as holder:
         try:
             there = ["nsenter", "-t", str(holder.pid), "-n"]
-            # unshare has left this namespace once it is another one's process.
-            while subprocess.run([*there, "ip", "link", "show", "near"], capture_output=True).returncode == 0:  # fmt: skip  # noqa: E501
-                pass
+            wait_for_namespace(holder.pid)
             run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far")
             run("ip", "link", "set", "far", "netns", str(holder.pid))
             run("ip", "addr", "add", f"{HERE}/24", "dev", "near")
@@ -38,6 +38,15 @@ def main() -> None:
             measure(there)
         finally:
             holder.kill()
+
+
+def wait_for_namespace(process: int) -> None:
+    """Wait until ``unshare`` has left this process's network namespace for one of its own."""
+    until = time.monotonic() + 20
+    while os.readlink(f"/proc/{process}/ns/net") == os.readlink("/proc/self/ns/net"):
+        if time.monotonic() > until:
+            raise SystemExit("unshare made no network namespace.")
+        time.sleep(0.01)
 
 
 def measure(there: list[str]) -> None:

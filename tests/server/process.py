@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from pathlib import Path
 
 from guard.server.run import serve_detector
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 from guard.verdict import Window
 from tests.scripted import Scripted
 
@@ -16,14 +17,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--delay", type=float, default=0.0, help="of SLOW windows, in seconds")
+    parser.add_argument("--release", type=Path, help="a file that HELD windows wait for")
     parser.add_argument("--index-version", default="index-1")
     parser.add_argument("--token")
     options = parser.parse_args()
 
     def before(window: Window) -> None:
-        if "SLOW" in window.text:
-            time.sleep(options.delay)
+        while "HELD" in window.text and not options.release.exists():
+            time.sleep(0.01)
 
     detector = Scripted(before=before)
     detector.index_version = options.index_version

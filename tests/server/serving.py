@@ -19,7 +19,7 @@ import uvicorn
 from guard.detect.protocol import Detector
 from guard.detect.wire import plain_scores
 from guard.server.app import ScoreServer
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 from guard.verdict import Attribution, Reference, Scores, Span, Window
 from tests.scripted import Scripted
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from guard.detect.wire import plain_window, read_scores
-from guard.server.scoring import ServerLimits
+from guard.server.settings import ServerLimits
 from guard.verdict import Window
 from tests.rows import rows
 from tests.scripted import Scripted, failing
@@ -26,7 +26,7 @@ SECRET = "secret words"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Here]:
-    limits = ServerLimits(windows=4, bytes=20_000, timeout_s=30)
+    limits = ServerLimits(windows=4, timeout_s=30)
     with served_here(Telling(), limits) as here:
         yield here
 
@@ -55,7 +55,7 @@ def test_a_server_describes_its_detector(server: Here) -> None:
     assert described["thresholds"] is None
     assert described["index_versions"] == ["index-1"]
     assert described["operating_points"]["strict"]["age"] == 0.3
-    assert described["limits"] == {"windows": 4, "bytes": 20_000, "queue": 512, "timeout_s": 30}
+    assert described["limits"] == {"windows": 4, "bytes": 4_194_304, "queue": 512, "timeout_s": 30}
 
 
 def test_one_window_that_fails_is_an_item_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,7 +74,7 @@ def test_one_window_that_fails_is_an_item_of_its_own(caplog: pytest.LogCaptureFi
 WINDOW = {"text": "a"}
 BAD: list[tuple[Any, int, str]] = [
     (b"no json", 400, "The body is no JSON."),
-    (b"[" * 100_000, 413, "at most 20,000 bytes"),
+    (b"[" * 4_200_000, 413, "at most 4,194,304 bytes"),
     (b"[" * 10_000, 400, "The body is no JSON."),
     (b"\xff", 400, "The body is no JSON."),
     ([], 400, "The body is an object of"),
@@ -90,10 +90,6 @@ BAD: list[tuple[Any, int, str]] = [
     ({"windows": [WINDOW], "index_version": 1}, 400, "a text or null"),
     ({"windows": [WINDOW], "every_language": 1}, 400, "true or false"),
     ({"windows": [WINDOW], "every_language": True}, 400, "no reader of every language"),
-    ({"windows": [WINDOW], "deadline_ms": "soon"}, 400, "a number of milliseconds"),
-    ({"windows": [WINDOW], "deadline_ms": True}, 400, "a number of milliseconds"),
-    ({"windows": [WINDOW], "deadline_ms": float("nan")}, 400, "a number of milliseconds"),
-    ({"windows": [WINDOW], "deadline_ms": 0}, 504, "nothing was judged"),
     ({"windows": [WINDOW], "index_version": "gone"}, 409, "No session of this version"),
     ({"windows": [WINDOW], "index_version": None}, 409, "No session of this version"),
 ]
@@ -109,6 +105,23 @@ def test_a_request_that_cannot_be_served_is_one_sentence(
     assert sentence in answer.json()["message"]
     assert "items" not in answer.json()
     assert SECRET not in answer.text + caplog.text
+
+
+@rows(
+    "deadline, status, sentence",
+    [
+        ("soon", 400, "guard-deadline-ms is a number of milliseconds"),
+        ("nan", 400, "guard-deadline-ms is a number of milliseconds"),
+        ("0", 504, "nothing was judged"),
+        ("-inf", 504, "nothing was judged"),
+    ],
+)
+def test_a_deadline_that_is_none_or_has_passed(
+    deadline: str, status: int, sentence: str, server: Here
+) -> None:
+    answer = asked(server.url, "a", headers={"guard-deadline-ms": deadline})
+    assert answer.status_code == status
+    assert sentence in answer.json()["message"]
 
 
 def test_an_unknown_version_names_those_that_are_kept(server: Here) -> None:
@@ -169,9 +182,8 @@ def test_what_is_late_is_dropped_and_not_judged(held: tuple[Held, Here]) -> None
     with ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server.url, "first")
         assert detector.begun.wait(60)
-        by_field = asked(server.url, "second", deadline_ms=50).json()
-        by_header = asked(server.url, "third", headers={"guard-deadline-ms": "50"}).json()
-        assert by_field["items"] == by_header["items"] == [{"error": "late"}]
+        late = asked(server.url, "second", headers={"guard-deadline-ms": "50"}).json()
+        assert late["items"] == [{"error": "late"}]
         detector.go.set()
         assert first.result().status_code == 200
     assert detector.calls == 1

@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -24,16 +25,18 @@ def asked(url: str, text: str) -> httpx.Response:
     return httpx.post(f"{url}/v1/scores", json={"windows": [{"text": text}]}, timeout=60)
 
 
-def test_sigterm_ends_a_server_once_what_it_accepted_is_answered() -> None:
-    with served_apart("--delay", "1.5") as server, ThreadPoolExecutor() as pool:
-        asked(server.url, "warm")
-        waiting = pool.submit(asked, server.url, "SLOW BIAS")
-        time.sleep(0.5)
+def test_sigterm_ends_a_server_once_what_it_accepted_is_answered(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    with ThreadPoolExecutor() as pool, served_apart("--release", str(release)) as server:
+        waiting = pool.submit(asked, server.url, "HELD BIAS")
+        until = time.monotonic() + 25  # the window fails after 30 s
+        while "\nguard_served_waiting_windows 1.0" not in httpx.get(f"{server.url}/metrics").text:
+            assert time.monotonic() < until
         server.process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + 30
         while (refused := asked(server.url, "late")).status_code != 503:
             assert time.monotonic() < until
         assert refused.json()["error"] == "draining"
+        release.touch()
         assert waiting.result().json()["items"][0]["scores"]["score"] == 0.9
         assert server.process.wait(30) == 0
 

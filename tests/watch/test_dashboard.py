@@ -627,7 +627,7 @@ def test_what_cannot_be_served_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "no address of this machine" in message(store, "--host", "192.0.2.1", "--port", "0")
     assert "no address of this machine" in message(store, "--host", "no.such.name.invalid")
     for name in ("http://guard.example", "guard.example:80", "a b", ""):
-        assert "--allow-host takes a name" in message(store, "--allow-host", name, "--port", "0")
+        assert "--allow-host takes names" in message(store, "--allow-host", name, "--port", "0")
     assert "no statements file" in message(store, "--index", str(tmp_path))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

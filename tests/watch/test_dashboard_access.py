@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guard.errors import UsageError
-from guard.listening import MIN_TOKEN, Place, checked_token
+from guard.listening import MIN_TOKEN, ListeningUrl, checked_token
 from guard.watch.dashboard.access import LOGIN, Access, Rules
 from guard.watch.dashboard.app import application
 from guard.watch.dashboard.serve import serve
@@ -412,9 +412,9 @@ def test_whoever_answers_to_a_name_of_other_machines_needs_a_token(
 ) -> None:
     store = Store(str(tmp_path / "guard.db"))
     store.prepare()
-    places: list[Place] = []
+    places: list[ListeningUrl] = []
 
-    def announced(place: Place) -> None:
+    def announced(place: ListeningUrl) -> None:
         places.append(place)
         raise _Announced
 

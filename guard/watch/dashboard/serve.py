@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import uvicorn
 
-from guard.listening import Place, checked_host, checked_token, listening_place
+from guard.listening import ListeningUrl, checked_host, checked_token, listening_place
 from guard.results import svg
 from guard.watch.dashboard.access import Rules
 from guard.watch.dashboard.app import StatementOf, application
@@ -22,7 +22,7 @@ def serve(
     token: str | None,
     allowed: Sequence[str],
     statement_of: StatementOf,
-    on_listening: Callable[[Place], None],
+    on_listening: Callable[[ListeningUrl], None],
 ) -> None:
     """Serve until the process is interrupted; calls ``on_listening`` once the socket listens.
 
