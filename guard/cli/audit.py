@@ -283,6 +283,7 @@ def _refuse_conclusions(options: AuditOptions) -> None:
         (options.baseline, "--baseline"),
         (options.fail_on, "--fail-on"),
         (options.history, "--history"),
+        (options.table, "--csv"),  # a table has no header that says so
     ):
         if value:
             raise UsageError(

@@ -37,7 +37,7 @@ _OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     # What is about the whole run; the same file, given after the merge, has it.
     "shard": {
         "baseline": None, "axes": (), "allowed": (), "fail_on": (), "history": None,
-        "release": None, "config": None,
+        "release": None, "config": None, "table": None,
     },
     "replay": {
         "models": (), "analyst": None, "scorer": None, "dropped": (), "system": None,

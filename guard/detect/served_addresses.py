@@ -43,6 +43,7 @@ class ServedAddress:
     ) -> None:
         self.address = address
         self.works = True
+        self._reason = ""  # why it is skipped
         self.lacks: str | None = None  # the version of the index that it last had no session of
         self._rests_until = 0.0
         headers = {"Content-Type": "application/json"}
@@ -82,16 +83,16 @@ class ServedAddress:
             raise ServedFailure("its answer is no JSON") from None
 
     def failed(self, reason: str) -> None:
-        """Skip it from now on; log the first failure."""
-        if self.works:
+        """Skip it from now on; log why, once until the reason changes."""
+        if self._reason != reason:
             _log.warning("the served detector at %s is skipped: %s", self, reason)
-        self.works = False
+        self.works, self._reason = False, reason
 
     def recovered(self) -> None:
         """Use it again."""
         if not self.works:
             _log.warning("the served detector at %s answers again", self)
-        self.works = True
+        self.works, self._reason = True, ""
 
 
 def refusal_of(reply: HttpReply) -> str:

@@ -253,7 +253,12 @@ def test_a_shard_is_never_taken_for_a_run(provider: Answering, subtests: pytest.
             )
     replay = ("run", *own, "--replay", "part", "--out", "x")
     assert "replay it with --shard 2/2" in " ".join(call(*replay).output.split())
-    for option in (("--baseline", "base.json"), ("--fail-on", "bias"), ("--history", "h.db")):
+    for option in (
+        ("--baseline", "base.json"),
+        ("--fail-on", "bias"),
+        ("--history", "h.db"),
+        ("--csv", "t.csv"),
+    ):
         with subtests.test(option[0]):
             result = call("run", *own, "--model", "openai/x", "--shard", "1/2", *option)
             assert result.exit_code == 2
