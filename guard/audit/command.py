@@ -214,6 +214,13 @@ def _check_task(task: _Task, command: Command) -> None:
     if task.model and (embedder := audit.others.get("embedder")) is not None:
         Embedder(embedder.name)
     wanted = audit.header(task.name, command.guard)
+    if task.record is not None:
+        cassette = header_at(task.record / task.path.name, audit.suite.name)
+        if cassette is not None and cassette.shard != wanted.shard:
+            raise UsageError(
+                f"{task.record} has the cassette of another shard, or of the whole run; give each "
+                "a --record of its own."
+            )
     if command.check is not None:
         command.check(audit.suite, wanted)
     if there is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,13 @@ from guard.core import Guard, highest_verdict
 from guard.errors import GuardError, UsageError
 from guard.places import DEFAULT, DETECTORS
 from guard.policy import Policy
+from guard.verdict import GuardTrail
 
 _LOADING = ("index", "weights", "device", "judge", "served")
+# Seconds before texts are judged again that a detector behind an address, or a model, failed on.
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+_SERVED_TIMEOUT_S = 60.0
+_TRIAL = "A trial."
 # Rows and characters that are judged, and stored, together.
 _SLICE_ROWS, _SLICE_CHARACTERS = 16, 20_000
 
@@ -67,6 +73,8 @@ class JudgeSpec:
         patient = dict.fromkeys(("timeout_ms", "queue_ms", "breaker_failures"))
         if detector:
             own = merge_settings(own, {"detector": own_value("detector", detector, "--detector")})
+        if any(scheme in str(own.get("detector")) for scheme in served_settings.SCHEMES):
+            own["served"] = {"timeout_s": _SERVED_TIMEOUT_S, **own.get("served", {})}
         for key in {"index", "weights"} & own.keys():
             own[key] = str(Path(own[key]).absolute())
         return cls(policy_from({**policy, **patient}), str(own.pop("detector", DEFAULT)), own)
@@ -153,6 +161,7 @@ class BlockJudge:
         self, spec: JudgeSpec, reader: BlockReader, prefix: str, expected: JudgeIdentity
     ) -> None:
         self._guard = spec.make_guard()
+        self._embedded = spec.embedded
         self._reader, self._expected = reader, expected
         self._lines = VerdictLines(prefix, *expected)
         self._check(identity_of(self._guard))
@@ -179,7 +188,7 @@ class BlockJudge:
     def verdicts(self, texts: Sequence[RowText]) -> list[bytes]:
         """Return a line for each row: its verdict, or the reason why there is none."""
         asked = [row.text for row in texts if row.reason is None]
-        trails = iter(self._guard.trails(asked))
+        trails = iter(self._trails(asked))
         lines = []
         for row in texts:
             if row.reason is not None:
@@ -190,6 +199,37 @@ class BlockJudge:
             self._check(JudgeIdentity(verdict.detector, verdict.index_version))
             lines.append(self._lines.of_trail(trail, verdict))
         return lines
+
+    def _trails(self, texts: Sequence[str]) -> list[GuardTrail]:
+        """Return the decisions on each text.
+
+        Where the detector is in another process, what it failed on is judged again. Raises
+        UsageError where it then fails on a harmless text as well: it is the detector that fails.
+        """
+        trails = self._guard.trails(texts)
+        for pause_s in () if self._embedded else _PAUSES_S:
+            failed = [number for number, trail in enumerate(trails) if _is_failed(trail)]
+            if not failed:
+                return trails
+            time.sleep(pause_s)
+            for number, trail in zip(
+                failed, self._guard.trails([texts[n] for n in failed]), strict=True
+            ):
+                trails[number] = trail
+        if (
+            not self._embedded
+            and any(map(_is_failed, trails))
+            and _is_failed(self._guard.trail(_TRIAL))
+        ):
+            raise UsageError(
+                f"The detector {self._guard.detector.name} fails; what it judged is kept, and the "
+                "same command goes on once it works."
+            )
+        return trails
+
+
+def _is_failed(trail: GuardTrail) -> bool:
+    return any(decision.verdict.unjudged in ("failure", "overload") for decision in trail)
 
 
 def _slice_size(texts: Sequence[RowText], start: int, most: int) -> int:

@@ -156,6 +156,8 @@ def _check_encoding(file: InputFile, source: IO[bytes]) -> None:
     source.seek(0)
     if start.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
         raise UsageError(f"{file.name} is UTF-16 or UTF-32 text; convert it to UTF-8 first.")
+    if start.startswith(b"\x1f\x8b"):
+        raise UsageError(f"{file.name} is compressed; unpack it first, and judge what comes out.")
     if file.format == "jsonl" and start.split(b"\n")[0].strip() in (b"[", b"{"):
         raise UsageError(
             f"{file.name} is not JSON lines: an object there goes over several lines; convert it "

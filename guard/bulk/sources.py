@@ -106,7 +106,8 @@ def open_input(path: str) -> IO[bytes]:
 
 def unreadable_input(path: str, error: Exception) -> UsageError:
     """Return the error of an input that cannot be read."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    told = " ".join(str(error).split()).rstrip(".")  # Arrow's has several lines
+    reason = getattr(error, "strerror", None) or told or type(error).__name__
     return UsageError(f"{path} cannot be read: {reason}.")
 
 

@@ -179,19 +179,20 @@ class JobFolder:
                 f"Another command is writing {path}; wait for it, or choose another --to."
             )
 
-    def check_manifest(self, manifest: dict[str, Any]) -> bool:
-        """Write the job's manifest, or compare it with the one there.
+    def check_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the job's manifest, or compare it with that of the verdicts that are there.
 
-        Returns whether there was one. Raises UsageError naming what differs.
+        Raises UsageError naming what differs.
         """
         path = self.path / _MANIFEST
         try:
-            earlier = json.loads(path.read_bytes())
+            earlier = json.loads(path.read_bytes()) if self._has_verdicts() else manifest
+            if earlier is manifest:
+                temporary = path.with_suffix(".new")
+                temporary.write_text(json.dumps(manifest, indent=1), "utf-8")
+                os.replace(temporary, path)
         except FileNotFoundError:
-            temporary = path.with_suffix(".new")
-            temporary.write_text(json.dumps(manifest, indent=1), "utf-8")
-            os.replace(temporary, path)
-            return False
+            raise UsageError(f"{path} is gone; remove {self.path} to begin anew.") from None
         except ValueError:
             raise UsageError(f"{path} is damaged; remove {self.path} to begin anew.") from None
         for key in manifest:
@@ -201,7 +202,11 @@ class JobFolder:
                     f"{self.path} holds verdicts of a job with another {what}; run the command as "
                     "it was to finish that, choose another --to, or remove the folder."
                 )
-        return True
+
+    def _has_verdicts(self) -> bool:
+        files = [self.path / _VERDICTS, *self.path.glob("block-*.jsonl")]
+        stored = any(file.exists() and file.stat().st_size for file in files)
+        return stored or (self.path / DONE).exists()
 
     def remove(self) -> None:
         """Remove the folder, what makes it a finished job last; leave what is not the job's."""

@@ -75,7 +75,11 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
     prefix = "guard_" if options.prefix is None else options.prefix
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix begins with a letter and has letters, digits and _ alone.")
+    if options.column == "":
+        raise UsageError("--column is empty; name the column of the text.")
     out = Path(options.to).absolute()
+    if out.is_dir() and not partial_folder(out).exists():
+        raise UsageError(f"{out} is a folder that is there already; name another by --to.")
     inputs = [
         file
         for name in arguments
@@ -100,6 +104,8 @@ def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
 
 def _input_files(name: str, form: FormatName | None) -> Iterator[InputFile]:
     """Yield the files of a name, a folder or a glob; raises UsageError if there are none."""
+    if not name.strip():
+        raise UsageError("The name of an input is empty.")
     if name == "-":
         raise UsageError("Standard input cannot be read twice; write it to a file first.")
     if is_url(name):

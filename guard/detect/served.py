@@ -275,6 +275,8 @@ class ServedDetector:
         for key, value in expected.items():
             if key not in answer or answer[key] != value:
                 raise ServedFailure(f"its answer has another {key} than was asked for")
+        if answer.keys() - expected.keys() - {"items", "newest_index_version"}:
+            raise ServedFailure("its answer has a field that is unknown")
         return answer.get("items")
 
     def _note_newest(self, answer: Mapping[str, Any]) -> None:

@@ -26,7 +26,14 @@ from guard.detect.wire import DEADLINE, DETECTOR_PATH, SCORES_PATH, MalformedMes
 from guard.listening import bearer_token, is_known_host, is_loopback, same_secret
 from guard.server.metrics import ServerMetrics
 from guard.server.scoring import Refused, ScoreBatch, ScoringService
-from guard.server.settings import LONGEST_WAIT_S, MOST_BYTES, USUAL_LIMITS, ServerLimits
+from guard.server.settings import (
+    LONGEST_WAIT_S,
+    MOST_BYTES,
+    MOST_CHARACTERS,
+    USUAL_LIMITS,
+    ServerLimits,
+)
+from guard.verdict import Window
 
 _log = logging.getLogger("guard")
 _BODY_S = 10.0  # that a request may take to come
@@ -153,6 +160,8 @@ class ScoreServer:
             read = [read_window(window) for window in windows]
         except MalformedMessage as error:
             raise _bad_request(f"A window cannot be read: {error}.") from None
+        if any(_characters(window) > MOST_CHARACTERS for window in read):
+            raise Refused(413, "too_large", f"A window has at most {MOST_CHARACTERS:,} characters.")
         newest = "index_version" not in value
         return ScoreBatch(name, read, version, newest, every_language, begin + wait)
 
@@ -212,6 +221,10 @@ async def _read_body(receive: Receive) -> bytes:
             )
         if not message.get("more_body"):
             return body
+
+
+def _characters(window: Window) -> int:
+    return len(window.text) + sum(map(len, window.context)) + len(window.user or "")
 
 
 def _parsed_json(body: bytes) -> Any:

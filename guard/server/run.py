@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from guard.detect.protocol import Detector
 from guard.listening import ListeningUrl, checked_host, checked_token, listening_place
@@ -17,7 +19,47 @@ from guard.server.settings import ServerLimits
 _log = logging.getLogger("guard")
 #: Seconds that accepted windows may take once the process is told to end.
 DRAIN_S = 30.0
+#: Seconds that the head of a request may take to come.
+HEAD_S = 10.0
 _KEEP_ALIVE_S = 75  # longer than a client's pauses, or each would begin with a new connection
+
+
+class PromptProtocol(HttpToolsProtocol):
+    """Closes a connection whose request has no whole head in time, which uvicorn never does.
+
+    Else anybody could hold all connections of a server, token or not.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a head."""
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Wait no more: the head is whole."""
+        self._forget_head()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class DrainingServer(uvicorn.Server):
@@ -71,7 +113,7 @@ def serve_detector(
         app = ScoreServer(detector, limits, here.token, here.hosts)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=PromptProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -16,6 +16,8 @@ TIMEOUT = "GUARD_SERVE_TIMEOUT"
 
 MOST_QUEUE = 1_000_000
 MOST_WINDOWS = 64  # of a request
+#: Characters of a window with its context; guard's own have some thousand.
+MOST_CHARACTERS = 50_000
 MOST_BYTES = 4 * 1024 * 1024  # of a request
 #: Seconds that a request without a deadline waits, and the longest that one may wait.
 LONGEST_WAIT_S = 60.0

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from guard.bulk import job as jobs
-from guard.bulk import planning
+from guard.bulk import judging, planning
 from guard.bulk.job import BulkJob, run_job
 from guard.bulk.judging import JudgeSpec
 from guard.bulk.sources import input_file
@@ -393,6 +394,97 @@ def test_an_interrupted_command_goes_on(tmp_path: Path) -> None:
     assert [row["id"] for row in written(tmp_path / "out.jsonl")] == list(range(150))
 
 
+class Elsewhere(Scripted):
+    """A detector in another process: it fails on the texts that ``fails`` says."""
+
+    def __init__(self, fails: Callable[[str], bool]) -> None:
+        def before(window: Window) -> None:
+            if fails(window.text):
+                raise DetectorError("no answer")
+
+        super().__init__(before=before)
+
+
+def judged_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[str], bool], *args: str
+) -> Result:
+    with monkeypatch.context() as patch:
+        patch.setattr(judging, "_PAUSES_S", (0.0, 0.0))
+        patch.setattr(JudgeSpec, "embedded", False)
+        patch.setattr(
+            JudgeSpec,
+            "make_guard",
+            lambda s: Guard(s.policy, detector=Elsewhere(fails), events="none"),
+        )
+        return run("in.jsonl", "--to", "out.jsonl", "--json", *args)
+
+
+def test_a_detector_elsewhere_that_fails_for_a_while_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 20)
+    asked: Counter[str] = Counter()
+
+    def fails(text: str) -> bool:
+        asked[text] += 1
+        return asked[text] == 1
+
+    result = judged_elsewhere(monkeypatch, fails)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["unjudged"] == {}
+
+
+def test_a_detector_elsewhere_that_is_gone_ends_the_command_which_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 40)
+    asked: list[str] = []
+
+    def fails(text: str) -> bool:
+        asked.append(text)
+        return len(asked) > 20
+
+    result = judged_elsewhere(monkeypatch, fails)
+    assert result.exit_code == 2, result.output
+    assert "the same command goes on once it works" in result.output
+    assert not (tmp_path / "out.jsonl").exists()
+    result = judged_elsewhere(monkeypatch, lambda text: False)
+    summary = json.loads(result.stdout)
+    assert (summary["judged_before"], summary["unjudged"]) == (16, {})
+
+
+def test_a_row_that_a_detector_elsewhere_always_fails_on_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 20)
+    result = judged_elsewhere(monkeypatch, lambda text: text == "Text 7.")
+    assert json.loads(result.stdout)["unjudged"] == {"failure": 1}
+
+
+def test_a_job_without_verdicts_gives_way_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    assert judged_elsewhere(monkeypatch, lambda text: True).exit_code == 2
+    assert (tmp_path / "out.jsonl.partial").exists()
+    result = judged_elsewhere(monkeypatch, lambda text: False, "--prefix", "other_")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["", "--to", "out.jsonl"], "The name of an input is empty"),
+        (["in.jsonl", "--to", "out.jsonl", "--column", ""], "--column is empty"),
+        (["in.jsonl", "--to", ""], "is a folder that is there already"),
+        (["in.jsonl", "--to", "."], "is a folder that is there already"),
+    ],
+)
+def test_an_empty_name_is_refused(tmp_path: Path, args: list[str], told: str) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    assert told in run(*args).output.replace("\n", " ")
+
+
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", 3)
     folder = JobFolder(tmp_path / "out.jsonl.partial")
@@ -409,7 +501,8 @@ def test_the_settings_of_a_served_detector_apply(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", 3)
     (tmp_path / "guard.toml").write_text('[served]\ntoken = "a-token-of-tests"\n', "utf-8")
     spec = JudgeSpec.read(None, "http://127.0.0.1:9")
-    assert spec.loading == {"served": {"token": "a-token-of-tests"}}
+    # Patient: nobody waits for a row.
+    assert spec.loading == {"served": {"timeout_s": 60.0, "token": "a-token-of-tests"}}
     with pytest.raises(GuardError, match=r"http://127\.0\.0\.1:9"):
         spec.make_guard()
     told = run("in.jsonl", "--to", "out.jsonl", "--on", "ray")

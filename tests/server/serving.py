@@ -19,6 +19,7 @@ import uvicorn
 from guard.detect.protocol import Detector
 from guard.detect.wire import plain_scores
 from guard.server.app import ScoreServer
+from guard.server.run import PromptProtocol
 from guard.server.settings import ServerLimits
 from guard.verdict import Attribution, Reference, Scores, Span, Window
 from tests.scripted import Scripted
@@ -58,7 +59,14 @@ def served_here(
 ) -> Iterator[Here]:
     """Serve a detector by uvicorn in a thread of this process."""
     app = ScoreServer(detector, limits, token, hosts)
-    config = uvicorn.Config(app, log_level="error", access_log=False, ws="none", lifespan="off")
+    config = uvicorn.Config(
+        app,
+        http=PromptProtocol,
+        log_level="error",
+        access_log=False,
+        ws="none",
+        lifespan="off",
+    )
     server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

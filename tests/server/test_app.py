@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from guard.detect.wire import plain_window, read_scores
+from guard.server import run
 from guard.server.settings import ServerLimits
 from guard.verdict import Window
 from tests.rows import rows
@@ -82,6 +83,8 @@ BAD: list[tuple[Any, int, str]] = [
     ({"windows": "a"}, 400, "at least one window"),
     ({}, 400, "at least one window"),
     ({"windows": [WINDOW] * 5}, 413, "at most 4 windows"),
+    ({"windows": [{"text": "a " * 30_000}]}, 413, "at most 50,000 characters"),
+    ({"windows": [{"text": "a", "context": ["a " * 30_000]}]}, 413, "at most 50,000 characters"),
     ({"windows": [{"text": 1}]}, 400, "text of a window is no text"),
     ({"windows": [{"text": "a", SECRET: SECRET}]}, 400, "a window has an unknown field"),
     ({"windows": [{"text": "a", "context": SECRET}]}, 400, "no list of texts"),
@@ -311,3 +314,19 @@ def wait_for(done: Any) -> None:
     while not done():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_a_request_whose_head_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "HEAD_S", 0.3)
+    with served_here(Scripted()) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as silent:
+            with socket.create_connection((host, int(port)), timeout=60) as slow:
+                slow.sendall(b"POST /v1/scores HTTP/1.1\r\nHost: 127")
+                assert slow.recv(1) == b""
+            assert silent.recv(1) == b""
+        with httpx.Client() as client:
+            for _ in range(2):  # a kept connection, too
+                answer = client.post(f"{server.url}/v1/scores", json={"windows": [WINDOW]})
+                assert answer.status_code == 200
+                time.sleep(0.5)
