@@ -138,8 +138,10 @@ ALLOWED = {
         "texts",
         "installed",
         "ray_session",
+        "judge_settings",
+        "served_settings",
     },
-    "server": {"errors", "config", "places", "core", "detect", "listening"},
+    "server": {"errors", "verdict", "config", "places", "core", "detect", "listening"},
     "listening": {"errors"},
     "testing": {"exit_codes", "audit", "errors", "suites"},
     "watch": {

@@ -110,7 +110,7 @@ def compare(source: Path, runs: list[tuple[str, int, str | None]], args: Any) ->
             command += ["--workers", str(workers), "--detector", args.detector]
             command += [] if ray is None else ["--ray"]
             ran = subprocess.run(command, capture_output=True, text=True, check=True)
-            seen[name].append(json.loads(ran.stdout.splitlines()[-1]))
+            seen[name].append(json.loads(ran.stdout.strip().rpartition("\n")[2]))
     first = seen[runs[0][0]]
     for name, figures in seen.items():
         rows = statistics.median(f["rows_s"] for f in figures)

@@ -23,6 +23,7 @@ from guard.server.run import PromptProtocol
 from guard.server.settings import ServerLimits
 from guard.verdict import Attribution, Reference, Scores, Span, Window
 from tests.scripted import Scripted
+from tests.server import process as program
 
 TOKEN = "correct-horse-battery-staple"
 LIMITS = ServerLimits(timeout_s=30)  # patient: a busy machine is no failure
@@ -93,7 +94,7 @@ class Process(NamedTuple):
 def served_apart(*options: str, prefix: Sequence[str] = ()) -> Iterator[Process]:
     """Run :mod:`tests.server.process`, and end it."""
     process = subprocess.Popen(
-        [*prefix, sys.executable, "-m", "tests.server.process", *options],
+        [*prefix, sys.executable, "-m", program.__name__, *options],
         stdout=subprocess.PIPE,
         text=True,
     )

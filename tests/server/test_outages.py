@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.server import partition
 from tests.server.load import Load
 from tests.server.serving import served_apart
 
@@ -122,7 +123,7 @@ def test_a_partition_lets_nothing_through() -> None:
         pytest.skip("needs unshare, nsenter and ip of Linux")
     if subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
         pytest.skip("this user may not make a network namespace")
-    command = ["unshare", "-n", sys.executable, "-m", "tests.server.partition"]
+    command = ["unshare", "-n", sys.executable, "-m", partition.__name__]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["let_through"] == []
