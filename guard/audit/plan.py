@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -255,9 +255,8 @@ def make_plan(
     if missing:
         notes.append(f"A run skips it: {model} does not have {', '.join(sorted(missing))}.")
     least = detectable_worsening(audit) if find_spec("scipy") else None
-    projection, parts = _projection_of(parts, asked if measure else 0, workers)
-    if rate is not None:
-        projection = replace(projection, rate_s=(counted.calls + probes) / rate * 60.0)
+    rate_s = 0.0 if rate is None else (counted.calls + probes) / rate * 60.0
+    projection, parts = _projection_of(parts, asked if measure else 0, workers, rate_s)
     return Plan(
         audit, model, counted, other, probes, others, parts, projection, at_once, latency_s, notes,
         least, workers, rate, replay.name if replay else "",
@@ -265,7 +264,7 @@ def make_plan(
 
 
 def _projection_of(
-    parts: dict[str, float], calls: int, workers: int
+    parts: dict[str, float], calls: int, workers: int, rate_s: float
 ) -> tuple[Projection, dict[str, float]]:
     """Return what ``parts`` need, and the parts as they are with ``workers`` that make ``calls``.
 
@@ -275,9 +274,9 @@ def _projection_of(
     local_s = sum(parts.get(part, 0.0) for part in ("local model", "local analyst"))
     if not workers:
         alone_s = parts.get("runner", 0.0) + local_s
-        return Projection(parts[CALLS], driver_s=alone_s, judging_s=judging_s), parts
+        return Projection(parts[CALLS], rate_s, alone_s, judging_s), parts
     projection = Projection.on_workers(
-        workers, calls, parts[CALLS], judging_s=judging_s, local_s=local_s
+        workers, calls, parts[CALLS], rate_s=rate_s, judging_s=judging_s, local_s=local_s
     )
     on_workers = {part: n for part, n in parts.items() if part != "runner"} | {
         "driver": projection.driver_s,

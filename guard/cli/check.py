@@ -7,13 +7,13 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from guard.cli import detector_option, json_option, print_json, results_console
+from guard.cli.input_paths import files_within, matching_paths
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 
@@ -165,7 +165,7 @@ def _read(text: str) -> list[_Input]:
         return [_Input("standard input", _file_contents("standard input", sys.stdin.buffer.read))]
     if not text.strip():
         return [_Input("", text)]
-    if _exists(text) or (_GLOB.search(text) and _matching_files(text)):
+    if _exists(text) or (_GLOB.search(text) and matching_paths(text)):
         return _input_files(text)
     if _LIKE_A_PATH.fullmatch(text):
         raise UsageError(
@@ -178,23 +178,12 @@ def _input_files(name: str) -> list[_Input]:
     """Return the files of a name, a folder or a glob; raises UsageError if there are none."""
     paths = [Path(name)]
     if not _exists(name):
-        paths = [path for path in _matching_files(name) if path.is_file()]
+        paths = [path for path in matching_paths(name) if path.is_file()]
     elif paths[0].is_dir():
-        paths = [path for path in sorted(paths[0].rglob("*")) if _seen(path, paths[0])]
+        paths = files_within(paths[0])
     if not paths:
         raise UsageError(f"There is no file {name}." if not _exists(name) else f"{name} is empty.")
     return [_Input(str(path), _file_contents(str(path), path.read_bytes)) for path in paths]
-
-
-def _seen(path: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-    return path.is_file() and not hidden
-
-
-def _matching_files(pattern: str) -> list[Path]:
-    if "\0" in pattern:
-        return []
-    return [Path(name) for name in sorted(glob(pattern, recursive=True))]
 
 
 def _any_plural(arguments: tuple[str, ...]) -> bool:
@@ -202,7 +191,7 @@ def _any_plural(arguments: tuple[str, ...]) -> bool:
     return any(
         text.strip()
         and text != "-"
-        and (Path(text).is_dir() if _exists(text) else _GLOB.search(text) and _matching_files(text))
+        and (Path(text).is_dir() if _exists(text) else _GLOB.search(text) and matching_paths(text))
         for text in arguments
     )
 

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from guard.bulk.job import BulkJob, BulkSummary, partial_folder, run_job
 from guard.bulk.judging import JudgeSpec
 from guard.bulk.sources import FormatName, InputFile, input_file, is_url
 from guard.cli import print_json, progress_bar
+from guard.cli.input_paths import files_within, matching_paths
 from guard.errors import UsageError
 from guard.exit_codes import ExitCode
 from guard.ray_session import read_place
@@ -113,13 +113,13 @@ def _input_files(name: str, form: FormatName | None) -> Iterator[InputFile]:
         return
     path = Path(name)
     if path.is_dir():
-        paths = [p for p in sorted(path.rglob("*")) if p.is_file() and _is_seen(p, path)]
+        paths = files_within(path)
     elif path.exists():
         if not path.is_file():
             raise UsageError(f"{name} is a pipe or a device; write it to a file first.")
         paths = [path]
     else:
-        paths = [p for p in map(Path, sorted(glob(name, recursive=True))) if p.is_file()]
+        paths = [p for p in matching_paths(name) if p.is_file()]
     if not paths:
         raise UsageError(f"There is no file {name}.")
     for each in paths:
@@ -130,10 +130,6 @@ def _lies_in(file: InputFile, out: Path) -> bool:
     """Whether a file is within the folder that is written, which an input folder may hold."""
     parents = Path(file.path).parents
     return out in parents or partial_folder(out) in parents
-
-
-def _is_seen(path: Path, folder: Path) -> bool:
-    return not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 @contextmanager
