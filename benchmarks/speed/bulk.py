@@ -18,9 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from guard.bulk.job import BulkJob, run_job
 from guard.bulk.judging import JudgeSpec
@@ -29,7 +31,6 @@ from guard.bulk.sources import input_file
 _WHO = "The clerk,A new colleague,Her neighbour,The old man,An engineer,My aunt".split(",")
 _DOES = "reads the plan to,asks after,waits for,never listens to,writes to,laughs at".split(",")
 _WHOM = "the group on Monday,people who came late,the others in the hall,all of us".split(",")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def write_rows(path: Path, rows: int, size: int = 0) -> None:
@@ -46,40 +47,28 @@ def write_rows(path: Path, rows: int, size: int = 0) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def family(pid: int) -> Iterator[int]:
-    """Yield a process and all that it has started."""
-    yield pid
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [c for t in tasks for c in (t / "children").read_text().split()]
-    except OSError:  # it has ended
-        return
-    for child in children:
-        yield from family(int(child))
+def family(pid: int) -> list[psutil.Process]:
+    """Return a process and all that it has started."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
 
 
 def processor_s(pid: int) -> float:
     """Return the processor's time of a process and its own, ended ones included, in seconds."""
-    total = 0
+    total = 0.0
     for each in family(pid):
-        try:
-            values = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(int(v) for v in values[11:15])
-    return total / _TICKS
+        with suppress(psutil.NoSuchProcess):
+            total += sum(each.cpu_times()[:4])
+    return total
 
 
 def memory_mb(pid: int) -> float:
     """Return the memory of a process and its own; what is shared counts once."""
     total = 0
     for each in family(pid):
-        try:
-            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1000
+        with suppress(psutil.NoSuchProcess):
+            total += each.memory_full_info().pss
+    return total / 1e6
 
 
 def judge_once(source: Path, workers: int, on_ray: bool, detector: str) -> None:

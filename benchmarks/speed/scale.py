@@ -25,6 +25,8 @@ from typing import Any
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
+import psutil
+
 from guard.audit.audit import Audit
 from guard.audit.calls import Call
 from guard.audit.command import short_switch_interval
@@ -98,15 +100,12 @@ def server(delay_s: float) -> Iterator[str]:
 
 def worker_cpu() -> float:
     """Return the CPU seconds of this process' workers so far."""
-    ticks = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (folder / "cmdline").read_bytes().startswith(b"ray::AskingWorker"):
-                environment = (folder / "environ").read_bytes()
-                if os.environ["RAY_AUTH_TOKEN"].encode() in environment:
-                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    total = 0.0
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "ray::AskingWorker" in " ".join(each.cmdline()):
+                total += sum(each.cpu_times()[:2])
+    return total
 
 
 def own_cpu() -> float:

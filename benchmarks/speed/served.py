@@ -24,11 +24,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+import psutil
 
 from guard.cli.bench import texts_of
 from guard.detect.named import detector_named
@@ -41,7 +43,6 @@ from guard.server.settings import ServerLimits
 from guard.verdict import Reference, Scores, Window
 
 PACE = 0.5  # seconds between two segments of a stream
-_TICK = os.sysconf("SC_CLK_TCK")
 _STATEMENT = "A statement of a bias index, as long as such statements are on the whole."
 _EVERYDAY = Path(__file__).with_name("everyday.jsonl")
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster" / "serve_ray.py"
@@ -66,7 +67,7 @@ class Arm(NamedTuple):
 
     name: str
     judge: WindowJudge
-    processes: Iterable[int]
+    processes: Iterable[psutil.Process]
 
 
 class Cost(NamedTuple):
@@ -105,31 +106,19 @@ def started(command: Sequence[str]) -> Iterator[tuple[str, int]]:
         process.wait(60)
 
 
-def stat_fields(process: int | str) -> list[str]:
-    """Return the fields of a process's ``stat`` from its state on; none if it has ended."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def serving_processes(root: int) -> set[int]:
+def serving_processes(root: int) -> list[psutil.Process]:
     """Return a process and what it has started, such as Ray's replicas and proxies."""
-    parents = {
-        int(place.name): int(fields[1])
-        for place in Path("/proc").iterdir()
-        if place.name.isdigit() and (fields := stat_fields(place.name))
-    }
-    family = {root}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family
+    process = psutil.Process(root)
+    return [process, *process.children(recursive=True)]
 
 
-def processor_seconds(processes: Iterable[int]) -> float:
+def processor_seconds(processes: Iterable[psutil.Process]) -> float:
     """Return the processor's time of processes so far; of those that run still."""
-    fields = [stat_fields(process) for process in processes]
-    return sum(int(f[11]) + int(f[12]) for f in fields if f) / _TICK
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:2])
+    return total
 
 
 async def one_round(arm: Arm, windows: Sequence[Window], clients: int, seconds: float) -> Cost:

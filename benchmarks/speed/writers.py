@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import secrets
 import subprocess
@@ -17,9 +16,9 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
+import psutil
 from sqlalchemy import func, select, text
 
 from guard.policy import Policy
@@ -116,16 +115,12 @@ def _server_cpu_s(url: str) -> float:
     with Store(url).reading() as connection:
         backend = connection.execute(text("SELECT pg_backend_pid()")).scalar()
 
-    def fields(process: str) -> list[str]:
-        return Path("/proc", process, "stat").read_text("utf-8").rpartition(")")[2].split()
-
     try:
-        parent = fields(str(backend))[1]
-        mine = [p.name for p in Path("/proc").iterdir() if p.name.isdigit()]
-        rows = [fields(name) for name in mine if name == parent or fields(name)[1] == parent]
-    except OSError:  # it runs elsewhere, or one of its processes has just ended
+        parent = psutil.Process(backend).parent()
+        mine = [] if parent is None else [parent, *parent.children()]
+        return float(sum(sum(each.cpu_times()[:4]) for each in mine))
+    except psutil.NoSuchProcess:  # it runs elsewhere, or one of its processes has just ended
         return 0.0
-    return sum(sum(map(int, row[11:15])) for row in rows) / os.sysconf("SC_CLK_TCK")
 
 
 def counted(url: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ import os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +34,22 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
         monkeypatch.setenv("OPENAI_API_BASE", found.base)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         yield found
+
+
+@pytest.fixture
+def scripted_guards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards have a detector that needs no weights; what runs leave is in a folder of its own."""
+    from guard.core import Guard
+    from tests.scripted import Scripted
+
+    monkeypatch.chdir(tmp_path)
+    init = Guard.__init__
+
+    def made(self: Guard, policy: Any = None, **rest: Any) -> None:
+        rest = {name: value for name, value in rest.items() if name not in ("index", "detector")}
+        init(self, policy, detector=Scripted(), **rest)
+
+    monkeypatch.setattr(Guard, "__init__", made)
 
 
 @pytest.fixture(scope="session")

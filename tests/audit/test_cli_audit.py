@@ -17,28 +17,14 @@ from guard.audit.calls import Call
 from guard.cli import main
 from guard.cli.audit import audit
 from guard.cli.audit_options import PATH, AuditOptions
-from guard.core import Guard
 from guard.suites import Item
 from tests.audit.answering import Answering
 from tests.audit.tiny_suite import Tiny
 from tests.audit.written import read, write
 from tests.rows import rows
-from tests.scripted import Scripted
 
 SUITE = "tests.audit.tiny_suite:Tiny"
-
-
-@pytest.fixture(autouse=True)
-def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A detector that needs no weights; the folder that runs leave things in."""
-    monkeypatch.chdir(tmp_path)
-    init = Guard.__init__
-
-    def made(self: Guard, policy: Any = None, **rest: Any) -> None:
-        rest = {name: value for name, value in rest.items() if name not in ("index", "detector")}
-        init(self, policy, detector=Scripted(), **rest)
-
-    monkeypatch.setattr(Guard, "__init__", made)
+pytestmark = pytest.mark.usefixtures("scripted_guards")
 
 
 def call(*args: str) -> Result:

@@ -42,19 +42,7 @@ from tests.scripted import Scripted
 SUITE = "tests.audit.tiny_suite:Tiny"
 TWO = f"mist,{SUITE}"
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A detector that needs no weights; the folder that runs leave things in."""
-    monkeypatch.chdir(tmp_path)
-    init = Guard.__init__
-
-    def made(self: Guard, policy: Any = None, **rest: Any) -> None:
-        rest = {name: value for name, value in rest.items() if name not in ("index", "detector")}
-        init(self, policy, detector=Scripted(), **rest)
-
-    monkeypatch.setattr(Guard, "__init__", made)
+pytestmark = pytest.mark.usefixtures("scripted_guards")
 
 
 def call(*args: str) -> Result:

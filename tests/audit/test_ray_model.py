@@ -30,19 +30,21 @@ from guard.audit.run_file import RunFile, RunWriter
 from guard.audit.runner import Stopped
 from guard.audit.sending import Sending
 from guard.cli import main
-from guard.core import Guard
 from guard.ray_session import ray_session
 from tests.audit.answering import Answering, answering
 from tests.audit.test_merge import without_times
 from tests.audit.test_runner import run as run_tiny
-from tests.scripted import Scripted
+from tests.processes import started_by
 from tests.tiny_model import save_model
 
 SUITE = "tests.audit.tiny_suite:Tiny"
 ROOT = Path(__file__).parents[2]
 KEY = "sk-of-nobody-0123456789"
 # Not importorskip: Ray reads its token when it is imported.
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="the extra scale is missing")
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra scale is missing"),
+    pytest.mark.usefixtures("scripted_guards"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +52,6 @@ def cluster() -> Iterator[Any]:
     """A cluster on this machine, which every command of this process joins."""
     with ray_session(cpus=4) as ray:
         yield ray
-
-
-@pytest.fixture(autouse=True)
-def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A detector that needs no weights; the folder that runs leave things in."""
-    monkeypatch.chdir(tmp_path)
-    init = Guard.__init__
-
-    def made(self: Guard, policy: Any = None, **rest: Any) -> None:
-        rest = {name: value for name, value in rest.items() if name not in ("index", "detector")}
-        init(self, policy, detector=Scripted(), **rest)
-
-    monkeypatch.setattr(Guard, "__init__", made)
 
 
 def call(*args: str) -> Result:
@@ -86,17 +75,7 @@ def recorded_calls(folder: str) -> list[Call]:
 
 def workers(driver: int | None = None) -> list[int]:
     """The processes of the workers that ask for a driver, by default this process."""
-    pids: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if not (folder / "cmdline").read_bytes().startswith(b"ray::AskingWorker"):
-                continue
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            names = dict(pair.partition(b"=")[::2] for pair in environment)
-            status = Path("/proc", names[b"RAY_RAYLET_PID"].decode(), "status").read_text()
-            if f"PPid:\t{driver or os.getpid()}\n" in status:
-                pids.append(int(folder.name))
-    return sorted(pids)
+    return started_by(driver or os.getpid(), "ray::AskingWorker")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from guard.bulk.sources import input_file
 from guard.errors import UsageError
 from guard.ray_session import ray_session
 from tests.bulk.test_job import SAID, Stop, stop_at, write_rows
+from tests.processes import started_by
 
 # Not imported before a session is made, which sets Ray's token.
 pytestmark = [
@@ -120,30 +121,6 @@ def test_more_actors_than_there_is_room_for_are_refused(
         run_job(job)
 
 
-def family(pid: int) -> Iterator[int]:
-    """A process and all that it has started."""
-    yield pid
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [c for t in tasks for c in (t / "children").read_text().split()]
-    except OSError:
-        return
-    for child in children:
-        yield from family(int(child))
-
-
-def actors_of(pid: int) -> list[int]:
-    """The processes of the judging actors that a driver has started, on this machine."""
-
-    def title(each: int) -> bytes:
-        try:
-            return Path(f"/proc/{each}/cmdline").read_bytes()
-        except OSError:
-            return b""
-
-    return [each for each in family(pid) if b"BlockActor" in title(each)]
-
-
 def stored_bytes(folder: Path) -> int:
     """How much of a job is judged."""
     sizes = 0
@@ -180,7 +157,7 @@ def test_killed_actors_and_drivers_lose_and_double_nothing(tmp_path: Path, clust
                 driver.wait()
                 drivers += 1
                 steps.pop(0)
-            elif pids := actors_of(os.getpid()):
+            elif pids := started_by(os.getpid(), "BlockActor"):
                 os.kill(pids[0], signal.SIGKILL)
                 actors += 1
                 steps.pop(0)
@@ -193,7 +170,7 @@ def test_killed_actors_and_drivers_lose_and_double_nothing(tmp_path: Path, clust
     assert not any(row["guard_unjudged"] for row in rows)
     # And the actors of killed drivers went with them.
     for _ in range(300):
-        if not actors_of(os.getpid()):
+        if not started_by(os.getpid(), "BlockActor"):
             break
         time.sleep(0.1)
-    assert actors_of(os.getpid()) == []
+    assert started_by(os.getpid(), "BlockActor") == []

@@ -9,15 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from guard import Guard
 from guard.policy import Policy
 from tests.data import ROOT
+from tests.processes import started_by
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow("starts a cluster of Ray and waits for its replicas", limit_s=600)
@@ -50,29 +50,13 @@ def on_ray() -> Iterator[tuple[str, int]]:
             raise
 
 
-def replicas(root: int) -> list[int]:
-    """The replicas' processes among all that ``root`` has started."""
-    parents, found = {}, []
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-            parents[int(place.name)] = int(fields[1])
-            if "ServeReplica" in (place / "cmdline").read_text():
-                found.append(int(place.name))
-
-    def is_ours(process: int) -> bool:
-        return process == root or (process in parents and is_ours(parents[process]))
-
-    return [process for process in found if is_ours(process)]
-
-
 def test_verdicts_are_equal_and_a_killed_replica_lets_nothing_through() -> None:
     own = Guard(Policy(), detector="encoder-small")
     with on_ray() as (url, process):
         served = Guard(Policy(breaker_failures=None), detector=url)
         for one, other in zip(served.trail(TEXT), own.trail(TEXT), strict=True):
             assert replace(one.verdict, elapsed_ms=0) == replace(other.verdict, elapsed_ms=0)
-        for replica in replicas(process):
+        for replica in started_by(process, "ServeReplica"):
             os.kill(replica, signal.SIGKILL)
         stream = served.stream([TEXT])
         assert "".join(stream) in (served.policy.failure_message, served.policy.message)
