@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from guard.errors import ConfigError
 
 _URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
 _BUSY_S = 10.0  # how long a statement waits for a lock
+_SWITCH_PAUSE_S = 0.005
 #: By a part of the database's message; the last one is for all others.
 _SQLITE_ADVICE = {
     "locked": "another process writes to it; try again",
@@ -79,16 +81,21 @@ def parsed(written: str, where: str) -> URL:
     raise unknown
 
 
-def write_engine(url: URL) -> Engine:
-    """Return an engine whose transactions may write."""
+def write_engine(url: URL, *, wait: bool = True) -> Engine:
+    """Return an engine whose transactions may write.
+
+    With ``wait`` False no statement waits for another writer of a SQLite file, but fails.
+    """
     if url.drivername != "sqlite":
         return _postgres(url)
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
+    busy_s = _BUSY_S if wait else 0.0
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": busy_s})
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _: object) -> None:
         connection.isolation_level = None  # sqlite3 begins no transactions of its own
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON"):
+        _use_write_ahead_log(connection, time.monotonic() + busy_s)
+        for pragma in ("synchronous=NORMAL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
 
     @event.listens_for(engine, "begin")
@@ -97,6 +104,22 @@ def write_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, until: float) -> None:
+    """Switch a file to its write-ahead log; a file that has one stays as it is.
+
+    SQLite's own timeout does not hold for the switch: it fails at once while another connection
+    switches the same new file.
+    """
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            return
+        except sqlite3.OperationalError as error:  # noqa: PERF203
+            if "locked" not in str(error) or time.monotonic() >= until:
+                raise
+            time.sleep(_SWITCH_PAUSE_S)
 
 
 def read_engine(url: URL) -> Engine:

@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     Connection,
-    Engine,
     Insert,
     Table,
     bindparam,
@@ -59,7 +58,6 @@ class Store:
         self._secrets = {n: v for n, v in self.url.query.items() if "pass" in n.lower()}
         self.name = self.url.difference_update_query(self._secrets).render_as_string()
         self.is_sqlite = self.url.drivername == "sqlite"
-        self._engine: Engine | None = None
         self._connection: Connection | None = None
         self._files: dict[str, tuple[int, int]] = {}  # device and inode of what was opened
         self.key = b""
@@ -83,10 +81,8 @@ class Store:
 
         With ``wait`` False no call waits for another writer of a SQLite file, but fails.
         """
-        if self.is_sqlite and not wait:
-            self._driver().execute("PRAGMA busy_timeout = 0").fetchall()
-        with self._connected().begin():
-            connection = self._connected()
+        connection = self._connected(wait=wait)
+        with connection.begin():
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})"))
             schema.bring_up(connection)
@@ -333,8 +329,7 @@ class Store:
 
         The caller must keep it alive: closing it would close the parent's.
         """
-        inherited = (self._connection, self._engine)
-        self._connection = self._engine = None
+        inherited, self._connection = self._connection, None
         return inherited
 
     @contextlib.contextmanager
@@ -380,11 +375,9 @@ class Store:
         with self.changing(), self._connected().begin():
             yield self._connected()
 
-    def _connected(self) -> Connection:
+    def _connected(self, *, wait: bool = True) -> Connection:
         if self._connection is None:
-            if self._engine is None:
-                self._engine = write_engine(self.url)
-            self._connection = self._engine.connect()
+            self._connection = write_engine(self.url, wait=wait).connect()
         return self._connection
 
     @contextlib.contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 
 from guard.cli import main
 from guard.doors.plain import TextStream
@@ -67,6 +70,22 @@ def test_tables_are_made_once_and_key_and_rows_stay(url: str) -> None:
     second.prepare()
     assert first.key == second.key
     assert len(first.key) == 32
+
+
+def test_a_new_file_that_another_process_writes_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "guard.db"
+    store, impatient = Store(str(path)), Store(str(path))
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    with contextlib.closing(other), ThreadPoolExecutor(1) as pool:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OperationalError, match="locked"):
+            impatient.open(wait=False)
+        prepared = pool.submit(store.prepare)
+        time.sleep(0.2)
+        assert not prepared.done()
+        other.execute("ROLLBACK")
+        prepared.result()
+    assert len(store.key) == 32
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import event
+from sqlalchemy import URL, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from guard.doors.plain import TextStream
 from guard.errors import UsageError
 from guard.policy import Policy
 from guard.watch import schema, writer
+from guard.watch.engines import write_engine
 from guard.watch.events import ResponseStart, _stored, response_row
 from guard.watch.store import _FORGET_LOCK, Store
 from tests.watch.conftest import Server, sqlite_often
@@ -40,18 +41,20 @@ def writer_in(guard: Any) -> writer.Writer:
     return found
 
 
-def full(store: Store) -> None:
+def full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store's file grow no further: SQLite then says that the disk is full."""
-    store.disconnect()
 
     def connected(connection: Any, _: object) -> None:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
+    def engine(url: URL, **wait: bool) -> Engine:
+        made = write_engine(url, **wait)
+        event.listen(made, "connect", connected)
+        return made
+
+    monkeypatch.setattr("guard.watch.store.write_engine", engine)
     store.disconnect()
-    store._connected()
-    store.disconnect()
-    event.listen(store._engine, "connect", connected)
 
 
 def test_a_full_disk_costs_events_and_no_stream(
@@ -59,7 +62,7 @@ def test_a_full_disk_costs_events_and_no_stream(
 ) -> None:
     monkeypatch.setattr(writer, "QUEUE", 100)
     guard = guard_with(sqlite)
-    full(guard.recorder.writer.store)  # type: ignore[union-attr]
+    full(guard.recorder.writer.store, monkeypatch)  # type: ignore[union-attr]
     text = "All is well. " * 50
     for _ in range(40):
         assert "".join(guard.stream([text])) == text
