@@ -29,6 +29,11 @@ class ExitCode(IntEnum):
     """Interrupted by the user."""
 
 
+def verdict_code(*, biased: bool, unjudged: bool) -> ExitCode:
+    """Return the code of a command that was asked to fail on biased text."""
+    return ExitCode.FOUND if biased else ExitCode.UNDECIDED if unjudged else ExitCode.DONE
+
+
 def worst_code(codes: Iterable[int]) -> int:
     """Return the code of several verdicts: one that fails comes before one that is undecided."""
     order = (

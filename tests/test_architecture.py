@@ -108,6 +108,7 @@ ALLOWED = {
     "suites": {"errors", "places", "verdict", "detect.language", "datasets", "results"},
     "audit": {
         "allowance",
+        "progress",
         "model_calls",
         "verdict",
         "errors",
@@ -127,6 +128,7 @@ ALLOWED = {
         "watch.store",
         "installed",
     },
+    "progress": set(),
     "ray_session": {"errors", "installed"},
     "bulk": {
         "verdict",

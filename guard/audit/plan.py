@@ -28,7 +28,6 @@ from guard.audit.cassette import Cassette
 from guard.audit.endpoints import endpoint, endpoint_of
 from guard.audit.models import LOCAL, check_model
 from guard.audit.outcomes import item_samples
-from guard.audit.progress import duration_text
 from guard.audit.projection import ADVICE, ALONE_S, REPLAY_S, Projection
 from guard.audit.remote_model import may_give_logprobs
 from guard.audit.score import json_number
@@ -37,6 +36,7 @@ from guard.audit.sides import SHARE
 from guard.audit.tolerances import DEFAULT_FRACTION
 from guard.core import Guard
 from guard.model_calls import cost_of
+from guard.progress import duration_text
 from guard.results.conclusions import ALPHA
 from guard.results.measure import share
 from guard.results.paired import Pairs

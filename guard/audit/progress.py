@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
 
 from rich.console import Console
 from rich.progress import (
@@ -27,9 +25,8 @@ from rich.text import Text
 
 from guard.audit.calls import Call
 from guard.audit.runner import Watcher
+from guard.progress import duration_text, telling_lines
 
-LINE_S = 30.0
-"""Seconds between two lines where there is no terminal."""
 _FEW = 20  # samples from which a remaining time is told
 
 
@@ -100,7 +97,7 @@ def watching_run(name: str, samples: int, console: Console | None = None) -> Ite
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
         tally = Tally()
-        with _telling_lines(lambda: tally.line(name, samples), console.file):
+        with telling_lines(lambda: tally.line(name, samples), console.file):
             yield tally
         return
     columns = (
@@ -114,36 +111,6 @@ def watching_run(name: str, samples: int, console: Console | None = None) -> Ite
     )
     with Progress(*columns, console=console) as bar:
         yield Tally(bar, bar.add_task(name, total=samples, counts=""))
-
-
-@contextmanager
-def _telling_lines(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
-    """Write a line every LINE_S seconds, also while no call is answered."""
-    ended = threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(LINE_S):
-            print(line(), file=file, flush=True)
-
-    thread = threading.Thread(target=tell, name="guard-audit-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def duration_text(seconds: float) -> str:
-    """Return a time in seconds, minutes, or hours and minutes.
-
-    >>> duration_text(59), duration_text(300), duration_text(5000)
-    ('59 s', '5 min', '1 h 23 min')
-    """
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
 
 
 class _Rate(ProgressColumn):

@@ -15,7 +15,7 @@ import click
 from guard.cli import detector_option, json_option, print_json, results_console
 from guard.cli.input_paths import files_within, matching_paths
 from guard.errors import UsageError
-from guard.exit_codes import ExitCode
+from guard.exit_codes import verdict_code
 
 if TYPE_CHECKING:
     from guard.bulk.sources import FormatName
@@ -153,9 +153,7 @@ def check(
     if strict:
         biased = any(trail.biased for trail in trails)
         unjudged = any(d.verdict.unjudged for trail in trails for d in trail)
-        raise click.exceptions.Exit(
-            ExitCode.FOUND if biased else ExitCode.UNDECIDED if unjudged else ExitCode.DONE
-        )
+        raise click.exceptions.Exit(verdict_code(biased=biased, unjudged=unjudged))
 
 
 def _read(text: str) -> list[_Input]:

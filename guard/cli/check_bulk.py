@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import click
 
+from guard import progress
 from guard.bulk.job import BulkJob, BulkSummary, partial_folder, run_job
 from guard.bulk.judging import JudgeSpec
 from guard.bulk.sources import FormatName, InputFile, input_file, is_url
 from guard.cli import print_json, progress_bar
 from guard.cli.input_paths import files_within, matching_paths
 from guard.errors import UsageError
-from guard.exit_codes import ExitCode
+from guard.exit_codes import ExitCode, verdict_code
 from guard.ray_session import read_place
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -61,10 +62,8 @@ def check_files(arguments: Sequence[str], options: BulkOptions) -> None:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
     _show(job, summary, options.as_json)
     if options.strict:
-        unjudged = sum(summary.unjudged.values())
-        raise click.exceptions.Exit(
-            ExitCode.FOUND if summary.biased else ExitCode.UNDECIDED if unjudged else ExitCode.DONE
-        )
+        code = verdict_code(biased=summary.biased > 0, unjudged=bool(summary.unjudged))
+        raise click.exceptions.Exit(code)
 
 
 def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
@@ -134,20 +133,29 @@ def _lies_in(file: InputFile, out: Path) -> bool:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the rate on standard error if that is a terminal."""
+    """Show a bar with the rate on standard error; without a terminal, a line every LINE_S seconds.
+
+    A thread would write the lines even while nothing is judged, but processes are forked here.
+    """
     with progress_bar() as bar:
-        if bar is None:
-            yield lambda done, total: None
-            return
-        task = bar.add_task("judging", total=None)
-        began: list[tuple[float, int]] = []
+        task = None if bar is None else bar.add_task("judging", total=None)
+        began: tuple[float, int] | None = None
+        told = time.monotonic()
 
         def advance(done: int, total: int) -> None:
-            if not began:
-                began.append((time.monotonic(), done))
-            since, before = began[0]
-            rate = (done - before) / max(time.monotonic() - since, 0.001)
-            bar.update(task, completed=done, total=total, description=f"{rate:,.0f} rows/s")
+            nonlocal began, told
+            now = time.monotonic()
+            since, before = began = began or (now, done)
+            rate = (done - before) / max(now - since, 0.001)
+            if bar is not None and task is not None:
+                bar.update(task, completed=done, total=total, description=f"{rate:,.0f} rows/s")
+            elif now >= told + progress.LINE_S:
+                told = now
+                left = (
+                    f" · about {progress.duration_text((total - done) / rate)} left" if rate else ""
+                )
+                line = f"{done:,} of {total:,} rows · {rate:,.1f} rows/s{left}"
+                click.echo(line, err=True)
 
         yield advance
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from guard.audit import progress
+from guard import progress
 from guard.audit.calls import Call, Piece, Reply, Slot, Usage
 from guard.audit.progress import watching_run
 from guard.cli import main
@@ -74,7 +74,7 @@ def test_a_log_has_a_line_now_and_then_even_while_nothing_is_answered(
         for line in lines
     )
     assert "40 of 40 samples · 0 s so far · computing the result" in lines[-2]
-    assert not any("guard-audit-progress" in one.name for one in threading.enumerate())
+    assert not any("guard-progress" in one.name for one in threading.enumerate())
 
 
 def waited(file: io.StringIO, lines: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -357,6 +358,20 @@ def test_the_exit_code_tells_what_was_found(tmp_path: Path, scripted: Callable[.
         write_rows(tmp_path / f"{name}.jsonl", 3, lambda _, text=text: text)  # type: ignore[misc]
         assert run(f"{name}.jsonl", "--to", f"{name}1.jsonl", "--exit-code").exit_code == code
         assert run(f"{name}.jsonl", "--to", f"{name}2.jsonl").exit_code == 0
+
+
+def test_a_log_has_a_line_now_and_then(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", 40)
+    scripted()
+    assert run(str(rows), "--to", str(tmp_path / "quiet.jsonl")).stderr == ""
+    monkeypatch.setattr("guard.progress.LINE_S", 0.0)
+    lines = run(str(rows), "--to", str(tmp_path / "out.jsonl")).stderr.splitlines()
+    assert lines[0] == "0 of 40 rows · 0.0 rows/s"
+    told = r"\d+ of 40 rows · [\d,.]+ rows/s · about 0 s left"
+    assert lines[1:]
+    assert all(re.fullmatch(told, line) for line in lines[1:])
 
 
 def started(*args: str, **options: Any) -> subprocess.Popen[str]:
