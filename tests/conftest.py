@@ -4,7 +4,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="write how each test ends to FILE, and leave out those that it says passed",
     )
+
+
+@pytest.fixture(autouse=True)
+def _no_look_outlives_its_test() -> Iterator[None]:
+    """Drop served detectors, which look at their addresses until they are collected.
+
+    Else they warn in the next test that the server of this one is gone.
+    """
+    yield
+    if any(thread.name == "guard-served" for thread in threading.enumerate()):
+        gc.collect()
 
 
 # Importing these takes seconds that every run would pay, whatever it selects.

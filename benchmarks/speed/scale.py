@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--serve", nargs=2, metavar=("PORT", "SECONDS"))
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 4])
-    parser.add_argument("--delays", type=float, nargs="+", default=[0.2, 0.05])
+    parser.add_argument("--delays", type=float, nargs="+", default=[0.2, 0.05], help="in seconds")
     parser.add_argument("--concurrency", type=int, default=CONCURRENCY, help="Of each worker.")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each case, ideally")
     parser.add_argument("--rounds", type=int, default=1)

@@ -400,13 +400,14 @@ class Killing:
 
 
 @pytest.mark.parametrize(
-    ("count", "driver_kills", "worker_kills"), [(4000, 5, 20)], ids=["6,000 calls"]
+    ("count", "driver_kills", "worker_kills"),
+    [(4_000, 5, 20), (20_000, 5, 20)],
+    ids=["6,000 calls", "30,000 calls"],
 )
-@pytest.mark.slow("kills drivers and workers, each of which takes seconds to start", limit_s=1800)
+@pytest.mark.slow("kills drivers and workers, each of which takes seconds to start", limit_s=3600)
 def test_kills_of_workers_and_drivers_lose_and_double_nothing(
     count: int, driver_kills: int, worker_kills: int, tmp_path: Path
 ) -> None:
-    """4,000 samples of 6,000 calls; most of the time is that of starting processes."""
     with answering() as provider:
         os.environ["OPENAI_API_BASE"], os.environ["OPENAI_API_KEY"] = provider.base, "none"
         run("--out", "plain", "--plain-only", "--concurrency", "16", count=count)

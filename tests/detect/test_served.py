@@ -287,7 +287,6 @@ def test_what_a_detector_could_not_judge_is_its_failure_not_an_address_that_fail
     with served_here(Scripted(before=failing)) as server:
         guard = guarded(server.url)
         assert guard.check("Alpha secret.").unjudged == "failure"
-        # Another test's guard may still look at its own address.
         assert f"{server.url} is skipped" not in caplog.text
         assert "secret" not in caplog.text
         several = guard.detector.snapshot().score([Window("a"), Window("b")])
