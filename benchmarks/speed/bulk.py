@@ -90,14 +90,14 @@ def judge_once(source: Path, workers: int, on_ray: bool, detector: str) -> None:
     print(json.dumps({"rows_s": rate, "cpu_ms": cost}), flush=True)
 
 
-def compare(source: Path, runs: list[tuple[str, int, str | None]], args: Any) -> None:
+def compare(source: Path, runs: list[tuple[str, int, bool]], args: Any) -> None:
     """Judge in each way in turn; print medians, and the ratios to the first way of a round."""
     seen: dict[str, list[dict[str, float]]] = {name: [] for name, _, _ in runs}
     for _ in range(args.rounds):
-        for name, workers, ray in runs:
+        for name, workers, on_ray in runs:
             command = [sys.executable, __file__, "once", "--source", str(source)]
             command += ["--workers", str(workers), "--detector", args.detector]
-            command += [] if ray is None else ["--ray"]
+            command += ["--ray"] if on_ray else []
             ran = subprocess.run(command, capture_output=True, text=True, check=True)
             seen[name].append(json.loads(ran.stdout.strip().rpartition("\n")[2]))
     first = seen[runs[0][0]]
@@ -156,9 +156,9 @@ def main() -> None:
         if args.source is None:
             write_rows(source, args.rows, args.bytes // args.rows if args.what == "memory" else 0)
         if args.what == "workers":
-            compare(source, [("1 process", 1, None), ("2 processes", 2, None)], args)
+            compare(source, [("1 process", 1, False), ("2 processes", 2, False)], args)
         elif args.what == "ray":
-            runs = [("1 actor", 1, ""), ("2 actors", 2, ""), ("2 processes", 2, None)]
+            runs = [("1 actor", 1, True), ("2 actors", 2, True), ("2 processes", 2, False)]
             compare(source, runs, args)
         else:
             measure_memory(source, args)

@@ -110,7 +110,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, until: float) -> None:
     """Switch a file to its write-ahead log; a file that has one stays as it is.
 
     SQLite's own timeout does not hold for the switch: it fails at once while another connection
-    switches the same new file.
+    writes to a file that has none yet (findings/sqlite-log-switch-without-timeout.sh).
     """
     while True:
         try:

@@ -222,14 +222,13 @@ class Store:
 
         What is still to come of them is not written.
         """
-        insert = sqlite.insert if self.is_sqlite else postgresql.insert
         request = bounded(request_id) or ""
         with self._connected().begin():
             connection = self._connected()
             if not self.is_sqlite:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_FORGET_LOCK})"))
             row = {"request": hashed(request, self._key(connection)), "time": time.time()}
-            new = insert(schema.forgotten).values(row)
+            new = _insert_into(schema.forgotten, self.is_sqlite).values(row)
             latest = {"time": new.excluded.time}
             connection.execute(new.on_conflict_do_update(index_elements=["request"], set_=latest))
         return self._deleted(schema.responses.c.request_id == request)
@@ -363,8 +362,8 @@ class Store:
 
     def new(self, table: Table, row: Row) -> Insert:
         """Return an insert of ``row`` that does nothing if a row has its key."""
-        insert = sqlite.insert if self.is_sqlite else postgresql.insert
-        return insert(table).values(**row).on_conflict_do_nothing()
+        new: Insert = _insert_into(table, self.is_sqlite).values(**row).on_conflict_do_nothing()
+        return new
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -400,6 +399,11 @@ class Store:
         return f"{self._where}: {self.name} cannot be used ({reason[:200]}); {advice}."
 
 
+def _insert_into(table: Table, is_sqlite: bool) -> Any:
+    """Return an insert that may say what becomes of a row whose key is there already."""
+    return (sqlite.insert if is_sqlite else postgresql.insert)(table)
+
+
 @cache
 def _insert_of(
     table: Table, names: tuple[str, ...], is_sqlite: bool, replaces: bool, together: bool
@@ -408,7 +412,7 @@ def _insert_of(
 
     A row that exists stays, or is replaced by the new one.
     """
-    new: Any = (sqlite.insert if is_sqlite else postgresql.insert)(table)
+    new = _insert_into(table, is_sqlite)
     if replaces:
         latest = {name: new.excluded[name] for name in names if name != "id"}
         # A response's end does not know these; its first decision did.
