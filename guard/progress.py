@@ -1,14 +1,37 @@
-"""Progress where there is no terminal, as in the log of a build: a line every 30 seconds."""
+"""Progress: whether a bar can be drawn, and else, as in the log of a build, lines now and then."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LINE_S = 30.0
 """Seconds between two lines."""
+
+
+def bar_console() -> Console:
+    """Return standard error as a console, which is a terminal if a bar can be drawn there.
+
+    Rich itself also takes a file for a terminal if FORCE_COLOR is set, as in many builds.
+    """
+    from rich.console import Console
+
+    drawable = sys.stderr is not None and sys.stderr.isatty()
+    drawable = drawable and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    return Console(stderr=True, highlight=False, force_terminal=drawable)
+
+
+def write_line(line: str, file: IO[str]) -> None:
+    """Write a line of progress; the work goes on where nobody reads the log any more."""
+    with suppress(OSError):
+        print(line, file=file, flush=True)
 
 
 @contextmanager
@@ -18,7 +41,7 @@ def telling_lines(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
 
     def tell() -> None:
         while not ended.wait(LINE_S):
-            print(line(), file=file, flush=True)
+            write_line(line(), file)
 
     thread = threading.Thread(target=tell, name="guard-progress", daemon=True)
     thread.start()

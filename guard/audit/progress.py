@@ -25,7 +25,7 @@ from rich.text import Text
 
 from guard.audit.calls import Call
 from guard.audit.runner import Watcher
-from guard.progress import duration_text, telling_lines
+from guard.progress import bar_console, duration_text, telling_lines
 
 _FEW = 20  # samples from which a remaining time is told
 
@@ -94,7 +94,7 @@ class Tally(Watcher):
 @contextmanager
 def watching_run(name: str, samples: int, console: Console | None = None) -> Iterator[Tally]:
     """Yield a tally; it is shown on standard error, or on ``console``."""
-    console = console or Console(stderr=True, highlight=False)
+    console = console or bar_console()
     if not console.is_terminal:
         tally = Tally()
         with telling_lines(lambda: tally.line(name, samples), console.file):

@@ -166,11 +166,12 @@ def in_pipe() -> bool:
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
     """Show a progress bar on standard error while it has tasks; None if that is no terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left
 
-    console = Console(stderr=True, highlight=False)
+    from guard.progress import bar_console
+
+    console = bar_console()
     if not console.is_terminal:
         yield None
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ class BulkOptions(NamedTuple):
 def check_files(arguments: Sequence[str], options: BulkOptions) -> None:
     """Judge every row of files, and write the rows with their verdicts."""
     job = _job_of(arguments, options)
-    done = 0
+    done: int | None = None
     with _progress() as advance, _ended_as_interrupted():
 
         def report(rows: int, total: int) -> None:
@@ -54,11 +55,10 @@ def check_files(arguments: Sequence[str], options: BulkOptions) -> None:
         try:
             summary = run_job(job, report)
         except KeyboardInterrupt:
-            click.echo(
-                f"\nInterrupted: {done:,} rows have a verdict; the same command goes on with the "
-                "others.",
-                err=True,
-            )
+            left = "where it was"
+            if done is not None:
+                left = f"with the rows that have no verdict; {done:,} have one"
+            click.echo(f"Interrupted: the same command goes on {left}.", err=True)
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
     _show(job, summary, options.as_json)
     if options.strict:
@@ -155,7 +155,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
                     f" · about {progress.duration_text((total - done) / rate)} left" if rate else ""
                 )
                 line = f"{done:,} of {total:,} rows · {rate:,.1f} rows/s{left}"
-                click.echo(line, err=True)
+                progress.write_line(line, sys.stderr)
 
         yield advance
 

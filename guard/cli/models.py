@@ -29,13 +29,12 @@ def get(name: str, as_json: bool) -> None:
 
     Run it again after an interruption; verified weights are not downloaded again.
     """
-    from rich.console import Console
-
     from guard.local import download
+    from guard.progress import bar_console
 
     model = download.find_model(name)
     # The bar goes to standard error, so that the output can be piped.
-    console = Console(stderr=True, highlight=False)
+    console = bar_console()
     got = _with_bar(name, console) if console.is_terminal else download.get_weights(name)
     if as_json:
         model_file = {

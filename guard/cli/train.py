@@ -35,6 +35,7 @@ from guard.cli.train_options import (
 )
 from guard.errors import UsageError
 from guard.installed import install_command
+from guard.progress import bar_console
 from guard.train.config import (
     BAND_WINDOWS,
     EMBEDDER_EPOCHS,
@@ -532,10 +533,9 @@ def _write(path: Path, text: str) -> None:
 @contextmanager
 def _text_counter(name: str) -> Iterator[Callable[[int, int], None]]:
     """Show how many of all are done: a bar on a terminal, else a line now and then."""
-    from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = bar_console()
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console)
     with bar if console.is_terminal else nullcontext():
@@ -551,10 +551,9 @@ def _text_counter(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _bar(name: str, every: int = _LINE) -> Iterator[loop.Show]:
-    from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = bar_console()
     columns = (
         *Progress.get_default_columns()[:3],
         TimeRemainingColumn(),
