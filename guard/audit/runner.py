@@ -41,6 +41,7 @@ _ALL_FAILED = 20
 # Answers judged by the guard at a time: waiting for its threads would exceed its time limit.
 GUARDED_AT_ONCE = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
+_MOST_TURNED_AWAY = 20  # times that a 429 costs a request no attempt
 
 
 class Stopped(GuardError):
@@ -127,7 +128,7 @@ class Runner:
         self._asked: set[str] = set()  # by this run, which asks earlier failures again
         self._doors = asyncio.Semaphore(GUARDED_AT_ONCE)
         self._failure_reported = False
-        self._answered: set[Role] = {"model"} if recorded.count_answers() else set()
+        self._answers: Counter[Role] = Counter({"model": recorded.count_answers()})
         self._failed_in_a_row: Counter[Role] = Counter()
         self._random = random.Random()  # for pauses; nothing recorded depends on it
 
@@ -204,7 +205,7 @@ class Runner:
         self._watcher.called(call)
 
     async def _attempts(self, asked: Asked) -> Call:
-        attempt, began = 0, 0.0
+        attempt, turned_away, answers, began = 0, 0, 0, 0.0
         role = asked.request.by
         slot = self._slots.get(role, nullcontext())
         while True:
@@ -216,6 +217,7 @@ class Runner:
                 async with slot, self._pace as began:
                     if self._ending():
                         raise _Draining
+                    answers = self._answers[role] if attempt == 1 else answers
                     reply = await self._settings.budget.ask(
                         self._model, asked.request, asked.key, asked.slot, self._ending
                     )
@@ -226,25 +228,33 @@ class Runner:
                 attempt -= 1
                 continue
             except CallError as error:
+                limited = error.status == 429
+                if limited and turned_away < _MOST_TURNED_AWAY:
+                    # Where others were answered meanwhile, it is no attempt of its own.
+                    turned_away += self._answers[role] > answers
+                    answers = self._answers[role]
+                pause_s = max(error.retry_after_s, self._pause(attempt - turned_away))
                 if error.throttled:
-                    self._pace.reduce(began, error.retry_after_s)
-                answered = role in self._answered
+                    # All wait, also where a limit says not how long: else other calls take each
+                    # place that comes free.
+                    self._pace.reduce(began, pause_s if limited else error.retry_after_s)
+                answered = self._answers[role] > 0
                 if error.fatal or (error.refused and not answered):
                     self._ended = True  # before another call takes the free place
                     raise Stopped(str(error), error.fixable) from error
                 if self._ending() and error.retryable:
                     raise _Draining from None
-                retry = error.retryable and attempt < self._settings.attempts
+                retry = error.retryable and attempt - turned_away < self._settings.attempts
                 if not (answered or self._failure_reported):
                     self._failure_reported = True
                     self._watcher.failing(f"{error}; retrying" if retry else str(error))
                 if retry:
-                    await pause(max(error.retry_after_s, self._pause(attempt)), self._ending)
+                    await pause(pause_s, self._ending)
                     continue
                 self._count_failure(role, str(error))
                 failure = error
             else:
-                self._answered.add(role)
+                self._answers[role] += 1
             seconds = time.monotonic() - began
             call = Call(asked.key, asked.slot, reply, "", attempt, seconds, role)
             if failure is None:
@@ -254,7 +264,7 @@ class Runner:
 
     def _count_failure(self, role: Role, error: str) -> None:
         self._failed_in_a_row[role] += 1
-        if self._failed_in_a_row[role] >= _ALL_FAILED and role not in self._answered:
+        if self._failed_in_a_row[role] >= _ALL_FAILED and not self._answers[role]:
             self._ended = True
             whose = "" if role == "model" else f" of the {role}"
             raise Stopped(
@@ -265,7 +275,7 @@ class Runner:
 
     def _pause(self, attempt: int) -> float:
         """Return the seconds before the next attempt: exponential backoff with 25 % jitter."""
-        seconds = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** (attempt - 1))
+        seconds = min(_LONGEST_PAUSE_S, self._settings.first_pause_s * 2.0 ** max(attempt - 1, 0))
         return seconds * self._random.uniform(0.75, 1.25)
 
     async def _guarded(self, asked: Asked) -> str:

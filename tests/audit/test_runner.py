@@ -241,6 +241,31 @@ def test_retry_after_is_honoured_and_the_pace_slows(provider: Answering, tmp_pat
     assert sum(r.attempts - 1 for r in records if isinstance(r, Call)) == 3
 
 
+class Limited(Saying):
+    """Answers so many calls a second, and turns the others away without a word on when."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate, self.room, self.at, self.turned_away = rate, 5.0, time.monotonic(), 0
+
+    async def ask(self, request: Request, key: str, slot: Slot) -> Reply:
+        await asyncio.sleep(1 / self.rate)
+        now = time.monotonic()
+        self.room, self.at = min(10.0, self.room + (now - self.at) * self.rate), now
+        if self.room < 1:
+            self.turned_away += 1
+            raise CallError("Busy (429)", retryable=True, throttled=True, status=429)
+        self.room -= 1
+        return await super().ask(request, key, slot)
+
+
+def test_a_limit_of_calls_costs_time_and_no_sample(tmp_path: Path) -> None:
+    model = Limited(100)
+    result = run(model, tmp_path, settings=Settings(concurrency=8, first_pause_s=0.05), count=160)
+    assert model.turned_away > 0
+    assert result.complete
+
+
 def test_a_wrong_key_ends_the_audit_in_a_sentence(provider: Answering, tmp_path: Path) -> None:
     provider.busy, provider.status = 10_000, 401
     with pytest.raises(Stopped, match="openai/x cannot be asked"):
