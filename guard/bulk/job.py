@@ -33,7 +33,7 @@ from guard.errors import UsageError
 
 Report = Callable[[int, int], None]
 """Called with the rows that have a verdict and the number of all."""
-# Blocks that may wait for an earlier one, in a file each.
+# Blocks that may wait for an earlier one, in a file each, where processes judge.
 _MOST_WAITING = 512
 _OUTPUTS = "out"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -142,6 +142,7 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
             for rows in _judged(job, plan, store, identity):
                 judged += store.add(*rows)
                 report(store.stored, plan.rows)
+            assert store.rows == plan.rows
             counts = _write_all(folder, job, plan, store)
         finally:
             store.close()

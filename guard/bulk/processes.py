@@ -43,8 +43,9 @@ def judged_by_processes(
     """Yield the verdicts on blocks as they come.
 
     ``todo`` has the blocks, and the row each begins at; ``crashed`` makes the line of a row that
-    ends its process each time; no further block is begun while ``may_go_on`` is false. Raises the
-    error of a process that cannot judge, and DetectorError if processes keep ending.
+    ends its process each time; no further block is begun while ``may_go_on`` is false, but for one
+    where none is being judged. Raises the error of a process that cannot judge, and DetectorError
+    if processes keep ending.
     """
     pool = _ProcessPool(make_judge, todo, crashed, may_go_on)
     try:
@@ -110,13 +111,18 @@ class _ProcessPool:
         while len(worker.tasks) < _AHEAD:
             if self._again:
                 task = self._again.popleft()
-            elif self._may_go_on() and (fresh := next(self._todo, None)):
+            elif self._may_begin() and (fresh := next(self._todo, None)):
                 task = (*fresh, False)
             else:
                 return
             with suppress(OSError):  # it has ended, as the next message tells
                 worker.pipe.send(task)
             worker.tasks.append(task)
+
+    def _may_begin(self) -> bool:
+        # Where nothing is being judged the next block is the first: it lets the others move up.
+        idle = not any(worker.tasks for worker in self._workers.values())
+        return idle or self._may_go_on()
 
     def _receive(self, worker: _BulkWorker, count: int) -> Iterator[JudgedRows]:
         try:

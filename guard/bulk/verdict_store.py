@@ -2,8 +2,8 @@
 
 ``verdicts.jsonl`` holds the verdicts of all rows up to some row, in order. The first block that is
 not complete is the head: its verdicts are added there as they come. Those of later blocks wait in a
-file of their own, ``block-N.jsonl``, until theirs is the head. So the folder never holds many
-files, and no index of it is kept in memory. A line that was cut when the process or the machine
+file of their own, ``block-N.jsonl``, until theirs is the head. Processes begin no more blocks where
+512 wait; Ray, which has no such limit, may leave more files. A line that was cut when the process or the machine
 ended is dropped when the folder is opened again.
 """
 
@@ -19,7 +19,6 @@ from typing import IO, Any
 from guard.bulk.planning import BlockPlan, InputBlock
 from guard.errors import UsageError
 
-_PIECE = 2**20
 #: Says that the outputs are whole, and holds their counts.
 DONE = "done.json"
 _VERDICTS, _MANIFEST, _LOCK = "verdicts.jsonl", "manifest.json", "lock"

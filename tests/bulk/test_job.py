@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from guard.bulk import job as jobs
 from guard.bulk import judging, planning
 from guard.bulk.job import BulkJob, run_job
 from guard.bulk.judging import JudgeSpec
+from guard.bulk.planning import InputBlock
 from guard.bulk.sources import input_file
-from guard.bulk.verdict_store import JobFolder
+from guard.bulk.verdict_store import JobFolder, VerdictStore
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import DetectorError, GuardError, UsageError
@@ -190,7 +191,6 @@ def stop_at(rows: int) -> Callable[[int, int], None]:
 
 
 def test_a_run_goes_on_to_the_row(tmp_path: Path, scripted: Callable[..., None]) -> None:
-    asked: list[str] = []
     judged = tmp_path / "judged"
 
     def note(window: Window) -> None:
@@ -216,6 +216,48 @@ def test_a_run_goes_on_to_the_row(tmp_path: Path, scripted: Callable[..., None])
     assert len(asked) == summary.judged
     assert len(set(first) | set(asked)) == 95
     assert [row["guard_biased"] for row in written(job.out)] == [n % 7 == 0 for n in range(95)]
+
+
+def split_in_files(job: BulkJob, rows: int) -> None:
+    """Leave a job's verdicts as blocks that wait for the first, of ``rows`` rows each."""
+    verdicts = job.partial / "verdicts.jsonl"
+    lines = verdicts.read_bytes().splitlines(keepends=True)
+    for number in range(1, -(-len(lines) // rows)):
+        own = lines[number * rows : (number + 1) * rows]
+        (job.partial / f"block-{number}.jsonl").write_bytes(b"".join(own))
+    verdicts.write_bytes(b"")
+
+
+def test_a_job_with_too_many_waiting_blocks_goes_on(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(95))
+    split_in_files(job, 10)
+    (job.partial / "block-4.jsonl").unlink()
+    monkeypatch.setattr(jobs, "_MOST_WAITING", 3)
+    assert (run_job(job).before, len(written(job.out))) == (75, 95)
+
+
+def test_no_more_blocks_are_begun_than_may_wait(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_MOST_WAITING", 3)
+    begun: list[int] = []
+    remaining = VerdictStore.remaining
+
+    def noted(store: VerdictStore) -> Iterator[tuple[InputBlock, int]]:
+        for block, start in remaining(store):
+            begun.append(block.number)
+            yield block, start
+
+    monkeypatch.setattr(VerdictStore, "remaining", noted)
+    # One process is held up by the first block, and has the next one, too.
+    scripted(lambda window: time.sleep(600) if window.text.startswith("Text 0 ") else None)
+    with pytest.raises(Stop):
+        run_job(job_of(tmp_path), stop_at(40))
+    assert begun == [0, 1, 2, 3, 4, 5]
 
 
 def test_damage_is_judged_again(tmp_path: Path, scripted: Callable[..., None]) -> None:
