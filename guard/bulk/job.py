@@ -28,14 +28,13 @@ from guard.bulk.planning import BlockPlan
 from guard.bulk.processes import judged_by_processes
 from guard.bulk.rows import VerdictLines
 from guard.bulk.sources import InputFile, output_format
-from guard.bulk.verdict_store import DONE, JobFolder, VerdictStore
+from guard.bulk.verdict_store import DONE, OUTPUTS, JobFolder, VerdictStore
 from guard.errors import UsageError
 
 Report = Callable[[int, int], None]
 """Called with the rows that have a verdict and the number of all."""
 # Blocks that may wait for an earlier one, in a file each, where processes judge.
 _MOST_WAITING = 512
-_OUTPUTS = "out"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -133,7 +132,10 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
     identity = identity_of(job.spec.make_guard())
     folder.check_manifest(_manifest(job, plan, identity))
     counts, judged, before = RowCounts(), 0, plan.rows
-    if not (folder.path / DONE).exists():
+    done = folder.path / DONE
+    if done.exists() and not (_written(folder, job).exists() or os.path.lexists(job.out)):
+        done.unlink()  # the output was removed before its job's folder was
+    if not done.exists():
         _refuse_output(job)
         store = VerdictStore(folder.path, plan)
         try:
@@ -148,7 +150,7 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
             store.close()
         values = counts.as_json()
     else:
-        values = json.loads((folder.path / DONE).read_bytes())
+        values = json.loads(done.read_bytes())
     _publish(folder, job)
     seconds = time.monotonic() - began
     return BulkSummary(plan.rows, **values, judged=judged, before=before, seconds=seconds)
@@ -247,7 +249,7 @@ def _core_count() -> int:
 
 def _write_all(folder: JobFolder, job: BulkJob, plan: BlockPlan, store: VerdictStore) -> RowCounts:
     """Write the outputs within the job's folder, and that they are whole."""
-    outputs = folder.path / _OUTPUTS
+    outputs = folder.path / OUTPUTS
     shutil.rmtree(outputs, ignore_errors=True)
     outputs.mkdir()
     plan.check_unchanged()
@@ -262,12 +264,14 @@ def _write_all(folder: JobFolder, job: BulkJob, plan: BlockPlan, store: VerdictS
 
 def _publish(folder: JobFolder, job: BulkJob) -> None:
     """Give the outputs their names, which is all or nothing, and remove the job's folder."""
-    outputs = folder.path / _OUTPUTS
-    if outputs.exists():
+    written = _written(folder, job)
+    if written.exists():
         _refuse_output(job)
-        if len(job.inputs) == 1:
-            os.replace(outputs / job.out.name, job.out)
-            outputs.rmdir()
-        else:
-            os.rename(outputs, job.out)
+        os.rename(written, job.out)
     folder.remove()
+
+
+def _written(folder: JobFolder, job: BulkJob) -> Path:
+    """Return the file or folder that gets the output's name."""
+    outputs = folder.path / OUTPUTS
+    return outputs / job.out.name if len(job.inputs) == 1 else outputs

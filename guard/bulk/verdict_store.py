@@ -21,6 +21,8 @@ from guard.errors import UsageError
 
 #: Says that the outputs are whole, and holds their counts.
 DONE = "done.json"
+#: The folder of the outputs until they get their names.
+OUTPUTS = "out"
 _VERDICTS, _MANIFEST, _LOCK = "verdicts.jsonl", "manifest.json", "lock"
 
 
@@ -211,6 +213,8 @@ class JobFolder:
         """Remove the folder, what makes it a finished job last; leave what is not the job's."""
         for path in [*self.path.glob("block-*.jsonl"), self.path / _VERDICTS]:
             path.unlink(missing_ok=True)
+        with suppress(OSError):  # it is the output by now
+            (self.path / OUTPUTS).rmdir()
         for name in (DONE, _MANIFEST, _LOCK):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):  # not empty

@@ -302,6 +302,28 @@ def test_an_end_between_any_two_steps_is_mended(
         run_job(job)
 
 
+def test_an_end_between_the_output_s_name_and_its_folder_is_mended(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+    rename = os.rename
+
+    def stop(*paths: Path) -> None:
+        rename(*paths)
+        raise Stop
+
+    for again in (lambda: None, job.out.unlink):  # who removes the output gets it anew
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", stop)
+            with pytest.raises(Stop):
+                run_job(job)
+        again()
+        assert run_job(job).rows == 95
+        assert len(written(job.out)) == 95
+        assert not job.partial.exists()
+        job.out.unlink()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
