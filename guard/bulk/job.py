@@ -27,7 +27,7 @@ from guard.bulk.judging import (
 from guard.bulk.planning import BlockPlan
 from guard.bulk.processes import judged_by_processes
 from guard.bulk.rows import VerdictLines
-from guard.bulk.sources import InputFile, output_format
+from guard.bulk.sources import InputFile, is_url, output_format
 from guard.bulk.verdict_store import DONE, OUTPUTS, JobFolder, VerdictStore
 from guard.errors import UsageError
 
@@ -48,7 +48,7 @@ class BulkJob:
     """What to judge, who judges it, and where the rows with their verdicts go.
 
     ``workers`` is the number of processes or actors, None for one a core. ``address`` is that of a
-    Ray cluster, None for one of this machine.
+    Ray cluster, None for that of RAY_ADDRESS, else one of this machine.
     """
 
     inputs: list[InputFile]
@@ -142,6 +142,9 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
             before = store.stored
             report(store.stored, plan.rows)
             for rows in _judged(job, plan, store, identity):
+                facts = plan.facts[plan[rows.block].file]
+                if not is_url(facts.path):  # each look would be a request; there is one at the end
+                    facts.check_unchanged()
                 judged += store.add(*rows)
                 report(store.stored, plan.rows)
             assert store.rows == plan.rows

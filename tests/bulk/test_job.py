@@ -371,6 +371,23 @@ def test_an_input_that_changes_meanwhile_is_noticed(
     assert not job.out.exists()
 
 
+def test_no_verdict_on_a_changed_input_outlives_its_refusal(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    job = job_of(tmp_path)
+    source = Path(job.inputs[0].path)
+    content = source.read_bytes()
+
+    def change(done: int, total: int) -> None:
+        if done == 0:  # before any row is read
+            source.write_bytes(content.replace(b"BIAS", b"BEES"))
+
+    with pytest.raises(UsageError, match="was changed while it was judged"):
+        run_job(job, change)
+    source.write_bytes(content)
+    assert run_job(job).biased == 14
+
+
 def test_several_files_give_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
