@@ -99,8 +99,9 @@ def run_job(job: BulkJob, report: Report = lambda done, rows: None) -> BulkSumma
     """Judge a job's rows, or those that are left of an earlier run, and write its outputs.
 
     Raises:
-        UsageError: an input cannot be judged, the output is there or cannot be written, the folder
-            of the unfinished job belongs to another one, or the disk is full.
+        UsageError: an input cannot be judged, the detector takes no workers, the output is there or
+            cannot be written, the folder of the unfinished job belongs to another one, or the disk
+            is full.
 
     """
     if job.on_ray and (name := job.spec.secret_setting):
@@ -108,6 +109,11 @@ def run_job(job: BulkJob, report: Report = lambda done, rows: None) -> BulkSumma
         raise UsageError(
             f"The setting {name} holds a secret, which --on would hand to the cluster; leave "
             "--on out, or set a provider's key in the environment of the cluster's nodes."
+        )
+    if not (job.on_ray or job.spec.embedded) and (job.workers or 1) > 1:
+        raise UsageError(
+            f"The detector {job.spec.detector} judges many windows at once by itself, so leave "
+            "--workers out (set judge.concurrency, or served.concurrency)."
         )
     _check_output(job)
     plan = BlockPlan()
@@ -224,11 +230,6 @@ def _judged(
         return
     if not job.spec.embedded:
         # One that waits for a provider or fills all cores by itself has threads of its own.
-        if (job.workers or 1) > 1:
-            raise UsageError(
-                f"The detector {job.spec.detector} judges many windows at once by itself, so leave "
-                "--workers out (set judge.concurrency, or served.concurrency)."
-            )
         judge = make_judge()
         for block, start in todo:
             yield from judge.judged(block, start, False)

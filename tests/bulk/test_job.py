@@ -274,6 +274,39 @@ def test_damage_is_judged_again(tmp_path: Path, scripted: Callable[..., None]) -
     assert len(written(job.out)) == 95
 
 
+def test_a_last_line_that_is_no_verdict_is_judged_again(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(95))
+    # As a power cut may leave it: of its length, without its bytes.
+    verdicts = job.partial / "verdicts.jsonl"
+    *lines, last = verdicts.read_bytes().splitlines(keepends=True)
+    verdicts.write_bytes(b"".join(lines) + b"\0" * (len(last) - 1) + b"\n")
+    assert (run_job(job).before, len(written(job.out))) == (94, 95)
+
+
+def test_a_detector_that_changes_while_it_judges_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(window: Window) -> None:
+        if window.text.startswith("Text 50"):
+            detector.index_version = versions.pop()
+
+    versions = ["index-1", "index-2"]
+    detector = Scripted(before=change)
+    monkeypatch.setattr(JudgeSpec, "embedded", False)
+    monkeypatch.setattr(
+        JudgeSpec, "make_guard", lambda s: Guard(s.policy, detector=detector, events="none")
+    )
+    job = job_of(tmp_path, workers=None)
+    with pytest.raises(UsageError, match=r"index index-2 here, .* index-1: make them the same"):
+        run_job(job)
+    detector.index_version = "index-1"
+    assert run_job(job).before == 64  # that of a call is the one it began with
+
+
 def test_an_end_between_any_two_steps_is_mended(
     tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,6 +467,16 @@ def test_mistakes_end_with_a_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_workers_of_a_detector_with_threads_of_its_own_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    monkeypatch.setattr(planning.BlockPlan, "add_input", lambda *_: pytest.fail("it was read"))
+    args = ["in.jsonl", "--to", "o", "--detector", "http://127.0.0.1:9", "--workers", "2"]
+    assert "so leave --workers out" in sentence(*args)
+    assert not list(tmp_path.glob("*.partial"))
+
+
 def test_the_exit_code_tells_what_was_found(tmp_path: Path, scripted: Callable[..., None]) -> None:
     for name, text, code in [("a", "BIAS", 1), ("b", "", 3), ("c", "Tea.", 0)]:
         write_rows(tmp_path / f"{name}.jsonl", 3, lambda _, text=text: text)  # type: ignore[misc]
@@ -450,7 +493,7 @@ def test_a_log_has_a_line_now_and_then(
     monkeypatch.setattr("guard.progress.LINE_S", 0.0)
     lines = run(str(rows), "--to", str(tmp_path / "out.jsonl")).stderr.splitlines()
     assert lines[0] == "0 of 40 rows · 0.0 rows/s"
-    told = r"\d+ of 40 rows · [\d,.]+ rows/s · about 0 s left"
+    told = r"\d+ of 40 rows · [\d,.]+ rows/s · about \d+ s left"
     assert lines[1:]
     assert all(re.fullmatch(told, line) for line in lines[1:])
 
