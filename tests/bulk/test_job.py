@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner, Result
 
@@ -166,6 +167,17 @@ def test_processes_that_cannot_start_end_the_job(
 ) -> None:
     monkeypatch.setattr(jobs.BlockJudge, "__init__", lambda *_: os._exit(9))
     with pytest.raises(DetectorError, match="exit code 9"):
+        run_job(job_of(tmp_path))
+
+
+def test_a_process_that_refuses_ends_the_job_with_its_sentence(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("no such rows here")
+
+    monkeypatch.setattr(jobs.BlockJudge, "judged", refuse)
+    with pytest.raises(UsageError, match="no such rows here"):
         run_job(job_of(tmp_path))
 
 
@@ -524,8 +536,11 @@ def test_an_interrupted_command_goes_on(tmp_path: Path) -> None:
     size = sum(p.stat().st_size for p in (tmp_path / "out.jsonl.partial").glob("*.jsonl"))
     killed = started(*args)
     wait_for_rows(tmp_path / "out.jsonl.partial", killed, size)
+    workers = psutil.Process(killed.pid).children()
     killed.kill()
     killed.communicate()
+    assert workers
+    assert not psutil.wait_procs(workers, timeout=60)[1]
     assert not (tmp_path / "out.jsonl").exists()
     result = run(*args, "--json")
     assert result.exit_code == 0, result.output
