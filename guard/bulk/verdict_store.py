@@ -3,8 +3,8 @@
 ``verdicts.jsonl`` holds the verdicts of all rows up to some row, in order. The first block that is
 not complete is the head: its verdicts are added there as they come. Those of later blocks wait in a
 file of their own, ``block-N.jsonl``, until theirs is the head. Processes begin no more blocks where
-512 wait; Ray, which has no such limit, may leave more files. A line that was cut when the process or the machine
-ended is dropped when the folder is opened again.
+512 wait; Ray, which has no such limit, may leave more files. A line that was cut when the process
+or the machine ended is dropped when the folder is opened again.
 """
 
 from __future__ import annotations
