@@ -53,8 +53,8 @@ def run_with_workers(
 ) -> None:
     """Run ``run`` in an event loop with what opens models on workers (:func:`workers_on`).
 
-    Without an ``address`` they are on a cluster of this machine. Raises UsageError where Ray cannot
-    be used.
+    Without an ``address`` they are on the cluster of RAY_ADDRESS, else on one of this machine.
+    Raises UsageError where Ray cannot be used.
     """
     # On a machine of guard's own they need less than their share: they wait for providers.
     cpus = max(os.cpu_count() or 1, math.ceil((count + 1) * CPUS_OF_AN_ACTOR))

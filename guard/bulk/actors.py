@@ -77,9 +77,10 @@ def judged_on_ray(
 ) -> Iterator[JudgedRows]:
     """Yield the verdicts on blocks as they come; ``todo`` has the row each begins at.
 
-    Without an ``address`` a cluster of this machine is started. There are as many actors as CPUs
-    unless ``workers`` says how many. Raises UsageError where the cluster cannot be used or an input
-    cannot be read there, and DetectorError where an actor ends each time.
+    Without an ``address`` the cluster is that of RAY_ADDRESS, else one started on this machine.
+    There are as many actors as CPUs unless ``workers`` says how many. Raises UsageError where the
+    cluster cannot be used or an input cannot be read there, and DetectorError where an actor ends
+    each time.
     """
     with ray_session(address) as ray:
         actors = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -27,15 +27,14 @@ from guard.bulk.judging import (
 from guard.bulk.planning import BlockPlan
 from guard.bulk.processes import judged_by_processes
 from guard.bulk.rows import VerdictLines
-from guard.bulk.sources import InputFile, output_format
-from guard.bulk.verdict_store import DONE, JobFolder, VerdictStore
+from guard.bulk.sources import InputFile, is_url, output_format
+from guard.bulk.verdict_store import DONE, OUTPUTS, JobFolder, VerdictStore
 from guard.errors import UsageError
 
 Report = Callable[[int, int], None]
 """Called with the rows that have a verdict and the number of all."""
-# Blocks that may wait for an earlier one, in a file each.
+# Blocks that may wait for an earlier one, in a file each, where processes judge.
 _MOST_WAITING = 512
-_OUTPUTS = "out"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -49,7 +48,7 @@ class BulkJob:
     """What to judge, who judges it, and where the rows with their verdicts go.
 
     ``workers`` is the number of processes or actors, None for one a core. ``address`` is that of a
-    Ray cluster, None for one of this machine.
+    Ray cluster, None for that of RAY_ADDRESS, else one of this machine.
     """
 
     inputs: list[InputFile]
@@ -100,8 +99,9 @@ def run_job(job: BulkJob, report: Report = lambda done, rows: None) -> BulkSumma
     """Judge a job's rows, or those that are left of an earlier run, and write its outputs.
 
     Raises:
-        UsageError: an input cannot be judged, the output is there or cannot be written, the folder
-            of the unfinished job belongs to another one, or the disk is full.
+        UsageError: an input cannot be judged, the detector takes no workers, the output is there or
+            cannot be written, the folder of the unfinished job belongs to another one, or the disk
+            is full.
 
     """
     if job.on_ray and (name := job.spec.secret_setting):
@@ -109,6 +109,11 @@ def run_job(job: BulkJob, report: Report = lambda done, rows: None) -> BulkSumma
         raise UsageError(
             f"The setting {name} holds a secret, which --on would hand to the cluster; leave "
             "--on out, or set a provider's key in the environment of the cluster's nodes."
+        )
+    if not (job.on_ray or job.spec.embedded) and (job.workers or 1) > 1:
+        raise UsageError(
+            f"The detector {job.spec.detector} judges many windows at once by itself, so leave "
+            "--workers out (set judge.concurrency, or served.concurrency)."
         )
     _check_output(job)
     plan = BlockPlan()
@@ -133,21 +138,28 @@ def _run_in(folder: JobFolder, job: BulkJob, plan: BlockPlan, report: Report) ->
     identity = identity_of(job.spec.make_guard())
     folder.check_manifest(_manifest(job, plan, identity))
     counts, judged, before = RowCounts(), 0, plan.rows
-    if not (folder.path / DONE).exists():
+    done = folder.path / DONE
+    if done.exists() and not (_written(folder, job).exists() or os.path.lexists(job.out)):
+        done.unlink()  # the output was removed before its job's folder was
+    if not done.exists():
         _refuse_output(job)
         store = VerdictStore(folder.path, plan)
         try:
             before = store.stored
             report(store.stored, plan.rows)
             for rows in _judged(job, plan, store, identity):
+                facts = plan.facts[plan[rows.block].file]
+                if not is_url(facts.path):  # each look would be a request; there is one at the end
+                    facts.check_unchanged()
                 judged += store.add(*rows)
                 report(store.stored, plan.rows)
+            assert store.rows == plan.rows
             counts = _write_all(folder, job, plan, store)
         finally:
             store.close()
         values = counts.as_json()
     else:
-        values = json.loads((folder.path / DONE).read_bytes())
+        values = json.loads(done.read_bytes())
     _publish(folder, job)
     seconds = time.monotonic() - began
     return BulkSummary(plan.rows, **values, judged=judged, before=before, seconds=seconds)
@@ -218,11 +230,6 @@ def _judged(
         return
     if not job.spec.embedded:
         # One that waits for a provider or fills all cores by itself has threads of its own.
-        if (job.workers or 1) > 1:
-            raise UsageError(
-                f"The detector {job.spec.detector} judges many windows at once by itself, so leave "
-                "--workers out (set judge.concurrency, or served.concurrency)."
-            )
         judge = make_judge()
         for block, start in todo:
             yield from judge.judged(block, start, False)
@@ -246,7 +253,7 @@ def _core_count() -> int:
 
 def _write_all(folder: JobFolder, job: BulkJob, plan: BlockPlan, store: VerdictStore) -> RowCounts:
     """Write the outputs within the job's folder, and that they are whole."""
-    outputs = folder.path / _OUTPUTS
+    outputs = folder.path / OUTPUTS
     shutil.rmtree(outputs, ignore_errors=True)
     outputs.mkdir()
     plan.check_unchanged()
@@ -261,12 +268,14 @@ def _write_all(folder: JobFolder, job: BulkJob, plan: BlockPlan, store: VerdictS
 
 def _publish(folder: JobFolder, job: BulkJob) -> None:
     """Give the outputs their names, which is all or nothing, and remove the job's folder."""
-    outputs = folder.path / _OUTPUTS
-    if outputs.exists():
+    written = _written(folder, job)
+    if written.exists():
         _refuse_output(job)
-        if len(job.inputs) == 1:
-            os.replace(outputs / job.out.name, job.out)
-            outputs.rmdir()
-        else:
-            os.rename(outputs, job.out)
+        os.rename(written, job.out)
     folder.remove()
+
+
+def _written(folder: JobFolder, job: BulkJob) -> Path:
+    """Return the file or folder that gets the output's name."""
+    outputs = folder.path / OUTPUTS
+    return outputs / job.out.name if len(job.inputs) == 1 else outputs

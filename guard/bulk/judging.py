@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from guard import judge_settings, served_settings
 from guard.bulk.arrow_rows import ParquetInput
-from guard.bulk.line_formats import CsvRows, is_blank, line_format, raw_rows
+from guard.bulk.line_formats import is_blank, line_format, raw_rows
 from guard.bulk.planning import InputBlock
 from guard.bulk.rows import RowText, VerdictLines
 from guard.bulk.sources import InputFile, open_input, unreadable_input
@@ -138,8 +138,7 @@ class BlockReader:
             return self._parquet_input(file, block.file).texts(block.group, block.begin, block.end)
         form = line_format(file, self._column, self._prefix)
         with open_input(file.path) as source:
-            if isinstance(form, CsvRows):
-                form.read_header(source)
+            form.read_header(source)
             source.seek(block.begin)
             lines = raw_rows(source, form, file.name, block.end)
             return [form.read_row(raw) for raw in lines if not is_blank(raw, form)]

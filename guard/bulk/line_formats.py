@@ -191,7 +191,7 @@ class JsonLines:
         reason = fields[self._names["unjudged"]]
         brace = len(raw.rstrip(_BLANK)) - 1
         before = raw[max(0, brace - _SPACE) : brace].rstrip(_BLANK)[-1:]
-        whole = reason != "row_too_long" or _may_be_object(raw, brace, before)
+        whole = reason not in ("row_too_long", "crashed") or _may_be_object(raw, brace, before)
         if reason in NO_OBJECT or not whole:
             yield from _wrapped(raw, verdict, self._names)
             return

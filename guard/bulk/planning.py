@@ -51,6 +51,13 @@ class InputFacts:
     rows: int
     state: str
 
+    def check_unchanged(self) -> None:
+        """Raise UsageError if the input was written since it was planned."""
+        if input_state(self.path) != (self.size, self.state):
+            raise UsageError(
+                f"{self.path} was changed while it was judged; judge it again with another --to."
+            )
+
 
 class BlockPlan:
     """The blocks of all inputs, in order."""
@@ -127,13 +134,9 @@ class BlockPlan:
         self._numbers.extend((len(self.inputs), group, begin, end, first))
 
     def check_unchanged(self) -> None:
-        """Raise UsageError if an input was written since it was planned."""
+        """Raise UsageError if an input was written since."""
         for facts in self.facts:
-            if input_state(facts.path) != (facts.size, facts.state):
-                raise UsageError(
-                    f"{facts.path} was changed while it was judged; judge it again with another "
-                    "--to, or restore it and run the same command."
-                )
+            facts.check_unchanged()
 
 
 def _header_bytes(source: IO[bytes], form: LineFormat) -> bytes:
@@ -151,7 +154,7 @@ def _pieces(file: InputFile) -> Iterator[bytes]:
 
 
 def _check_encoding(file: InputFile, source: IO[bytes]) -> None:
-    """Raise UsageError for UTF-16 and UTF-32, and for one JSON value over several lines."""
+    """Raise UsageError for UTF-16, UTF-32, gzip, and one JSON value over several lines."""
     start = source.read(4096)
     source.seek(0)
     if start.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):

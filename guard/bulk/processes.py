@@ -7,10 +7,8 @@ threads: half of a verdict's time is Python, of which one thread runs at a time.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -29,8 +27,6 @@ _AHEAD = 2
 _TRIES = 3
 # How often processes may end, for each of them, before any judges a row.
 _MOST_DEATHS = 10
-# Seconds between looks whether the driver is still there.
-_LOOK = 1.0
 
 
 def judged_by_processes(
@@ -43,8 +39,9 @@ def judged_by_processes(
     """Yield the verdicts on blocks as they come.
 
     ``todo`` has the blocks, and the row each begins at; ``crashed`` makes the line of a row that
-    ends its process each time; no further block is begun while ``may_go_on`` is false. Raises the
-    error of a process that cannot judge, and DetectorError if processes keep ending.
+    ends its process each time; no further block is begun while ``may_go_on`` is false, but for one
+    where none is being judged. Raises the error of a process that cannot judge, and DetectorError
+    if processes keep ending.
     """
     pool = _ProcessPool(make_judge, todo, crashed, may_go_on)
     try:
@@ -97,7 +94,7 @@ class _ProcessPool:
         forks = self._context.get_start_method() == "fork"
         others = [ours, *self._workers] if forks else []
         process = self._context.Process(
-            target=_work, args=(self._make_judge, theirs, others, os.getpid()), daemon=True
+            target=_work, args=(self._make_judge, theirs, others), daemon=True
         )
         with warnings.catch_warnings():
             # Of threads at a fork: guard.forks waits for those that are in native code.
@@ -110,13 +107,18 @@ class _ProcessPool:
         while len(worker.tasks) < _AHEAD:
             if self._again:
                 task = self._again.popleft()
-            elif self._may_go_on() and (fresh := next(self._todo, None)):
+            elif self._may_begin() and (fresh := next(self._todo, None)):
                 task = (*fresh, False)
             else:
                 return
             with suppress(OSError):  # it has ended, as the next message tells
                 worker.pipe.send(task)
             worker.tasks.append(task)
+
+    def _may_begin(self) -> bool:
+        # Where nothing is being judged the next block is the first: it lets the others move up.
+        idle = not any(worker.tasks for worker in self._workers.values())
+        return idle or self._may_go_on()
 
     def _receive(self, worker: _BulkWorker, count: int) -> Iterator[JudgedRows]:
         try:
@@ -171,27 +173,20 @@ class _ProcessPool:
             worker.pipe.close()
 
 
-def _work(
-    make_judge: Callable[[], BlockJudge], pipe: Connection, others: list[Connection], driver: int
-) -> None:
-    """Judge what the driver asks for, until it is gone."""
+def _work(make_judge: Callable[[], BlockJudge], pipe: Connection, others: list[Connection]) -> None:
+    """Judge what the driver asks for, until it is gone, which closes its end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's: it ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in others:  # else this process would keep the pipes of the others open
+    for other in others:  # else the driver's ends would stay open here when it is gone
         other.close()
     try:
         judge = make_judge()
         pipe.send(None)
         while True:
-            while not pipe.poll(_LOOK):
-                if os.getppid() != driver:
-                    return
             for rows in judge.judged(*pipe.recv()):
-                if os.getppid() != driver:
-                    return
                 pipe.send(rows)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except GuardError as error:
-        pipe.send(error)
-        time.sleep(_LOOK)  # the driver ends this process
+        with suppress(OSError):
+            pipe.send(error)

@@ -2,9 +2,9 @@
 
 ``verdicts.jsonl`` holds the verdicts of all rows up to some row, in order. The first block that is
 not complete is the head: its verdicts are added there as they come. Those of later blocks wait in a
-file of their own, ``block-N.jsonl``, until theirs is the head. So the folder never holds many
-files, and no index of it is kept in memory. A line that was cut when the process or the machine
-ended is dropped when the folder is opened again.
+file of their own, ``block-N.jsonl``, until theirs is the head. Processes begin no more blocks where
+512 wait; Ray, which has no such limit, may leave more files. A line that was cut when the process
+or the machine ended is dropped when the folder is opened again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import IO, Any
 from guard.bulk.planning import BlockPlan, InputBlock
 from guard.errors import UsageError
 
-_PIECE = 2**20
 #: Says that the outputs are whole, and holds their counts.
 DONE = "done.json"
+#: The folder of the outputs until they get their names.
+OUTPUTS = "out"
 _VERDICTS, _MANIFEST, _LOCK = "verdicts.jsonl", "manifest.json", "lock"
 
 
@@ -212,6 +213,8 @@ class JobFolder:
         """Remove the folder, what makes it a finished job last; leave what is not the job's."""
         for path in [*self.path.glob("block-*.jsonl"), self.path / _VERDICTS]:
             path.unlink(missing_ok=True)
+        with suppress(OSError):  # it is the output by now
+            (self.path / OUTPUTS).rmdir()
         for name in (DONE, _MANIFEST, _LOCK):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):  # not empty

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from click.testing import CliRunner, Result
 
@@ -22,8 +23,9 @@ from guard.bulk import job as jobs
 from guard.bulk import judging, planning
 from guard.bulk.job import BulkJob, run_job
 from guard.bulk.judging import JudgeSpec
+from guard.bulk.planning import InputBlock
 from guard.bulk.sources import input_file
-from guard.bulk.verdict_store import JobFolder
+from guard.bulk.verdict_store import JobFolder, VerdictStore
 from guard.cli import main
 from guard.core import Guard
 from guard.errors import DetectorError, GuardError, UsageError
@@ -168,6 +170,17 @@ def test_processes_that_cannot_start_end_the_job(
         run_job(job_of(tmp_path))
 
 
+def test_a_process_that_refuses_ends_the_job_with_its_sentence(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("no such rows here")
+
+    monkeypatch.setattr(jobs.BlockJudge, "judged", refuse)
+    with pytest.raises(UsageError, match="no such rows here"):
+        run_job(job_of(tmp_path))
+
+
 def test_a_detector_that_fails_leaves_a_reason(
     tmp_path: Path, scripted: Callable[..., None]
 ) -> None:
@@ -190,7 +203,6 @@ def stop_at(rows: int) -> Callable[[int, int], None]:
 
 
 def test_a_run_goes_on_to_the_row(tmp_path: Path, scripted: Callable[..., None]) -> None:
-    asked: list[str] = []
     judged = tmp_path / "judged"
 
     def note(window: Window) -> None:
@@ -218,6 +230,48 @@ def test_a_run_goes_on_to_the_row(tmp_path: Path, scripted: Callable[..., None])
     assert [row["guard_biased"] for row in written(job.out)] == [n % 7 == 0 for n in range(95)]
 
 
+def split_in_files(job: BulkJob, rows: int) -> None:
+    """Leave a job's verdicts as blocks that wait for the first, of ``rows`` rows each."""
+    verdicts = job.partial / "verdicts.jsonl"
+    lines = verdicts.read_bytes().splitlines(keepends=True)
+    for number in range(1, -(-len(lines) // rows)):
+        own = lines[number * rows : (number + 1) * rows]
+        (job.partial / f"block-{number}.jsonl").write_bytes(b"".join(own))
+    verdicts.write_bytes(b"")
+
+
+def test_a_job_with_too_many_waiting_blocks_goes_on(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(95))
+    split_in_files(job, 10)
+    (job.partial / "block-4.jsonl").unlink()
+    monkeypatch.setattr(jobs, "_MOST_WAITING", 3)
+    assert (run_job(job).before, len(written(job.out))) == (75, 95)
+
+
+def test_no_more_blocks_are_begun_than_may_wait(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_MOST_WAITING", 3)
+    begun: list[int] = []
+    remaining = VerdictStore.remaining
+
+    def noted(store: VerdictStore) -> Iterator[tuple[InputBlock, int]]:
+        for block, start in remaining(store):
+            begun.append(block.number)
+            yield block, start
+
+    monkeypatch.setattr(VerdictStore, "remaining", noted)
+    # One process is held up by the first block, and has the next one, too.
+    scripted(lambda window: time.sleep(600) if window.text.startswith("Text 0 ") else None)
+    with pytest.raises(Stop):
+        run_job(job_of(tmp_path), stop_at(40))
+    assert begun == [0, 1, 2, 3, 4, 5]
+
+
 def test_damage_is_judged_again(tmp_path: Path, scripted: Callable[..., None]) -> None:
     job = job_of(tmp_path)
     with pytest.raises(Stop):
@@ -230,6 +284,39 @@ def test_damage_is_judged_again(tmp_path: Path, scripted: Callable[..., None]) -
         run_job(job)
     assert run_job(job).before == 5
     assert len(written(job.out)) == 95
+
+
+def test_a_last_line_that_is_no_verdict_is_judged_again(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(Stop):
+        run_job(job, stop_at(95))
+    # As a power cut may leave it: of its length, without its bytes.
+    verdicts = job.partial / "verdicts.jsonl"
+    *lines, last = verdicts.read_bytes().splitlines(keepends=True)
+    verdicts.write_bytes(b"".join(lines) + b"\0" * (len(last) - 1) + b"\n")
+    assert (run_job(job).before, len(written(job.out))) == (94, 95)
+
+
+def test_a_detector_that_changes_while_it_judges_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(window: Window) -> None:
+        if window.text.startswith("Text 50"):
+            detector.index_version = versions.pop()
+
+    versions = ["index-1", "index-2"]
+    detector = Scripted(before=change)
+    monkeypatch.setattr(JudgeSpec, "embedded", False)
+    monkeypatch.setattr(
+        JudgeSpec, "make_guard", lambda s: Guard(s.policy, detector=detector, events="none")
+    )
+    job = job_of(tmp_path, workers=None)
+    with pytest.raises(UsageError, match=r"index index-2 here, .* index-1: make them the same"):
+        run_job(job)
+    detector.index_version = "index-1"
+    assert run_job(job).before == 64  # that of a call is the one it began with
 
 
 def test_an_end_between_any_two_steps_is_mended(
@@ -258,6 +345,28 @@ def test_an_end_between_any_two_steps_is_mended(
     assert not job.partial.exists()
     with pytest.raises(UsageError, match="is there already"):
         run_job(job)
+
+
+def test_an_end_between_the_output_s_name_and_its_folder_is_mended(
+    tmp_path: Path, scripted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+    rename = os.rename
+
+    def stop(*paths: Path) -> None:
+        rename(*paths)
+        raise Stop
+
+    for again in (lambda: None, job.out.unlink):  # who removes the output gets it anew
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", stop)
+            with pytest.raises(Stop):
+                run_job(job)
+        again()
+        assert run_job(job).rows == 95
+        assert len(written(job.out)) == 95
+        assert not job.partial.exists()
+        job.out.unlink()
 
 
 @pytest.mark.parametrize(
@@ -307,6 +416,23 @@ def test_an_input_that_changes_meanwhile_is_noticed(
     assert not job.out.exists()
 
 
+def test_no_verdict_on_a_changed_input_outlives_its_refusal(
+    tmp_path: Path, scripted: Callable[..., None]
+) -> None:
+    job = job_of(tmp_path)
+    source = Path(job.inputs[0].path)
+    content = source.read_bytes()
+
+    def change(done: int, total: int) -> None:
+        if done == 0:  # before any row is read
+            source.write_bytes(content.replace(b"BIAS", b"BEES"))
+
+    with pytest.raises(UsageError, match="was changed while it was judged"):
+        run_job(job, change)
+    source.write_bytes(content)
+    assert run_job(job).biased == 14
+
+
 def test_several_files_give_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -353,6 +479,16 @@ def test_mistakes_end_with_a_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_workers_of_a_detector_with_threads_of_its_own_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / "in.jsonl", 3)
+    monkeypatch.setattr(planning.BlockPlan, "add_input", lambda *_: pytest.fail("it was read"))
+    args = ["in.jsonl", "--to", "o", "--detector", "http://127.0.0.1:9", "--workers", "2"]
+    assert "so leave --workers out" in sentence(*args)
+    assert not list(tmp_path.glob("*.partial"))
+
+
 def test_the_exit_code_tells_what_was_found(tmp_path: Path, scripted: Callable[..., None]) -> None:
     for name, text, code in [("a", "BIAS", 1), ("b", "", 3), ("c", "Tea.", 0)]:
         write_rows(tmp_path / f"{name}.jsonl", 3, lambda _, text=text: text)  # type: ignore[misc]
@@ -369,7 +505,7 @@ def test_a_log_has_a_line_now_and_then(
     monkeypatch.setattr("guard.progress.LINE_S", 0.0)
     lines = run(str(rows), "--to", str(tmp_path / "out.jsonl")).stderr.splitlines()
     assert lines[0] == "0 of 40 rows · 0.0 rows/s"
-    told = r"\d+ of 40 rows · [\d,.]+ rows/s · about 0 s left"
+    told = r"\d+ of 40 rows · [\d,.]+ rows/s · about \d+ s left"
     assert lines[1:]
     assert all(re.fullmatch(told, line) for line in lines[1:])
 
@@ -400,8 +536,11 @@ def test_an_interrupted_command_goes_on(tmp_path: Path) -> None:
     size = sum(p.stat().st_size for p in (tmp_path / "out.jsonl.partial").glob("*.jsonl"))
     killed = started(*args)
     wait_for_rows(tmp_path / "out.jsonl.partial", killed, size)
+    workers = psutil.Process(killed.pid).children()
     killed.kill()
     killed.communicate()
+    assert workers
+    assert not psutil.wait_procs(workers, timeout=60)[1]
     assert not (tmp_path / "out.jsonl").exists()
     result = run(*args, "--json")
     assert result.exit_code == 0, result.output

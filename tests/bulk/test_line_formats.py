@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from guard.bulk import line_formats, planning
 from guard.bulk.rows import COLUMNS
 from guard.errors import UsageError
-from tests.bulk.made import PREFIX, judged_file, planned, read_rows
+from tests.bulk.made import LINES, PREFIX, judged_file, planned, read_rows
 from tests.rows import examples, rows
 
 BOM = b"\xef\xbb\xbf"
@@ -318,3 +318,14 @@ def test_blocks_are_read_by_themselves(tmp_path: Path, small_blocks: None) -> No
     assert [row.text for row in read_rows(plan)] == texts
     assert [plan.block_of(plan[n].first) for n in range(len(plan))] == list(range(len(plan)))
     assert sum(plan[n].rows for n in range(len(plan))) == plan.rows == 50
+
+
+@pytest.mark.parametrize("reason", ["crashed", "row_too_long"])
+@pytest.mark.parametrize("raw", [b"[1, 2]\n", b'"a"', b"{}", b"1\n", b"no json }\n", b'{"a": 1}\n'])
+def test_a_row_that_was_not_read_is_joined_as_an_object(raw: bytes, reason: str) -> None:
+    form = line_formats.JsonLines("text", PREFIX)
+    verdict = LINES.of_reason(reason)
+    joined = b"".join(form.joined(raw, verdict, json.loads(verdict)))
+    row = json.loads(joined)
+    assert row[f"{PREFIX}unjudged"] == reason
+    assert row.get("a") == (1 if raw.startswith(b'{"a"') else None)
