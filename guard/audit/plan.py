@@ -519,8 +519,12 @@ def _plan_rows(shown_plan: Plan) -> Iterator[tuple[str, str]]:
         if part != CALLS:
             most = " at most" if shown_plan.assumes_longest_answers and part in _BY_LENGTH else ""
             parts.append(f"{part} {duration_text(seconds)}{most}")
-    if shown_plan.assumes_longest_answers and any(part in _BY_LENGTH for part in shown_plan.parts):
-        parts.append("at most: if every answer is as long as its limit; a word takes far less")
+    if not shown_plan.replayed and any(part in _BY_LENGTH for part in shown_plan.parts):
+        if shown_plan.assumes_longest_answers:
+            assumed = "at most: if every answer is as long as its limit"
+        else:
+            assumed = f"if an answer has {counted.answer:,.0f} tokens"
+        parts.append(f"{assumed}; a word takes far less")
     yield "of it", "; ".join(parts)
 
 

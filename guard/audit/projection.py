@@ -25,8 +25,8 @@ Bottleneck = Literal["waiting", "rate", "judging", "driver", "workers"]
 ADVICE: Mapping[Bottleneck, str] = {
     "waiting": "waiting for answers; more --workers or a higher --concurrency help",
     "rate": "the provider's rate; only a higher limit helps",
-    "judging": "judging, in the driver's process; --shard on several machines helps, no worker",
-    "driver": "the driver's process; --shard on several machines helps, no worker",
+    "judging": "judging, in one process; --shard on several machines helps, no worker",
+    "driver": "the process that records; --shard on several machines helps, no worker",
     "workers": "the workers' CPUs; more --workers help, on further CPUs",
 }
 """What limits an audit, and what helps."""
