@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from guard.errors import DetectorError
+from guard.forks import Lock
 from guard.served_settings import ServerAddress
 
 _MOST_BYTES = 64 * 1024 * 1024  # of an answer's body
@@ -189,12 +190,17 @@ class HttpConnections:
         self._most = most
         lines = [f"Host: {address.authority}", *(f"{n}: {v}" for n, v in headers.items())]
         self._headers = "".join(f"{line}\r\n" for line in lines)
+        self._lock = Lock()
+        self._owner = 0
         self._renew_after_fork()
 
     def _renew_after_fork(self) -> None:
-        self._owner = os.getpid()
-        self._idle: deque[_Connection] = deque()
-        weakref.finalize(self, _close_all, self._idle).atexit = False
+        with self._lock:
+            if self._owner == os.getpid():  # another thread was first
+                return
+            self._idle: deque[_Connection] = deque()
+            weakref.finalize(self, _close_all, self._idle).atexit = False
+            self._owner = os.getpid()  # last: from now on no other thread waits
 
     def ask(self, method: str, path: str, body: bytes, until: float, more: str = "") -> HttpReply:
         """Return the answer to a request; ``more`` are further lines of headers, each with its end.

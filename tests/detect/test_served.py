@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import Any
 import pytest
 
 from guard import Guard
+from guard.detect import served_http
 from guard.detect.served import ServedDetector
+from guard.detect.served_http import HttpConnections
 from guard.errors import ConfigError
 from guard.policy import Policy
-from guard.served_settings import ServedSettings
+from guard.served_settings import ServedSettings, read_addresses
 from guard.verdict import Scores, Verdict, Window
 from tests.rows import rows
 from tests.scripted import Scripted, failing
@@ -448,6 +451,32 @@ def test_a_forked_child_has_connections_of_its_own(fake: Fake) -> None:
     os.waitpid(child, 0)
     os.close(read)
     os.close(write)
+
+
+def test_no_thread_of_a_forked_child_takes_a_connection_of_the_parent(fake: Fake) -> None:
+    connections: Any = HttpConnections(read_addresses(fake.url)[0], 2, None, {})
+
+    def ask() -> None:
+        connections.ask("GET", "/", b"", time.monotonic() + 60)
+
+    def renewed() -> deque[Any]:
+        """Have another thread ask while this one renews the connections."""
+        other = threading.Thread(target=ask)
+        other.start()
+        other.join(0.1)
+        return deque()
+
+    ask()
+    child = os.fork()
+    if not child:  # pragma: no cover
+        try:
+            connections._idle[0].is_idle = lambda: os._exit(1)
+            served_http.deque = renewed  # type: ignore[assignment, misc]
+            ask()
+            os._exit(0)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_streams_at_once_share_the_calls(fake: Fake) -> None:
