@@ -158,6 +158,7 @@ MISBEHAVED: dict[str, Say] = {
     ),
     "200 with an error": raw(http_answer(b'{"error": "failed", "message": "It failed."}')),
     "an item with an error": changed(lambda a: a.update(items=[{"error": "failed"}])),
+    "an item that is late": changed(lambda a: a.update(items=[{"error": "late"}])),
     "an item with both": changed(lambda a: a["items"][0].update(error="failed")),
     "an item that is a text": changed(lambda a: a.update(items=["division by zero"])),
     "no items": changed(lambda a: a.update(items=[])),
@@ -322,7 +323,10 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure(fa
     assert not guard.check("Alpha.").unjudged
 
 
-@pytest.mark.parametrize("wrong", ["500", "garbage", "other weights", "503, overloaded", "409"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["500", "garbage", "other weights", "503, overloaded", "409", "an item that is late"],
+)
 def test_a_failed_request_is_repeated_once_at_another_address_and_the_first_is_skipped(
     wrong: str, fake: Fake, unwatched: None
 ) -> None:
