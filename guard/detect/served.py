@@ -364,7 +364,7 @@ def _read_items(items: Any, windows: Sequence[Window]) -> list[Scores | None]:
                 scores.append(read_scores(item["scores"], window.text))
             except MalformedMessage as error:
                 raise ServedFailure(f"its answer is malformed: {error}") from None
-        elif item.get("error") == "late":  # as without an answer in time, of which it is a race
+        elif item.get("error") == "late":  # which comes first, this or a timeout, is a race
             raise ServedFailure("no answer in time")
         elif isinstance(item.get("error"), str):
             scores.append(None)

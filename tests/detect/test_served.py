@@ -23,6 +23,7 @@ import pytest
 from guard import Guard
 from guard.detect import served_http
 from guard.detect.served import ServedDetector
+from guard.detect.served_addresses import AddressBook, ServedAddress
 from guard.detect.served_http import HttpConnections
 from guard.errors import ConfigError
 from guard.policy import Policy
@@ -511,6 +512,49 @@ def test_the_thread_that_looks_at_addresses_ends_with_the_detector(fake: Fake) -
     for thread in threads:
         thread.join(20)
     assert not [t for t in threads if t.is_alive()]
+
+
+def looking() -> int:
+    return sum(thread.name == "guard-served" for thread in threading.enumerate())
+
+
+def test_an_address_that_hangs_delays_no_look_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guard.detect.served_addresses.INTERVAL", 0.01)
+    named = read_addresses("http://127.0.0.1:1,http://127.0.0.1:2,http://127.0.0.1:3")
+    *hung, well = [ServedAddress(address, ServedSettings(), None) for address in named]
+    begun: set[ServedAddress] = set()
+    go, looked = threading.Event(), threading.Event()
+
+    def look(address: ServedAddress) -> None:
+        if address is not well:
+            begun.add(address)
+            go.wait(60)
+        elif begun == set(hung):
+            looked.set()
+
+    book = AddressBook([*hung, well], look, None)
+    try:
+        assert looked.wait(20)
+    finally:
+        go.set()
+    del book
+
+
+def test_a_forked_child_looks_at_every_address_itself(fake: Fake) -> None:
+    with faking() as other:
+        detector = ServedDetector(f"{fake.url},{other.url}")
+        assert looking() == 2
+        child = os.fork()
+        if not child:  # pragma: no cover
+            try:
+                before = looking()
+                detector.snapshot()
+                detector.snapshot()
+                os._exit(0 if (before, looking()) == (0, 2) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert looking() == 2
 
 
 def test_https_is_checked_by_the_authorities_of_the_machine(
