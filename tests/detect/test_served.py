@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -555,6 +556,26 @@ def test_a_forked_child_looks_at_every_address_itself(fake: Fake) -> None:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert looking() == 2
+
+
+def test_a_place_of_an_address_that_hangs_leaves_time_for_the_next(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (address,) = read_addresses(fake.url)
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # beyond the backlog, a connection hangs
+            plain = sockets.enter_context(socket.socket())
+            plain.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                plain.connect(full.getsockname())
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", place)
+            for place in (full.getsockname(), (address.host, address.port))
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        connections = HttpConnections(address, 1, None, {})
+        assert connections.ask("GET", "/", b"", time.monotonic() + 3).status == 200
 
 
 def test_https_is_checked_by_the_authorities_of_the_machine(
