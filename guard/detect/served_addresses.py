@@ -2,8 +2,9 @@
 
 A daemon thread for each address asks it what it serves, :data:`INTERVAL` after the last answer. So
 an address that failed is used again soon after it answers well, at no stream's cost and whichever
-others hang, and a new version of the index is in use within that time. Which addresses fail is a preference alone: where none answers well, all
-are asked as before, and the policy's breaker limits how often.
+others hang, and a new version of the index is in use within that time. Which addresses fail is a
+preference alone: where none answers well, all are asked as before, and the policy's breaker limits
+how often.
 """
 
 from __future__ import annotations

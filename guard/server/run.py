@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import signal
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -16,7 +16,6 @@ from guard.listening import ListeningUrl, checked_host, checked_token, listening
 from guard.server.app import ScoreServer
 from guard.server.settings import ServerLimits
 
-_log = logging.getLogger("guard")
 #: Seconds that accepted windows may take once the process is told to end.
 DRAIN_S = 30.0
 #: Seconds that the head of a request may take to come.
@@ -77,8 +76,9 @@ class DrainingServer(uvicorn.Server):
         """Begin to drain; uvicorn calls this on a signal."""
         service = self._app.service
         if service.draining:
-            super().handle_exit(sig, frame)
-            return
+            # Uvicorn's own way waits up to five seconds, and for connections, too.
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
         service.draining = True
         self._drained_by = time.monotonic() + DRAIN_S
 
