@@ -124,5 +124,5 @@ def serve_detector(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=5,
         )
-        on_listening(here.place, app)
+        on_listening(here.shown, app)
         DrainingServer(config, app).run(sockets=[here.listener])
