@@ -210,7 +210,6 @@ class ScoringService:
 
     def _late_item(self, request: ScoreRequest) -> dict[str, Any]:
         self._workers.cancel(request)
-        self._workers.replace_hung()
         if request.began is not None:
             elapsed = time.monotonic() - request.began
             if elapsed >= self.limits.timeout_s:

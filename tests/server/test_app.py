@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import logging
+import signal
 import socket
 import threading
 import time
@@ -13,9 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from guard.detect.wire import plain_window, read_scores
 from guard.server import run
+from guard.server.app import ScoreServer
 from guard.server.settings import ServerLimits
 from guard.verdict import Window
 from tests.rows import rows
@@ -261,8 +266,6 @@ def test_a_name_that_is_allowed_is_known() -> None:
 
 
 def test_beyond_this_machine_nothing_is_served_without_a_token(server: Here) -> None:
-    import asyncio
-
     sent: list[Any] = []
 
     async def ask(address: str) -> int:
@@ -284,16 +287,65 @@ def test_beyond_this_machine_nothing_is_served_without_a_token(server: Here) -> 
     assert asyncio.run(ask("127.0.0.1")) == 200
 
 
+def connected(server: Here) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def posted(*windows: Mapping[str, str], more: int = 0) -> bytes:
+    """Return a request for scores whose body lacks so many bytes at its end."""
+    body = json.dumps({"windows": windows}).encode()
+    lines = ["POST /v1/scores HTTP/1.1", "host: localhost", f"content-length: {len(body) + more}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 def test_a_request_that_stalls_is_ended(monkeypatch: pytest.MonkeyPatch, server: Here) -> None:
     monkeypatch.setattr("guard.server.app._BODY_S", 0.2)
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(
-            b"POST /v1/scores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
-        )
-        connection.settimeout(60)
+    with connected(server) as connection:
+        connection.sendall(posted(WINDOW, more=1))
         assert b"408" in connection.recv(1000).split(b"\r\n")[0]
     assert server.app._reading == 0
+
+
+def test_no_more_requests_are_read_at_once_than_the_queue_has_room_for() -> None:
+    with (
+        served_here(Scripted(), ServerLimits(queue=2, windows=2, timeout_s=30)) as server,
+        connected(server) as first,
+        connected(server) as second,
+    ):
+        for connection in (first, second):
+            connection.sendall(posted(WINDOW, more=1))
+        wait_for(lambda: server.app._reading == 2)
+        refused = asked(server.url, "a")
+        assert (refused.status_code, refused.json()["error"]) == (503, "overloaded")
+        first.sendall(b" ")
+        assert b"200" in first.recv(1000).split(b"\r\n")[0]
+        assert asked(server.url, "a").status_code == 200
+
+
+def test_a_request_that_another_cancels_is_not_called_slow(server: Here) -> None:
+    sent: list[Any] = []
+
+    async def main() -> None:
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/scores", "query_string": b"",
+            "headers": [(b"host", b"localhost")], "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        request = asyncio.ensure_future(server.app(scope, receive, send))
+        while not server.app._reading:
+            await asyncio.sleep(0)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    asyncio.run(main())
+    assert sent == []
 
 
 def test_what_is_unexpected_is_no_traceback(
@@ -318,15 +370,37 @@ def wait_for(done: Any) -> None:
 
 def test_a_request_whose_head_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "HEAD_S", 0.3)
-    with served_here(Scripted()) as server:
-        host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as silent:
-            with socket.create_connection((host, int(port)), timeout=60) as slow:
-                slow.sendall(b"POST /v1/scores HTTP/1.1\r\nHost: 127")
-                assert slow.recv(1) == b""
-            assert silent.recv(1) == b""
-        with httpx.Client() as client:
-            for _ in range(2):  # a kept connection, too
-                answer = client.post(f"{server.url}/v1/scores", json={"windows": [WINDOW]})
-                assert answer.status_code == 200
-                time.sleep(0.5)
+    with served_here(Scripted()) as server, connected(server) as silent:
+        with connected(server) as slow:
+            slow.sendall(b"POST /v1/scores HTTP/1.1\r\nHost: 127")
+            assert slow.recv(1) == b""
+        assert silent.recv(1) == b""
+
+
+def test_a_request_whose_head_is_whole_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "HEAD_S", 0.3)
+    with (
+        served_here(Scripted(before=lambda _: time.sleep(0.5))) as server,
+        connected(server) as connection,
+    ):
+        for _ in range(2):  # on one connection: what is silent between requests stays open, too
+            connection.sendall(posted(WINDOW))
+            with http.client.HTTPResponse(connection) as answer:
+                answer.begin()
+                assert (answer.status, "scores" in json.load(answer)["items"][0]) == (200, True)
+            time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "limit", "ends"), [(1, 3600.0, False), (1, 0.0, True), (0, 3600.0, True)]
+)
+def test_a_drained_server_ends_and_one_that_drains_does_at_its_limit(
+    accepted: int, limit: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "DRAIN_S", limit)
+    app = ScoreServer(Scripted())
+    app.service.accepted = accepted
+    server = run.DrainingServer(uvicorn.Config(app), app)
+    assert not asyncio.run(server.on_tick(1))
+    server.handle_exit(signal.SIGTERM, None)
+    assert asyncio.run(server.on_tick(1)) == ends
