@@ -466,15 +466,16 @@ def test_no_thread_of_a_forked_child_takes_a_connection_of_the_parent(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections: Any = HttpConnections(read_addresses(fake.url)[0], 2, None, {})
+    others: list[threading.Thread] = []
 
     def ask() -> None:
         connections.ask("GET", "/", b"", time.monotonic() + 60)
 
     def renewed() -> deque[Any]:
         """Have another thread ask while this one renews the connections."""
-        other = threading.Thread(target=ask)
-        other.start()
-        other.join(0.1)
+        others.append(threading.Thread(target=ask))
+        others[-1].start()
+        others[-1].join(0.1)
         return deque()
 
     ask()
@@ -484,7 +485,8 @@ def test_no_thread_of_a_forked_child_takes_a_connection_of_the_parent(
             connections._idle[0].is_idle = lambda: os._exit(1)
             monkeypatch.setattr(served_http, "deque", renewed)
             ask()
-            os._exit(0)
+            others[0].join(20)
+            os._exit(0 if len(others) == 1 else 3)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
