@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -377,6 +378,47 @@ def test_a_request_whose_head_does_not_end_is_cut_off(monkeypatch: pytest.Monkey
             slow.sendall(b"POST /v1/scores HTTP/1.1\r\nHost: 127")
             assert slow.recv(1) == b""
         assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize("more", ["\r\n", "{"], ids=["an empty line", "a part of a body"])
+def test_what_is_no_request_after_an_answer_holds_no_connection(
+    more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "HEAD_S", 0.3)
+    with served_here(Scripted()) as server, connected(server) as connection:
+        length = 0 if more.isspace() else 1_000
+        head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
+        connection.sendall(more.encode())
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("line", ["a: b\r\n", "b"], ids=["many headers", "a long one"])
+@pytest.mark.parametrize(
+    "begin", ["Host: 127.0.0.1\r\na: ", "Transfer-Encoding: chunked\r\n\r\n0\r\na: "]
+)
+def test_a_head_that_does_not_end_fills_no_memory(line: str, begin: str) -> None:
+    with served_here(Scripted()) as server, connected(server) as connection:
+        connection.sendall(f"GET /health HTTP/1.1\r\n{begin}".encode())
+        sent, part = 0, line.encode() * 1_000
+        with suppress(ConnectionError):
+            while sent < 50_000_000:
+                connection.sendall(part)
+                sent += len(part)
+        assert sent < 50_000_000
+
+
+def test_what_is_refused_is_counted() -> None:
+    with served_here(Scripted(), token=TOKEN) as server:
+        wrong = httpx.post(f"{server.url}/v1/scores", json={"windows": [WINDOW]})
+        late = {"guard-deadline-ms": "0", "authorization": f"Bearer {TOKEN}"}
+        httpx.post(f"{server.url}/v1/scores", json={"windows": [WINDOW] * 2}, headers=late)
+        page = httpx.get(f"{server.url}/metrics", headers=late).text
+    assert wrong.status_code == 401
+    assert 'guard_served_requests_total{status="401"} 1.0' in page
+    assert 'guard_served_requests_total{status="504"} 1.0' in page
+    assert 'guard_served_windows_total{outcome="late"} 2.0' in page
 
 
 def test_a_request_whose_head_is_whole_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
