@@ -51,8 +51,8 @@ class ListeningPlace:
         self.hosts: tuple[str, ...] = (*served_at, *allowed)
         # 0.0.0.0 and :: are no addresses to visit.
         name = address if served_at else "localhost"
-        shown = f"[{name}]" if ":" in name else name
-        self.place = ListeningUrl(f"http://{shown}:{self.port}/", generated)
+        authority = f"[{name}]" if ":" in name else name
+        self.shown = ListeningUrl(f"http://{authority}:{self.port}/", generated)
 
 
 @contextmanager

@@ -139,7 +139,9 @@ def _share(value: Any) -> float:
 def _read_limits(value: Any) -> tuple[float, float] | None:
     if value is None:
         return None
-    low, high = map(_share, _checked(value, list)) if len(value) == 2 else (1.0, 0.0)
+    if len(_checked(value, list)) != 2:
+        raise TypeError
+    low, high = map(_share, value)
     if low > high:
         raise TypeError
     return low, high

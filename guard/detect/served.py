@@ -364,6 +364,8 @@ def _read_items(items: Any, windows: Sequence[Window]) -> list[Scores | None]:
                 scores.append(read_scores(item["scores"], window.text))
             except MalformedMessage as error:
                 raise ServedFailure(f"its answer is malformed: {error}") from None
+        elif item.get("error") == "late":  # which comes first, this or a timeout, is a race
+            raise ServedFailure("no answer in time")
         elif isinstance(item.get("error"), str):
             scores.append(None)
         else:

@@ -1,9 +1,10 @@
 """The addresses of a served detector: which to ask next, and which answer well.
 
-A daemon thread asks every address what it serves, once in :data:`INTERVAL`. So an address that
-failed is used again soon after it answers well, at no stream's cost, and a new version of the index
-is in use within that time. Which addresses fail is a preference alone: where none answers well, all
-are asked as before, and the policy's breaker limits how often.
+A daemon thread for each address asks it what it serves, :data:`INTERVAL` after the last answer. So
+an address that failed is used again soon after it answers well, at no stream's cost and whichever
+others hang, and a new version of the index is in use within that time. Which addresses fail is a
+preference alone: where none answers well, all are asked as before, and the policy's breaker limits
+how often.
 """
 
 from __future__ import annotations
@@ -123,13 +124,17 @@ class AddressBook:
         self.index_version = index_version
         self._addresses = list(addresses)
         self._turn = itertools.count(random.randrange(len(addresses)))
-        self._watch = _AddressWatch(self._addresses, look)
-        self._watch.ensure()
+        self._watches = [_AddressWatch(address, look) for address in addresses]
+        self._ensure_watched()
 
     def newest_version(self) -> str | None:
         """Return the version of the index that a new session uses."""
-        self._watch.ensure()  # a fork leaves the thread behind
+        self._ensure_watched()
         return self.index_version
+
+    def _ensure_watched(self) -> None:
+        for watch in self._watches:
+            watch.ensure()  # a fork leaves the threads behind
 
     def in_order(self, version: str | None) -> list[ServedAddress]:
         """Return all addresses, the next one to ask for a version of the index first.
@@ -147,12 +152,10 @@ class AddressBook:
 
 
 class _AddressWatch:
-    """The thread that looks at addresses; it ends with this object."""
+    """The thread that looks at an address; it ends with this object."""
 
-    def __init__(
-        self, addresses: Sequence[ServedAddress], look: Callable[[ServedAddress], None]
-    ) -> None:
-        self._addresses = addresses
+    def __init__(self, address: ServedAddress, look: Callable[[ServedAddress], None]) -> None:
+        self._address = address
         self._look = look
         self._lock = Lock()
         self._owner = 0
@@ -169,7 +172,7 @@ class _AddressWatch:
             weakref.finalize(self, self._stop.put, None).atexit = False
             args = (weakref.ref(self), self._stop)
             threading.Thread(
-                target=_watch_addresses, args=args, name="guard-served", daemon=True
+                target=_watch_address, args=args, name="guard-served", daemon=True
             ).start()
             leaves_at_exit(self)
             self._owner = os.getpid()
@@ -179,19 +182,19 @@ class _AddressWatch:
         self._stop.put(None)
         return []
 
-    def look_at_all(self) -> None:
-        for address in self._addresses:
-            self._look(address)
+    def look(self) -> None:
+        """Look at the address, once."""
+        self._look(self._address)
 
 
-def _watch_addresses(reference: weakref.ref[_AddressWatch], stop: SimpleQueue[None]) -> None:
+def _watch_address(reference: weakref.ref[_AddressWatch], stop: SimpleQueue[None]) -> None:
     while True:
         with contextlib.suppress(Empty):
             return stop.get(timeout=INTERVAL)
         watch = reference()
         if watch is None:
             return None
-        watch.look_at_all()
+        watch.look()
         del watch  # otherwise the object would never be collected
 
 

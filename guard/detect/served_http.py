@@ -1,5 +1,8 @@
 """HTTP/1.1 to one address of a served detector: connections are kept, a request has one deadline.
 
+Only looking up a name may take longer, by the operating system's own limits. A verdict is in time
+nevertheless, as no stream waits longer for the thread that asks (:mod:`guard.detect.workers`).
+
 Only what an answer of ``guard serve``, of Ray Serve or of a proxy before them needs is read, and
 strictly: anything else is a failure. A client library would take two to five times the processor's
 time (docs/decisions/served-by-plain-http.md). Redirects are not followed, and proxies of the
@@ -20,6 +23,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from guard.errors import DetectorError
+from guard.forks import Lock
 from guard.served_settings import ServerAddress
 
 _MOST_BYTES = 64 * 1024 * 1024  # of an answer's body
@@ -165,10 +169,7 @@ class _Connection:
         return part
 
     def _set_limit(self) -> None:
-        left = self.until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._plain.settimeout(left)
+        self._plain.settimeout(_seconds_until(self.until))
 
 
 class HttpConnections:
@@ -189,12 +190,17 @@ class HttpConnections:
         self._most = most
         lines = [f"Host: {address.authority}", *(f"{n}: {v}" for n, v in headers.items())]
         self._headers = "".join(f"{line}\r\n" for line in lines)
+        self._lock = Lock()
+        self._owner = 0
         self._renew_after_fork()
 
     def _renew_after_fork(self) -> None:
-        self._owner = os.getpid()
-        self._idle: deque[_Connection] = deque()
-        weakref.finalize(self, _close_all, self._idle).atexit = False
+        with self._lock:
+            if self._owner == os.getpid():  # another thread was first
+                return
+            self._idle: deque[_Connection] = deque()
+            weakref.finalize(self, _close_all, self._idle).atexit = False
+            self._owner = os.getpid()  # last: from now on no other thread waits
 
     def ask(self, method: str, path: str, body: bytes, until: float, more: str = "") -> HttpReply:
         """Return the answer to a request; ``more`` are further lines of headers, each with its end.
@@ -253,16 +259,18 @@ class HttpConnections:
                 connection.close()
 
     def _connect(self, until: float) -> _Connection:
-        """Return a new connection to the first place of the address that takes it."""
+        """Return a new connection to the first place of the address that takes it.
+
+        Each place leaves those after it their share of the time. ``getaddrinfo`` takes no limit.
+        """
         address, failure = self._address, OSError("no place")
         places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, place in places:
+        for before, (family, kind, protocol, _, place) in enumerate(places):
             plain = socket.socket(family, kind, protocol)
             try:
-                if (left := until - time.monotonic()) <= 0:
-                    raise TimeoutError
-                plain.settimeout(left)
+                plain.settimeout(_seconds_until(until) / (len(places) - before))
                 plain.connect(place)
+                plain.settimeout(_seconds_until(until))
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._context is not None:
                     plain = self._context.wrap_socket(plain, server_hostname=address.host)
@@ -271,6 +279,14 @@ class HttpConnections:
                 plain.close()
                 failure = error
         raise failure
+
+
+def _seconds_until(until: float) -> float:
+    """Return the seconds until then, of ``time.monotonic()``; raises TimeoutError if none are."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _close_all(connections: deque[_Connection]) -> None:

@@ -79,6 +79,8 @@ class ScoreServer:
             return
         headers = Headers(scope=scope)
         if (refused := self._refusal(scope, headers)) is not None:
+            if scope["path"] == SCORES_PATH:
+                self.metrics.count_request(refused.status, 0.0)
             await _refusal_response(refused)(scope, receive, send)
         elif scope["path"] == SCORES_PATH and scope["method"] == "POST":
             # Past the routes and their middleware, a tenth of what a request costs here.
@@ -155,6 +157,7 @@ class ScoreServer:
             raise _bad_request("every_language is true or false.")
         wait = _seconds_left(header)
         if wait <= 0:
+            self.metrics.count_windows("late", len(windows))
             raise Refused(504, "late", "The deadline has passed; nothing was judged.")
         try:
             read = [read_window(window) for window in windows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import signal
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -16,26 +16,49 @@ from guard.listening import ListeningUrl, checked_host, checked_token, listening
 from guard.server.app import ScoreServer
 from guard.server.settings import ServerLimits
 
-_log = logging.getLogger("guard")
 #: Seconds that accepted windows may take once the process is told to end.
 DRAIN_S = 30.0
 #: Seconds that the head of a request may take to come.
 HEAD_S = 10.0
+#: Bytes that a head may have.
+_MOST_HEAD = 64 * 1024
 _KEEP_ALIVE_S = 75  # longer than a client's pauses, or each would begin with a new connection
 
 
 class PromptProtocol(HttpToolsProtocol):
-    """Closes a connection whose request has no whole head in time, which uvicorn never does.
+    """Closes a connection that sends no whole head in time, or a large one; uvicorn never does.
 
-    Else anybody could hold all connections of a server, token or not.
+    Else anybody could hold all connections of a server, or fill its memory, token or not.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
+    _beside_bodies = 0  # bytes of the current request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; close the connection if too much of it is no body."""
+        self._beside_bodies += len(data)
+        super().data_received(data)
+        if self._beside_bodies > _MOST_HEAD:
+            self.transport.close()
+        elif self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
+            # uvicorn no longer waits for the next request once anything has come: an empty line,
+            # or more of a body whose request has been answered.
+            self._await_head()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body, which the application bounds."""
+        self._beside_bodies -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Begin to count anew."""
+        self._beside_bodies = 0
+        super().on_message_complete()
 
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a head."""
@@ -46,6 +69,7 @@ class PromptProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Wait no more: the head is whole."""
         self._forget_head()
+        self._beside_bodies = 0
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -77,8 +101,9 @@ class DrainingServer(uvicorn.Server):
         """Begin to drain; uvicorn calls this on a signal."""
         service = self._app.service
         if service.draining:
-            super().handle_exit(sig, frame)
-            return
+            # Uvicorn's own way waits up to five seconds, and for connections, too.
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
         service.draining = True
         self._drained_by = time.monotonic() + DRAIN_S
 
@@ -124,5 +149,5 @@ def serve_detector(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=5,
         )
-        on_listening(here.place, app)
+        on_listening(here.shown, app)
         DrainingServer(config, app).run(sockets=[here.listener])

@@ -7,7 +7,6 @@ one of their queues. A window whose deadline passes before its turn is dropped.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,6 @@ from guard.detect.workers import ResponseQueue, ScoreRequest, Workers, thread_co
 from guard.server.metrics import ServerMetrics
 from guard.server.settings import MOST_BYTES, MOST_VERSIONS, ServerLimits
 
-_log = logging.getLogger("guard")
 _TRIAL = Window("A trial.")
 _MOST_FAILURES = 3  # in a row, after which a trial tells whether the detector works
 _TRIAL_PAUSE = 2.0  # seconds between trials
@@ -212,7 +210,6 @@ class ScoringService:
 
     def _late_item(self, request: ScoreRequest) -> dict[str, Any]:
         self._workers.cancel(request)
-        self._workers.replace_hung()
         if request.began is not None:
             elapsed = time.monotonic() - request.began
             if elapsed >= self.limits.timeout_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import ssl
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +22,13 @@ from typing import Any
 import pytest
 
 from guard import Guard
+from guard.detect import served_http
 from guard.detect.served import ServedDetector
+from guard.detect.served_addresses import AddressBook, ServedAddress
+from guard.detect.served_http import HttpConnections
 from guard.errors import ConfigError
 from guard.policy import Policy
-from guard.served_settings import ServedSettings
+from guard.served_settings import ServedSettings, read_addresses
 from guard.verdict import Scores, Verdict, Window
 from tests.rows import rows
 from tests.scripted import Scripted, failing
@@ -155,6 +160,7 @@ MISBEHAVED: dict[str, Say] = {
     ),
     "200 with an error": raw(http_answer(b'{"error": "failed", "message": "It failed."}')),
     "an item with an error": changed(lambda a: a.update(items=[{"error": "failed"}])),
+    "an item that is late": changed(lambda a: a.update(items=[{"error": "late"}])),
     "an item with both": changed(lambda a: a["items"][0].update(error="failed")),
     "an item that is a text": changed(lambda a: a.update(items=["division by zero"])),
     "no items": changed(lambda a: a.update(items=[])),
@@ -308,18 +314,24 @@ def test_the_deadline_is_stated(fake: Fake) -> None:
     assert 0 < float(line.partition(":")[2]) <= 20_000
 
 
-def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure(fake: Fake) -> None:
+@pytest.mark.parametrize("surely_idle_s", [60.0, 0.0])
+def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure(
+    surely_idle_s: float, fake: Fake, unwatched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_http, "_SURELY_IDLE_S", surely_idle_s)
     guard = guarded(fake.url)
     for _ in range(5):
         assert not guard.check("Alpha.").unjudged
-    connections = len(fake._open)
-    assert connections <= 2  # of the description and of the scores
+    assert len(fake._open) == 1
     for connection in fake._open:
         connection.shutdown(socket.SHUT_RDWR)
     assert not guard.check("Alpha.").unjudged
 
 
-@pytest.mark.parametrize("wrong", ["500", "garbage", "other weights", "503, overloaded", "409"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["500", "garbage", "other weights", "503, overloaded", "409", "an item that is late"],
+)
 def test_a_failed_request_is_repeated_once_at_another_address_and_the_first_is_skipped(
     wrong: str, fake: Fake, unwatched: None
 ) -> None:
@@ -450,6 +462,36 @@ def test_a_forked_child_has_connections_of_its_own(fake: Fake) -> None:
     os.close(write)
 
 
+def test_no_thread_of_a_forked_child_takes_a_connection_of_the_parent(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: Any = HttpConnections(read_addresses(fake.url)[0], 2, None, {})
+    others: list[threading.Thread] = []
+
+    def ask() -> None:
+        connections.ask("GET", "/", b"", time.monotonic() + 60)
+
+    def renewed() -> deque[Any]:
+        """Have another thread ask while this one renews the connections."""
+        others.append(threading.Thread(target=ask))
+        others[-1].start()
+        others[-1].join(0.1)
+        return deque()
+
+    ask()
+    child = os.fork()
+    if not child:  # pragma: no cover
+        try:
+            connections._idle[0].is_idle = lambda: os._exit(1)
+            monkeypatch.setattr(served_http, "deque", renewed)
+            ask()
+            others[0].join(20)
+            os._exit(0 if len(others) == 1 else 3)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_streams_at_once_share_the_calls(fake: Fake) -> None:
     guard = guarded(fake.url, 60_000)
 
@@ -480,8 +522,71 @@ def test_the_thread_that_looks_at_addresses_ends_with_the_detector(fake: Fake) -
     assert not [t for t in threads if t.is_alive()]
 
 
+def looking() -> int:
+    return sum(thread.name == "guard-served" for thread in threading.enumerate())
+
+
+def test_an_address_that_hangs_delays_no_look_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guard.detect.served_addresses.INTERVAL", 0.01)
+    named = read_addresses("http://127.0.0.1:1,http://127.0.0.1:2,http://127.0.0.1:3")
+    *hung, well = [ServedAddress(address, ServedSettings(), None) for address in named]
+    begun: set[ServedAddress] = set()
+    go, looked = threading.Event(), threading.Event()
+
+    def look(address: ServedAddress) -> None:
+        if address is not well:
+            begun.add(address)
+            go.wait(60)
+        elif begun == set(hung):
+            looked.set()
+
+    book = AddressBook([*hung, well], look, None)
+    try:
+        assert looked.wait(20)
+    finally:
+        go.set()
+    del book
+
+
+def test_a_forked_child_looks_at_every_address_itself(fake: Fake) -> None:
+    with faking() as other:
+        detector = ServedDetector(f"{fake.url},{other.url}")
+        assert looking() == 2
+        child = os.fork()
+        if not child:  # pragma: no cover
+            try:
+                before = looking()
+                detector.snapshot()
+                detector.snapshot()
+                os._exit(0 if (before, looking()) == (0, 2) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert looking() == 2
+
+
+def test_a_place_of_an_address_that_hangs_leaves_time_for_the_next(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (address,) = read_addresses(fake.url)
+    with contextlib.ExitStack() as sockets:
+        full = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # beyond the backlog, a connection hangs
+            plain = sockets.enter_context(socket.socket())
+            plain.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                plain.connect(full.getsockname())
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", place)
+            for place in (full.getsockname(), (address.host, address.port))
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        connections = HttpConnections(address, 1, None, {})
+        assert connections.ask("GET", "/", b"", time.monotonic() + 3).status == 200
+
+
 def test_https_is_checked_by_the_authorities_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, unwatched: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl, to make a certificate")
@@ -497,9 +602,10 @@ def test_https_is_checked_by_the_authorities_of_the_machine(
             guarded(server.url)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         guard = guarded(server.url, 20_000)
+        monkeypatch.setattr(served_http, "_SURELY_IDLE_S", 0.0)
+        opened = len(server._open)
         for _ in range(3):
             assert guard.check("Delta BIAS.").biased
-            time.sleep(0.6)  # after which a kept connection is asked whether it is open
-        assert len(server.heads) >= 4
+        assert len(server._open) == opened
         server.say = half
         assert guard.check("Alpha.").unjudged

@@ -138,8 +138,9 @@ def test_a_description_comes_back_as_it_was(detector: Scripted) -> None:
 @rows(
     "name, value",
     [("detector", 1), ("weights", None), ("operating_points", []), ("thresholds", [1, 0]),
-     ("thresholds", [0]), ("languages", "en"), ("every_language", "no"), ("index_versions", None),
-     ("limits", {}), ("limits", {"windows": 0}), ("operating_points", {"strict": {"age": 2}})],
+     ("thresholds", [0]), ("thresholds", [0, 0.5, 1]), ("thresholds", 1), ("languages", "en"),
+     ("every_language", "no"), ("index_versions", None), ("limits", {}),
+     ("limits", {"windows": 0}), ("operating_points", {"strict": {"age": 2}})],
 )  # fmt: skip
 def test_anything_else_describes_no_detector(name: str, value: Any) -> None:
     plain = {**DetectorDescription.of(Scripted(), ["v1"], 7).to_plain(), name: value}

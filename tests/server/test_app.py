@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import logging
+import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from guard.detect.wire import plain_window, read_scores
 from guard.server import run
+from guard.server.app import ScoreServer
 from guard.server.settings import ServerLimits
 from guard.verdict import Window
 from tests.rows import rows
@@ -233,7 +239,9 @@ def test_hung_threads_are_replaced() -> None:
     detector = Hanging(before=lambda w: hang.wait(60) if "HANG" in w.text else None)
     with served_here(detector, ServerLimits(timeout_s=0.5)) as server:
         assert asked(server.url, "HANG").json()["items"] == [{"error": "failed"}]
-        assert "scores" in asked(server.url, "BIAS").json()["items"][0]
+        # It has less time than what hangs, after which a thread would be free again.
+        answer = asked(server.url, "BIAS", headers={"guard-deadline-ms": "20000"}).json()
+        assert "scores" in answer["items"][0]
         hang.set()
 
 
@@ -261,8 +269,6 @@ def test_a_name_that_is_allowed_is_known() -> None:
 
 
 def test_beyond_this_machine_nothing_is_served_without_a_token(server: Here) -> None:
-    import asyncio
-
     sent: list[Any] = []
 
     async def ask(address: str) -> int:
@@ -284,16 +290,65 @@ def test_beyond_this_machine_nothing_is_served_without_a_token(server: Here) -> 
     assert asyncio.run(ask("127.0.0.1")) == 200
 
 
+def connected(server: Here) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def posted(*windows: Mapping[str, str], more: int = 0) -> bytes:
+    """Return a request for scores whose body lacks so many bytes at its end."""
+    body = json.dumps({"windows": windows}).encode()
+    lines = ["POST /v1/scores HTTP/1.1", "host: localhost", f"content-length: {len(body) + more}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 def test_a_request_that_stalls_is_ended(monkeypatch: pytest.MonkeyPatch, server: Here) -> None:
     monkeypatch.setattr("guard.server.app._BODY_S", 0.2)
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(
-            b"POST /v1/scores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
-        )
-        connection.settimeout(60)
+    with connected(server) as connection:
+        connection.sendall(posted(WINDOW, more=1))
         assert b"408" in connection.recv(1000).split(b"\r\n")[0]
     assert server.app._reading == 0
+
+
+def test_no_more_requests_are_read_at_once_than_the_queue_has_room_for() -> None:
+    with (
+        served_here(Scripted(), ServerLimits(queue=2, windows=2, timeout_s=30)) as server,
+        connected(server) as first,
+        connected(server) as second,
+    ):
+        for connection in (first, second):
+            connection.sendall(posted(WINDOW, more=1))
+        wait_for(lambda: server.app._reading == 2)
+        refused = asked(server.url, "a")
+        assert (refused.status_code, refused.json()["error"]) == (503, "overloaded")
+        first.sendall(b" ")
+        assert b"200" in first.recv(1000).split(b"\r\n")[0]
+        assert asked(server.url, "a").status_code == 200
+
+
+def test_a_request_that_another_cancels_is_not_called_slow(server: Here) -> None:
+    sent: list[Any] = []
+
+    async def main() -> None:
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/scores", "query_string": b"",
+            "headers": [(b"host", b"localhost")], "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        request = asyncio.ensure_future(server.app(scope, receive, send))
+        while not server.app._reading:
+            await asyncio.sleep(0)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    asyncio.run(main())
+    assert sent == []
 
 
 def test_what_is_unexpected_is_no_traceback(
@@ -318,15 +373,78 @@ def wait_for(done: Any) -> None:
 
 def test_a_request_whose_head_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "HEAD_S", 0.3)
-    with served_here(Scripted()) as server:
-        host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as silent:
-            with socket.create_connection((host, int(port)), timeout=60) as slow:
-                slow.sendall(b"POST /v1/scores HTTP/1.1\r\nHost: 127")
-                assert slow.recv(1) == b""
-            assert silent.recv(1) == b""
-        with httpx.Client() as client:
-            for _ in range(2):  # a kept connection, too
-                answer = client.post(f"{server.url}/v1/scores", json={"windows": [WINDOW]})
-                assert answer.status_code == 200
-                time.sleep(0.5)
+    with served_here(Scripted()) as server, connected(server) as silent:
+        with connected(server) as slow:
+            slow.sendall(b"POST /v1/scores HTTP/1.1\r\nHost: 127")
+            assert slow.recv(1) == b""
+        assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize("more", ["\r\n", "{"], ids=["an empty line", "a part of a body"])
+def test_what_is_no_request_after_an_answer_holds_no_connection(
+    more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "HEAD_S", 0.3)
+    with served_here(Scripted()) as server, connected(server) as connection:
+        length = 0 if more.isspace() else 1_000
+        head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
+        connection.sendall(more.encode())
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("line", ["a: b\r\n", "b"], ids=["many headers", "a long one"])
+@pytest.mark.parametrize(
+    "begin", ["Host: 127.0.0.1\r\na: ", "Transfer-Encoding: chunked\r\n\r\n0\r\na: "]
+)
+def test_a_head_that_does_not_end_fills_no_memory(line: str, begin: str) -> None:
+    with served_here(Scripted()) as server, connected(server) as connection:
+        connection.sendall(f"GET /health HTTP/1.1\r\n{begin}".encode())
+        sent, part = 0, line.encode() * 1_000
+        with suppress(ConnectionError):
+            while sent < 50_000_000:
+                connection.sendall(part)
+                sent += len(part)
+        assert sent < 50_000_000
+
+
+def test_what_is_refused_is_counted() -> None:
+    with served_here(Scripted(), token=TOKEN) as server:
+        wrong = httpx.post(f"{server.url}/v1/scores", json={"windows": [WINDOW]})
+        late = {"guard-deadline-ms": "0", "authorization": f"Bearer {TOKEN}"}
+        httpx.post(f"{server.url}/v1/scores", json={"windows": [WINDOW] * 2}, headers=late)
+        page = httpx.get(f"{server.url}/metrics", headers=late).text
+    assert wrong.status_code == 401
+    assert 'guard_served_requests_total{status="401"} 1.0' in page
+    assert 'guard_served_requests_total{status="504"} 1.0' in page
+    assert 'guard_served_windows_total{outcome="late"} 2.0' in page
+
+
+def test_a_request_whose_head_is_whole_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "HEAD_S", 0.3)
+    with (
+        served_here(Scripted(before=lambda _: time.sleep(0.5))) as server,
+        connected(server) as connection,
+    ):
+        for _ in range(2):  # on one connection: what is silent between requests stays open, too
+            connection.sendall(posted(WINDOW))
+            with http.client.HTTPResponse(connection) as answer:
+                answer.begin()
+                assert (answer.status, "scores" in json.load(answer)["items"][0]) == (200, True)
+            time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "limit", "ends"), [(1, 3600.0, False), (1, 0.0, True), (0, 3600.0, True)]
+)
+def test_a_drained_server_ends_and_one_that_drains_does_at_its_limit(
+    accepted: int, limit: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "DRAIN_S", limit)
+    app = ScoreServer(Scripted())
+    app.service.accepted = accepted
+    server = run.DrainingServer(uvicorn.Config(app), app)
+    assert not asyncio.run(server.on_tick(1))
+    server.handle_exit(signal.SIGTERM, None)
+    assert asyncio.run(server.on_tick(1)) == ends

@@ -17,7 +17,7 @@ import pytest
 
 from tests.server import partition
 from tests.server.load import Load
-from tests.server.serving import served_apart
+from tests.server.serving import Process, served_apart
 
 slow = pytest.mark.slow("kills servers under load, and waits for time limits", limit_s=600)
 
@@ -26,20 +26,39 @@ def asked(url: str, text: str) -> httpx.Response:
     return httpx.post(f"{url}/v1/scores", json={"windows": [{"text": text}]}, timeout=60)
 
 
+def told_to_end(server: Process) -> httpx.Response:
+    """Send SIGTERM once a window is accepted; return the answer to another one after that."""
+    until = time.monotonic() + 25  # the window fails after 30 s
+    while "\nguard_served_waiting_windows 1.0" not in httpx.get(f"{server.url}/metrics").text:
+        assert time.monotonic() < until
+    server.process.send_signal(signal.SIGTERM)
+    while (answer := asked(server.url, "late")).status_code != 503:
+        assert time.monotonic() < until
+    return answer
+
+
 def test_sigterm_ends_a_server_once_what_it_accepted_is_answered(tmp_path: Path) -> None:
     release = tmp_path / "release"
     with ThreadPoolExecutor() as pool, served_apart("--release", str(release)) as server:
         waiting = pool.submit(asked, server.url, "HELD BIAS")
-        until = time.monotonic() + 25  # the window fails after 30 s
-        while "\nguard_served_waiting_windows 1.0" not in httpx.get(f"{server.url}/metrics").text:
-            assert time.monotonic() < until
-        server.process.send_signal(signal.SIGTERM)
-        while (refused := asked(server.url, "late")).status_code != 503:
-            assert time.monotonic() < until
-        assert refused.json()["error"] == "draining"
+        assert told_to_end(server).json()["error"] == "draining"
         release.touch()
         assert waiting.result().json()["items"][0]["scores"]["score"] == 0.9
         assert server.process.wait(30) == 0
+
+
+def test_a_second_sigterm_ends_a_server_that_still_judges(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    never = str(tmp_path / "never")
+    with ThreadPoolExecutor() as pool, served_apart("--release", never) as server:
+        waiting = pool.submit(asked, server.url, "HELD BIAS")
+        told_to_end(server)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == -signal.SIGTERM
+        with pytest.raises(httpx.RemoteProtocolError):
+            waiting.result()
+    assert capfd.readouterr().err == ""  # uvicorn tells of a limit that it waited for
 
 
 def test_a_killed_server_stops_streams_and_a_new_one_is_used_at_once() -> None:

@@ -56,5 +56,5 @@ def serve(
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
         server = uvicorn.Server(config)
-        on_listening(here.place)
+        on_listening(here.shown)
         server.run(sockets=[here.listener])
