@@ -389,18 +389,20 @@ def test_what_is_no_request_after_an_answer_holds_no_connection(
         length = 0 if more.isspace() else 1_000
         head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n"
         connection.sendall(head.encode())
-        assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
+        with http.client.HTTPResponse(connection) as answer:
+            answer.begin()
+            assert json.load(answer) == {"status": "ok"}
         connection.sendall(more.encode())
-        assert connection.recv(1) == b""
+        with suppress(ConnectionResetError):  # where it left something unread
+            assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("line", ["a: b\r\n", "b"], ids=["many headers", "a long one"])
-@pytest.mark.parametrize(
-    "begin", ["Host: 127.0.0.1\r\na: ", "Transfer-Encoding: chunked\r\n\r\n0\r\na: "]
-)
-def test_a_head_that_does_not_end_fills_no_memory(line: str, begin: str) -> None:
+@pytest.mark.parametrize("before", ["", "Transfer-Encoding: chunked\r\n\r\n0\r\n"])
+def test_a_head_that_does_not_end_fills_no_memory(line: str, before: str) -> None:
     with served_here(Scripted()) as server, connected(server) as connection:
-        connection.sendall(f"GET /health HTTP/1.1\r\n{begin}".encode())
+        head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n{before}a: "
+        connection.sendall(head.encode())
         sent, part = 0, line.encode() * 1_000
         with suppress(ConnectionError):
             while sent < 50_000_000:
