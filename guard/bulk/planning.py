@@ -157,7 +157,7 @@ def _check_encoding(file: InputFile, source: IO[bytes]) -> None:
     """Raise UsageError for UTF-16, UTF-32, gzip, and one JSON value over several lines."""
     start = source.read(4096)
     source.seek(0)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
+    if start.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")) or _is_wide(start[:40]):
         raise UsageError(f"{file.name} is UTF-16 or UTF-32 text; convert it to UTF-8 first.")
     if start.startswith(b"\x1f\x8b"):
         raise UsageError(f"{file.name} is compressed; unpack it first, and judge what comes out.")
@@ -166,6 +166,12 @@ def _check_encoding(file: InputFile, source: IO[bytes]) -> None:
             f"{file.name} is not JSON lines: an object there goes over several lines; convert it "
             "first, for example with: jq -c '.[]'"
         )
+
+
+def _is_wide(start: bytes) -> bool:
+    """Return whether text is UTF-16 without a mark: every second byte is 0, and no other is."""
+    halves = sorted((start[::2], start[1::2]))
+    return len(start) >= 8 and not any(halves[0]) and all(halves[1])
 
 
 def _checked_lines(

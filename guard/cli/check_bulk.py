@@ -67,6 +67,8 @@ def check_files(arguments: Sequence[str], options: BulkOptions) -> None:
 
 
 def _job_of(arguments: Sequence[str], options: BulkOptions) -> BulkJob:
+    if str(options.to) == "-":
+        raise UsageError("--to names a file or folder: OUT appears when all rows are judged.")
     if is_url(str(options.to)) or ":/" in str(options.to):
         raise UsageError(
             "--to names a file or folder of this machine; copy what is written there afterwards."

@@ -461,6 +461,7 @@ def test_mistakes_end_with_a_sentence(tmp_path: Path) -> None:
         (["in.jsonl", "--to", "link.jsonl"], "is there already"),
         (["in.jsonl", "--to", "out.csv"], "would be jsonl"),
         (["in.jsonl", "--to", "s3://bucket/out.jsonl"], "of this machine"),
+        (["in.jsonl", "--to", "-"], "names a file or folder"),
         (["in.jsonl", "--to", "file/out.jsonl"], "cannot be written: Not a directory"),
         (["in.jsonl.gz", "--to", "o"], "is compressed"),
         (["nowhere.jsonl", "--to", "o"], "There is no file nowhere.jsonl"),

@@ -249,6 +249,8 @@ def test_a_row_of_csv_that_cannot_be_judged_says_why(tmp_path: Path) -> None:
         ("a.csv", b"text,guard_score\na,b\n", "has a column 'guard_score' already"),
         ("a.csv", b'text\n"never closed\n', "a quoted field at byte 5 that is not closed"),
         ("a.csv", b"\xff\xfet\0e\0x\0t\0", "is UTF-16"),
+        ("a.txt", "All is well.\n".encode("utf-16-le"), "is UTF-16"),
+        ("a.jsonl", '{"text": "a"}\n'.encode("utf-16-be"), "is UTF-16"),
         ("a.jsonl", b'[\n{"text": "a"}\n]\n', "is not JSON lines"),
         ("a.jsonl", b'{"body": "a"}\n', "has no column 'text' in its first rows"),
         ("a.jsonl", b'{"text": "a", "guard_biased": 1}\n', "has a column 'guard_biased' in line 1"),
