@@ -26,9 +26,9 @@ _KEEP_ALIVE_S = 75  # longer than a client's pauses, or each would begin with a 
 
 
 class PromptProtocol(HttpToolsProtocol):
-    """Closes a connection that sends no whole head in time, or a large one; uvicorn never does.
+    """Closes a connection that sends no whole head in time, or too large a one.
 
-    Else anybody could hold all connections of a server, or fill its memory, token or not.
+    Else anybody could hold the connections of a server or fill its memory, token or not.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -46,8 +46,7 @@ class PromptProtocol(HttpToolsProtocol):
         if self._beside_bodies > _MOST_HEAD:
             self.transport.close()
         elif self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
-            # uvicorn no longer waits for the next request once anything has come: an empty line,
-            # or more of a body whose request has been answered.
+            # Something came and no request is being answered: a head is to follow.
             self._await_head()
 
     def on_body(self, body: bytes) -> None:
