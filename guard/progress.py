@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,21 +35,26 @@ def write_line(line: str, file: IO[str]) -> None:
 
 
 @contextmanager
-def telling_lines(line: Callable[[], str], file: IO[str]) -> Iterator[None]:
-    """Write a line every LINE_S seconds, also while nothing goes on."""
+def repeated(work: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Do ``work`` in a thread every so many seconds, until the block ends."""
     ended = threading.Event()
 
-    def tell() -> None:
-        while not ended.wait(LINE_S):
-            write_line(line(), file)
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            work()
 
-    thread = threading.Thread(target=tell, name="guard-progress", daemon=True)
+    thread = threading.Thread(target=repeat, name="guard-progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+def telling_lines(line: Callable[[], str], file: IO[str]) -> AbstractContextManager[None]:
+    """Write a line every LINE_S seconds, also while nothing goes on."""
+    return repeated(lambda: write_line(line(), file), LINE_S)
 
 
 def duration_text(seconds: float) -> str:

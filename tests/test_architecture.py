@@ -138,6 +138,7 @@ ALLOWED = {
         "core",
         "places",
         "texts",
+        "progress",
         "installed",
         "ray_session",
         "judge_settings",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from guard.audit.progress import Tally
 from guard.progress import bar_console
 from tests.data import ROOT
 
@@ -36,6 +37,21 @@ def test_a_log_that_cannot_be_written_stops_no_work(tmp_path: Path) -> None:
     with out.open() as lines:
         rows = [json.loads(line) for line in lines]
     assert [row["guard_biased"] for row in rows] == [False] * 40
+
+
+def test_an_audit_tells_of_its_first_failure_only_who_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        Tally().failing("Busy (429)")
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            log.flush()
+        with open(os.devnull, "w") as null:  # else closing the log would fail, too
+            os.dup2(null.fileno(), log.fileno())
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from guard.audit.calls import Call
 from guard.audit.runner import Watcher
-from guard.progress import bar_console, duration_text, telling_lines
+from guard.progress import bar_console, duration_text, telling_lines, write_line
 
 _FEW = 20  # samples from which a remaining time is told
 
@@ -60,7 +60,7 @@ class Tally(Watcher):
         if self._bar is not None:
             self._bar.console.print(message, markup=False)
         else:
-            print(message, file=sys.stderr, flush=True)
+            write_line(message, sys.stderr)
 
     def read(self, plain: str, guarded: str) -> None:
         """Count the outcomes of a sample."""

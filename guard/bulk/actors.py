@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from inspect import signature
@@ -19,6 +18,7 @@ from guard.bulk.judging import BlockJudge, JudgedRows
 from guard.bulk.planning import InputBlock
 from guard.bulk.sources import arrow_modules
 from guard.errors import DetectorError, GuardError, UsageError
+from guard.progress import repeated
 from guard.ray_session import (
     CPUS_OF_AN_ACTOR,
     StallNotice,
@@ -87,30 +87,15 @@ def judged_on_ray(
         actors = min(actors, len(todo))
         check_room(ray, actors)
         notice = StallNotice(ray, f"{actors} judging actors of {CPUS_OF_AN_ACTOR:g} CPUs each")
-        with _looking(notice), contextlib.closing(_answers(ray, make_judge, todo, actors)) as rows:
+        with (
+            repeated(notice.check, _LOOK_S),
+            contextlib.closing(_answers(ray, make_judge, todo, actors)) as rows,
+        ):
             for row in rows:
                 notice.progressed()
                 if row["error"] is not None:
                     raise UsageError(f"{row['error']} (on a node of the cluster)")
                 yield JudgedRows(row["block"], row["start"], row["lines"])
-
-
-@contextlib.contextmanager
-def _looking(notice: StallNotice) -> Iterator[None]:
-    """Look every second whether the run stands still."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(_LOOK_S):
-            notice.check()
-
-    thread = threading.Thread(target=look, name="guard-ray", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _answers(

@@ -153,10 +153,9 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
                 bar.update(task, completed=done, total=total, description=f"{rate:,.0f} rows/s")
             elif now >= told + progress.LINE_S:
                 told = now
-                left = (
-                    f" · about {progress.duration_text((total - done) / rate)} left" if rate else ""
-                )
-                line = f"{done:,} of {total:,} rows · {rate:,.1f} rows/s{left}"
+                line = f"{done:,} of {total:,} rows · {rate:,.1f} rows/s"
+                if rate:
+                    line += f" · about {progress.duration_text((total - done) / rate)} left"
                 progress.write_line(line, sys.stderr)
 
         yield advance
