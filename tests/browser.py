@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,10 @@ PROGRAM = next(
 )
 needs_chromium = pytest.mark.skipif(not PROGRAM, reason="needs Chromium: apt-get install chromium")
 _PATIENCE_S = 60
+
+
+class Navigated(AssertionError):
+    """The page was left while a script of it was to run."""
 
 
 class Page:
@@ -40,6 +44,8 @@ class Page:
         self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         while (message := json.loads(self._socket.recv(_PATIENCE_S))).get("id") != number:
             self.events.append(message)
+        if "navigated" in message.get("error", {}).get("message", ""):
+            raise Navigated(message)
         assert "error" not in message, message
         return message["result"]
 
@@ -71,9 +77,12 @@ class Page:
         return serious, self.run("window.found.passes.length")
 
     def until(self, done: Callable[[], object]) -> None:
-        """Wait until something is so."""
+        """Wait until something is so, on whichever page follows."""
         end = time.monotonic() + _PATIENCE_S
-        while not done():
+        while True:
+            with suppress(Navigated):
+                if done():
+                    return
             assert time.monotonic() < end
             time.sleep(0.05)
 
